@@ -10,6 +10,12 @@ class CellKind(StrEnum):
     NATIVE = "native"
     NOVA_DB = "nova-db"
     NOVA_API = "nova-api"
+    GANETI = "ganeti"
+
+    @property
+    def is_asked_over_http(self) -> bool:
+        """Whether it is an API, and has no database that is read."""
+        return self in (CellKind.NOVA_API, CellKind.GANETI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,7 @@ class Capabilities:
     takes_changes: its servers and hosts are changed here, and its database has tables of ours.
     maps_instances: its deployment, and not the fleet database, knows which cell an instance is in.
     is_asked_for_unmapped: no database knows which instances it has, so it is asked for those that are mapped nowhere.
+    announces_nothing: it has no bus, so it is looked at again and again.
     unknown_fields: fields of an instance that its rows do not tell.
     """
 
@@ -26,6 +33,7 @@ class Capabilities:
     takes_changes: bool = False
     maps_instances: bool = False
     is_asked_for_unmapped: bool = False
+    announces_nothing: bool = False
     unknown_fields: frozenset[str] = frozenset()
 
 
@@ -49,4 +57,5 @@ CAPABILITIES = {
             }
         ),
     ),
+    CellKind.GANETI: Capabilities(is_asked_for_unmapped=True, announces_nothing=True),
 }

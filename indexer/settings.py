@@ -1,10 +1,13 @@
 """The `indexer` and `index` sections of the configuration."""
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from indexer.backends.settings import IndexSettings
+
+if TYPE_CHECKING:
+    from cells.model import Cell
 
 __all__ = ["IndexSettings", "IndexerSettings"]
 
@@ -29,6 +32,8 @@ class IndexerSettings(BaseModel):
     comparison_interval_s: how often a cell that does not number its changes, Nova's, is compared with the index as a
         whole: lists of it are known to be complete as of then. It is read as fast as it answers, sync_batch_size rows
         at once.
+    poll_interval_s: the same, for a cell that announces nothing, a Ganeti cluster: what changes there is known, and
+        told to watches, so much later.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.
     retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
@@ -45,8 +50,13 @@ class IndexerSettings(BaseModel):
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
     comparison_interval_s: PositiveSeconds = 600.0
+    poll_interval_s: PositiveSeconds = 30.0
     liveness_timeout_s: PositiveSeconds = 60.0
     retry_wait_max_s: PositiveSeconds = 10.0
+
+    def interval_s(self, cell: "Cell") -> float:
+        """How often a cell that does not number its changes is compared with the index."""
+        return self.poll_interval_s if cell.can.announces_nothing else self.comparison_interval_s
 
     @model_validator(mode="after")
     def _prefetch_fills_the_pipeline(self) -> Self:

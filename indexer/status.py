@@ -51,7 +51,7 @@ def read_status(
     count_dead_letters: Callable[[Cell], int],
     now: int,
     staleness_limit_s: float,
-    comparison_interval_s: float,
+    comparison_interval_s: Callable[[Cell], float],
 ) -> list[CellStatus]:
     """The status of each cell, in the order given; a cell or bus that is away only leaves gaps.
 
@@ -66,7 +66,7 @@ def read_status(
             count_dead_letters=count_dead_letters,
             now=now,
             # Twice: a comparison takes a while, and is as of its beginning.
-            staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s,
+            staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s(cell),
         )
         for cell in cells
     ]

@@ -5,7 +5,7 @@ the index's fields and a record's keys all use them; the payload on the wire use
 (notifications.payloads). Fields of kind `other` without `is_list` can only be read.
 """
 
-from resources.fields import Field, ItemType, Kind
+from resources.fields import Field, ItemType, Kind, Record
 
 INSTANCE_FIELDS = ItemType(
     "instance",
@@ -31,6 +31,7 @@ INSTANCE_FIELDS = ItemType(
         Field("deleted_at", "DeletedAt", Kind.TIMESTAMP, "Time of deletion, also of a soft one"),
         Field("deleted", "Deleted", Kind.BOOL, "Whether the instance is deleted for good"),
         Field("hidden", "Hidden", Kind.BOOL, "Whether this is the inactive copy of a move between cells"),
+        Field("forthcoming", "Forthcoming", Kind.BOOL, "Whether it is a reservation that is not made real yet"),
         Field("locked", "Locked", Kind.BOOL, "Whether the instance refuses changes"),
         Field("locked_by", "LockedBy", Kind.TEXT, "Who locked it, owner or admin"),
         Field("locked_reason", "LockedReason", Kind.TEXT, "Why it was locked"),
@@ -70,8 +71,15 @@ INSTANCE_FIELDS = ItemType(
         Field("keypairs", "KeyPairs", Kind.OTHER, "Key pairs with their public keys"),
         Field("shares", "Shares", Kind.OTHER, "File shares that are attached"),
         Field("fault", "Fault", Kind.OTHER, "Newest fault, with code, message, details and time"),
+        Field("ganeti", "Ganeti", Kind.OTHER, "What Ganeti alone has words for (resources.query_fields.ganeti)"),
     ),
 )
+
+_NEVER_NULL = {"deleted": False, "forthcoming": False, "hidden": False, "locked": False}
+BLANK_INSTANCE: Record = {
+    name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()
+}
+"""The record of an instance of which nothing is known."""
 
 DEFAULT_ZONE = "nova"
 """The availability zone of hosts that nobody has put into another one."""

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
+from cells.kinds.ganeti.adapter import GanetiAdapter
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.nova_api.adapter import NovaApiAdapter
 from cells.kinds.nova_db.adapter import NovaDbAdapter
@@ -24,6 +25,8 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
         match cell.kind:
             case CellKind.NOVA_API:
                 return NovaApiAdapter(cell, timeout_s=statement_timeout_s, clock=clock)
+            case CellKind.GANETI:
+                return GanetiAdapter(cell, timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NOVA_DB if cell.is_before_cells:
                 return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NOVA_DB:

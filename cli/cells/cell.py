@@ -61,6 +61,8 @@ _FINISHING_S = 10.0
         "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
         "fleetlight cell add cell1 --kind nova-db --database-url mysql://db/nova --api-database-url mysql://db/nova_api",
         "fleetlight cell add east --kind nova-api --url https://nova.east:8774/v2.1 --os-cloud east",
+        "fleetlight cell add farm --kind ganeti --url https://farm:5080 --user reader --password-file farm.password "
+        "--ca-file rapi.pem",
     )
 )
 def add(
@@ -79,7 +81,10 @@ def add(
     api_database_url: ApiDatabaseOption = None,
     api_database_url_file: ApiDatabaseFileOption = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="nova-api: its address, https://nova.example.org:8774/v2.1.")
+        str | None,
+        typer.Option(
+            metavar="URL", help="Its address: nova-api, https://nova.example.org:8774/v2.1; ganeti, https://farm:5080."
+        ),
     ] = None,
     os_cloud: Annotated[
         str | None, typer.Option(metavar="CLOUD", help="nova-api: whose login it is, by its name in clouds.yaml.")
@@ -90,12 +95,21 @@ def add(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds a token for X-Auth-Token.")
     ] = None,
-    username: Annotated[str | None, typer.Option(help="nova-api: who we are, with HTTP basic authentication.")] = None,
+    username: Annotated[
+        str | None,
+        typer.Option("--username", "--user", help="nova-api, ganeti: who we are, with HTTP basic authentication."),
+    ] = None,
     password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds the password of --username.")
+        Path | None, typer.Option(metavar="FILE", help="nova-api, ganeti: a file that holds the password.")
     ] = None,
     ca_certs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="nova-api: PEM file of the authority behind its certificate.")
+        Path | None,
+        typer.Option(
+            "--ca-certs",
+            "--ca-file",
+            metavar="FILE",
+            help="nova-api, ganeti: PEM file of the authority behind its certificate, or of that certificate itself.",
+        ),
     ] = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
@@ -103,18 +117,19 @@ def add(
     """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
 
     The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
-    are found from now on. A cell of Nova (nova-db; MySQL, MariaDB, PostgreSQL or SQLite) is only ever read.
+    are found from now on. Cells of Nova (nova-db: MySQL, MariaDB, PostgreSQL or SQLite; nova-api) and of Ganeti (a
+    cluster with its remote API) are only ever read.
     """
     checked_name(name)
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
-    if kind is CellKind.NOVA_API:
-        address = upstream_address(url, login)
+    if kind.is_asked_over_http:
+        address = upstream_address(kind, url, login)
         bus = _bus_of_others(transport_url, transport_url_file)
         with _open_configured_fleet(config, data_dir) as fleet:
-            _print_joined(add_upstream_cell(fleet, name, address, bus))
+            _print_joined(add_upstream_cell(fleet, name, kind, address, bus))
         return
     if url is not None or login.is_given:
-        raise ConfigurationError("--url and the login are of a compute API: add --kind nova-api")
+        raise ConfigurationError("--url and the login are of an API: add --kind nova-api or --kind ganeti")
     database = given_url("--database-url", database_url, database_url_file)
     if kind is CellKind.NOVA_DB:
         api_database = given_url("--api-database-url", api_database_url, api_database_url_file)

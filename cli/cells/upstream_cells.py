@@ -1,4 +1,4 @@
-"""Compute APIs of other software join the fleet as cells. Their secrets stay where they are."""
+"""APIs of other software join the fleet as cells. Their secrets stay where they are."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -8,14 +8,20 @@ from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
-from cells.kinds.nova_api.address import Upstream, UpstreamAddress
+from cells.kinds.ganeti.client import GanetiApi
 from cells.kinds.nova_api.clouds import find_clouds_file
-from cells.kinds.nova_api.credentials import read_secret
+from cells.kinds.nova_api.upstream import Upstream
 from cells.kinds.opening import open_adapter
+from cells.upstream.address import UpstreamAddress
+from cells.upstream.credentials import read_secret
 from cli.cells.joined import Joined
 from cli.errors import ConfigurationError
 
 _TIMEOUT_S = 60.0
+_LIKE = {
+    CellKind.NOVA_API: "https://nova.example.org:8774/v2.1",
+    CellKind.GANETI: "https://cluster.example.org:5080",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +39,17 @@ class UpstreamLogin:
     def is_given(self) -> bool:
         return self != UpstreamLogin()
 
+    @property
+    def is_of_openstack(self) -> bool:
+        return any(each is not None for each in (self.cloud, self.clouds_file, self.token_file))
 
-def upstream_address(url: str | None, login: UpstreamLogin) -> str:
+
+def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin) -> str:
     """The address of a cell, with where its login is. Raises ConfigurationError."""
     if url is None:
-        raise ConfigurationError("--url is missing: the address of the API, like https://nova.example.org:8774/v2.1")
+        raise ConfigurationError(f"--url is missing: the address of the API, like {_LIKE[kind]}")
+    if kind is CellKind.GANETI and login.is_of_openstack:
+        raise ConfigurationError("a cluster is asked with --username and --password-file, and no other login")
     try:
         clouds_file = login.clouds_file
         if login.cloud is not None and clouds_file is None:
@@ -53,16 +65,19 @@ def upstream_address(url: str | None, login: UpstreamLogin) -> str:
         )
         if address.token_file is not None:
             read_secret(address.token_file)
-        Upstream(address, timeout_s=_TIMEOUT_S).open_client().close()
+        if kind is CellKind.GANETI:
+            GanetiApi(address, timeout_s=_TIMEOUT_S).close()
+        else:
+            Upstream(address, timeout_s=_TIMEOUT_S).open_client().close()
     except UpstreamError as error:
         raise ConfigurationError(str(error)) from error
     return address.write()
 
 
-def add_upstream_cell(fleet: Fleet, name: str, address: str, transport_url: str) -> Joined:
+def add_upstream_cell(fleet: Fleet, name: str, kind: CellKind, address: str, transport_url: str) -> Joined:
     """Add the API at `address` (`upstream_address`) as a cell, also while it is away."""
     is_new = all(cell.name != name for cell in fleet.cells())
-    cell = fleet.add_cell(name, CellKind.NOVA_API, address, transport_url)
+    cell = fleet.add_cell(name, kind, address, transport_url)
     try:
         with closing(open_adapter(cell, statement_timeout_s=_TIMEOUT_S)) as adapter:
             return Joined(cell, is_new, map_instances(adapter, fleet))

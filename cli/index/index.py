@@ -57,7 +57,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
         now=system_clock(),
         staleness_limit_s=settings.search.staleness_limit_s,
-        comparison_interval_s=settings.indexer.comparison_interval_s,
+        comparison_interval_s=settings.indexer.interval_s,
     )
     if json:
         print_json([_as_json(each) for each in statuses])

@@ -13,10 +13,10 @@ import typer
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import Fleet
 from cells.kinds.nova_api.client import ComputeApi
-from cells.kinds.nova_api.credentials import Credentials, Fixed
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell
 from cells.settings import UpstreamSettings
+from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import (

@@ -102,7 +102,7 @@ class ExternalFollower(Follower):
         if self._tracker.needs_sync or not compared_at:
             return 0.0
         age_s = max(0, self._clock() - compared_at) / 1e6
-        return time.monotonic() + self._settings.comparison_interval_s - age_s
+        return time.monotonic() + self._settings.interval_s(self.cell) - age_s
 
     def _compare(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> float:
         """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
@@ -130,7 +130,7 @@ class ExternalFollower(Follower):
                 )
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
-            return time.monotonic() + min(_LEASE_RETRY_S, self._settings.comparison_interval_s)
+            return time.monotonic() + min(_LEASE_RETRY_S, self._settings.interval_s(self.cell))
         for instance_uuid in compared.rejected:
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
@@ -142,4 +142,4 @@ class ExternalFollower(Follower):
             written=compared.written,
             removed=compared.removed,
         )
-        return time.monotonic() + self._settings.comparison_interval_s
+        return time.monotonic() + self._settings.interval_s(self.cell)

@@ -15,11 +15,8 @@ from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
 from indexer.extra_fields import Extra, merged
 from notifications.event_types import INSTANCE_DELETE_END
 from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
+from resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
 from views.compute.view import render_view
-
-_NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
-_UNKNOWN: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}
 
 
 class NativeChange(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +57,7 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
 def remade(cell_uuid: str, bare: BareDocument) -> Document:
     """The document of an instance as another program has left it; fields that it did not know are as if not told."""
     known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
-    return to_document(cell_uuid, bare.version, {**_UNKNOWN, **known})
+    return to_document(cell_uuid, bare.version, {**BLANK_INSTANCE, **known})
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalChange]) -> Document | None:
@@ -69,7 +66,7 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalC
     existing: the document that is there, if any. Returns None when nothing in `changes` is newer.
     """
     if existing is None:
-        version, record, extra = 0, dict(_UNKNOWN), None
+        version, record, extra = 0, dict(BLANK_INSTANCE), None
     elif existing.record["deleted"] or existing.version < OLDEST_TIME_VERSION:
         # A deletion is final, and uuids are never used again (section 11). And an instance whose cell counts its
         # revisions is known better from there.

@@ -56,6 +56,7 @@ _TYPES: Mapping[str, Any] = {
     "power_state": PowerState | None,
     "auto_disk_config": DiskConfig | None,
     "deleted": bool,
+    "forthcoming": bool,
     "hidden": bool,
     "locked": bool,
     "flavor": FlavorPayload | None,
@@ -71,7 +72,10 @@ _TYPES: Mapping[str, Any] = {
     "server_groups": list[str] | None,
     "trusted_image_certificates": list[str] | None,
     "user_data": str | None,
+    "ganeti": dict[str, Any] | None,
 }
+# What a message of a version without the field says of it.
+_BEFORE_IT_WAS_ADDED: Mapping[str, Any] = {"forthcoming": False, "ganeti": None}
 _OF_KIND: Mapping[Kind, Any] = {
     Kind.TEXT: str | None,
     Kind.NUMBER: Int64 | None,
@@ -95,7 +99,10 @@ def payload_fields(fields: ItemType) -> dict[str, Any]:
     What is derived from another field is not told. Raises KeyError for a field of kind `other` without a type here.
     """
     return {
-        name: (_type_of(field), PydanticField(alias=_NAMES_OF_NOVA.get(name)))
+        name: (
+            _type_of(field),
+            PydanticField(default=_BEFORE_IT_WAS_ADDED.get(name, ...), alias=_NAMES_OF_NOVA.get(name)),
+        )
         for name, field in fields.items()
         if not field.is_derived
     }
@@ -130,10 +137,11 @@ class InstancePayload(_InstanceFields):
     A reader needs no second source: the payload has every field of resources.instance.
 
     1.0  first version
+    1.1  + forthcoming, ganeti
     """
 
     NAMESPACE: ClassVar[str] = "fleetlight"
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
     request_id: str | None
     action_initiator_user: str | None
     action_initiator_project: str | None

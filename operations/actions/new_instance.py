@@ -58,6 +58,7 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "power_state": _RUNNING,
         "progress": 0,
         "deleted": False,
+        "forthcoming": False,
         "hidden": False,
         "locked": False,
         "auto_disk_config": False,

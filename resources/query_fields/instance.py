@@ -147,7 +147,8 @@ def _as_query_field(field: Field) -> QueryField:
 def _own_fields() -> Iterator[QueryField]:
     """What every list of ours can show, beside what Ganeti has a name for."""
     yield _text("cell", "Cell", "Cell that the instance is in")
-    taken = {"uuid", "tags"}
+    # What Ganeti has words for is shown under these.
+    taken = {"uuid", "tags", "forthcoming", "ganeti"}
     for field in INSTANCE_FIELDS.values():
         if field.name not in taken:
             yield _as_query_field(field)

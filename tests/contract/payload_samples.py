@@ -93,6 +93,8 @@ def instance_payload(**changes: Any) -> InstancePayload:
         "terminated_at": None,
         "deleted_at": None,
         "deleted": False,
+        "forthcoming": False,
+        "ganeti": None,
         "hidden": False,
         "vm_state": "active",
         "power_state": "running",

@@ -85,7 +85,7 @@ def test_every_event_type_has_a_registered_payload() -> None:
 def test_schemas_are_exported_for_every_payload(tmp_path: Path) -> None:
     written = export_schemas(tmp_path)
     assert len(written) == len(list(REGISTRY.newest()))
-    schema = json.loads((tmp_path / "fleetlight" / "InstancePayload-1.0.json").read_text(encoding="utf-8"))
+    schema = json.loads((tmp_path / "fleetlight" / "InstancePayload-1.1.json").read_text(encoding="utf-8"))
     data = schema["properties"]["nova_object.data"]
     assert schema["properties"]["nova_object.name"] == {"const": "InstancePayload"}
     assert "tenant_id" in data["required"]

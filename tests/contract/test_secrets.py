@@ -31,7 +31,7 @@ NAMES_OF_SECRETS = re.compile(r"password|secret|api_key|admin_pass|user_data|dat
 # What it is: a hash, the way to a file or another name; or a server as the index and the bus have it, which say as much
 # as a list does.
 OTHER_TYPES = {
-    "cells.kinds.nova_api.address.UpstreamAddress.password_file",
+    "cells.upstream.address.UpstreamAddress.password_file",
     "cli.cells.upstream_cells.UpstreamLogin.password_file",
     "api.identity.tokens.directory.Credential.secret_hash",
     "api.identity.tokens.directory.User.password_hash",

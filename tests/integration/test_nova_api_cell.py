@@ -18,12 +18,12 @@ from cells.capabilities import CellKind
 from cells.counting import count_rows
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
-from cells.kinds.nova_api.address import UpstreamAddress
 from cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
 from cells.kinds.nova_api.clouds import read_cloud
-from cells.kinds.nova_api.http import Answer, Connection
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellAdapter
+from cells.upstream.address import UpstreamAddress
+from cells.upstream.http import Answer, Connection
 from cli.app import app
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer

@@ -17,7 +17,7 @@ from api.identity import NoIdentity
 from api.settings import ApiSettings
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
-from cells.kinds.nova_api.credentials import Fixed
+from cells.upstream.credentials import Fixed
 from cli.app import app
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet

@@ -30,6 +30,7 @@ def make_record(number: int = 1, **changes: Any) -> dict[str, Any]:
         "power_state": 1,
         "created_at": CREATED_AT + number,
         "deleted": False,
+        "forthcoming": False,
         "hidden": False,
         "locked": False,
         "image_ref": "",

@@ -11,14 +11,17 @@ from typing import Any
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
+from resources.query_fields.ganeti import DERIVED, LIVE_FIELDS, TOLD_FIELDS, told_cell
 from resources.query_fields.instance import INSTANCE, MAX_DISKS, MAX_NICS, NIC_FIELDS
 from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 from views.query2.values import (
     NO_DATA,
     UNAVAILABLE,
     Cell,
+    Facts,
     Value,
     constant,
+    is_of_kind,
     known,
     live,
     made_of,
@@ -145,7 +148,7 @@ def _configured() -> Iterator[tuple[str, Value]]:
     yield "admin_state", made_of(lambda record: normal(_admin_state(record)), "vm_state")
     yield "admin_state_source", constant(normal("admin"))
     yield "admin_up", made_of(lambda record: normal(_admin_state(record) == "up"), "vm_state")
-    yield "forthcoming", constant(normal(False))
+    yield "forthcoming", of_record("forthcoming")
     for name in ("os", "hypervisor", "disk_template", "network_port", "disks_active", "console"):
         yield name, constant(UNAVAILABLE)
     for name in ("pnode.group", "pnode.group.uuid"):
@@ -194,11 +197,27 @@ def _of_nics() -> Iterator[tuple[str, Value]]:
 def _own() -> Iterator[tuple[str, Value]]:
     yield "cell", Value(lambda facts: normal(facts.cell))
     for name, field in INSTANCE_FIELDS.items():
-        yield name, of_list(name) if field.is_list else of_record(name, UNAVAILABLE)
+        if name in INSTANCE:
+            yield name, of_list(name) if field.is_list else of_record(name, UNAVAILABLE)
+
+
+def _as_told(name: str, value: Value) -> Value:
+    """What a cluster says of the field, where one says something of the instance; else the same value."""
+    is_live = name in LIVE_FIELDS
+
+    def make(facts: Facts) -> Cell:
+        said = facts.record["ganeti"]
+        if said is None or (is_live and facts.cell_is_down):
+            return value.make(facts)
+        status, found = told_cell(said, name)
+        return NO_DATA if found is not None and not is_of_kind(found, INSTANCE[name].kind) else (status, found)
+
+    return Value(make, value.needs | {"ganeti"}, value.stored)
 
 
 def _all() -> dict[str, Value]:
     values = dict(_own()) | dict((*_configured(), *_live(), *_parameters(), *_of_disks(), *_of_nics()))
+    values |= {name: _as_told(name, values[name]) for name in (*TOLD_FIELDS, *DERIVED)}
     return values | {alias: values[target] for alias, target in INSTANCE.aliases.items()}
 
 

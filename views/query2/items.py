@@ -5,16 +5,8 @@ from collections.abc import Mapping
 from resources.fields import Kind
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import CellStatus
-from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Facts, Make, Value, Values, known, normal
+from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Facts, Make, Value, Values, is_of_kind, known, normal
 
-_TYPES = {
-    Kind.TEXT: (str,),
-    Kind.BOOL: (bool,),
-    Kind.NUMBER: (int,),
-    Kind.UNIT: (int,),
-    Kind.FLOAT: (float,),
-    Kind.TIMESTAMP: (int,),
-}
 CELL = "cell"
 """The field that no record has: which cell an item is in."""
 
@@ -34,15 +26,13 @@ def _cell(facts: Facts) -> Cell:
 
 
 def _of(name: str, kind: Kind) -> Make:
-    types = _TYPES.get(kind)
-
     def make(facts: Facts) -> Cell:
         value = facts.record.get(name)
         # A number that is equal to a status is none.
         if isinstance(value, CellStatus):
             return value, None
         # What a damaged row has there is no value of the field.
-        if value is not None and types is not None and type(value) not in types:
+        if value is not None and not is_of_kind(value, kind):
             return NO_DATA
         return known(value, UNAVAILABLE)
 

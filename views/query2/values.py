@@ -15,6 +15,14 @@ UNAVAILABLE: Cell = (CellStatus.UNAVAILABLE, None)
 UNKNOWN: Cell = (CellStatus.UNKNOWN, None)
 
 _MICROSECONDS = 1_000_000
+_TYPES: Mapping[Kind, type] = {
+    Kind.TEXT: str,
+    Kind.BOOL: bool,
+    Kind.NUMBER: int,
+    Kind.UNIT: int,
+    Kind.FLOAT: float,
+    Kind.TIMESTAMP: int,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,11 @@ def live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DATA
 
 def constant(cell: Cell) -> Value:
     return Value(lambda _facts: cell)
+
+
+def is_of_kind(value: Any, kind: Kind) -> bool:
+    """Whether a stored value is one of a field of this kind; of damaged rows it may be another."""
+    return kind not in _TYPES or type(value) is _TYPES[kind]
 
 
 def as_json(cell: Cell, field: Field) -> Cell:

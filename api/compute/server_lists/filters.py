@@ -26,6 +26,8 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         raise ForbiddenError("listing deleted servers")
     return all_of(
         build_scope(query, caller, action=action),
+        # A reservation is no server.
+        Eq("forthcoming", False),
         Eq("hidden", False),
         _existence(query, is_about_deleted=is_about_deleted),
         _changes(query),

@@ -68,7 +68,7 @@ class ServerShowHandler:
             await request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
         statuses = await self._host_statuses.shown_to(request)
         try:
-            if row is None or row.record["deleted"]:
+            if row is None or row.record["deleted"] or row.record["forthcoming"]:
                 raise ServerNotFoundError(server_id)
             item = show_item(request, row, statuses)
         except UnreadableRowError as error:

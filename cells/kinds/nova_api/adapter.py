@@ -16,11 +16,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from cells.errors import CellUnreachableError, UpstreamError
-from cells.kinds.nova_api.address import Upstream, UpstreamAddress
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from cells.kinds.nova_api.items import to_record
 from cells.kinds.nova_api.query import query_of
+from cells.kinds.nova_api.upstream import Upstream
 from cells.model import Cell, InstanceRow
+from cells.upstream.address import UpstreamAddress
 from query.evaluate import matcher
 from query.filters import Eq
 from query.page import PageRequest

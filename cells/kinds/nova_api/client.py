@@ -10,8 +10,8 @@ import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.credentials import Credentials
-from cells.kinds.nova_api.http import Answer, Connection, PassingError
+from cells.upstream.credentials import Credentials
+from cells.upstream.http import Answer, Connection, PassingError
 
 Query = Sequence[tuple[str, str]]
 

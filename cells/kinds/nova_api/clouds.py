@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.credentials import Credentials, Fixed
+from cells.upstream.credentials import Credentials, Fixed
 
 _PLACES = (
     Path("clouds.yaml"),

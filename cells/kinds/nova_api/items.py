@@ -10,18 +10,16 @@ from typing import Any
 from uuid import UUID
 
 from resources.fields import Record, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from resources.instance import BLANK_INSTANCE
 from resources.server_status import DELETED
 
 _ADMIN = "OS-EXT-SRV-ATTR:"
 _VOLUMES = "os-extended-volumes:volumes_attached"
-_NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
-_BLANK: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}
 
 
 def to_record(item: Mapping[str, Any]) -> Record:
     """The complete record of a server; what is not shown is unknown, and unset. Raises what `read_item` raises."""
-    return {**_BLANK, **read_item(item)}
+    return {**BLANK_INSTANCE, **read_item(item)}
 
 
 def read_item(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from keystoneauth1.plugin import BaseAuthPlugin
 from keystoneauth1.session import Session
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.credentials import TOKEN
-from cells.kinds.nova_api.http import PassingError
+from cells.upstream.credentials import TOKEN
+from cells.upstream.http import PassingError
 
 _FIRST_SERVER_ERROR = 500
 

@@ -32,7 +32,7 @@ def reason_of_damage(error: Exception) -> str:
 
 def read_damaged(connection: Connection, row: Select[Any], uuid: str) -> Record:
     """What can be read of the columns of an instance, one by one. row: the statement that reads it."""
-    readable: dict[str, Any] = {}
+    readable: dict[str, Any] = {"forthcoming": False}
     for name in (*PLAIN_COLUMNS, "deleted"):
         column = row.selected_columns[name]
         try:

@@ -18,7 +18,7 @@ _INSTANCE_NAME = "instance-%08x"
 _FROM_ELSEWHERE = {"deleted", "hidden", "locked", "flavor", "flavor_id", "instance_name", "ip_addresses"}
 _DETAILS = tuple(each.name for each in fields(Details))
 # Not in these databases, or not shown.
-_NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares"))
+_NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares", "ganeti")) | {"forthcoming": False}
 _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
 _FROM_JSON = {*_FROM_ELSEWHERE, *_NOT_THERE, *_DETAILS, "trusted_image_certificates"}
 PLAIN_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
@@ -84,7 +84,7 @@ def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | No
 def readable_build_request(row: Row[Any]) -> dict[str, Any]:
     """What can be read of a build request of which `build_request_record` can make no record."""
     found = decoded(row.instance)
-    readable: dict[str, Any] = {"hidden": bool(found.get("hidden"))}
+    readable: dict[str, Any] = {"forthcoming": False, "hidden": bool(found.get("hidden"))}
     for name in PLAIN_COLUMNS:
         with suppress(TypeError, ValueError):
             readable[name] = _as_stored(name, found.get(name))

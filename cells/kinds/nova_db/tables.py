@@ -23,6 +23,7 @@ from sqlalchemy import (
     cast,
     false,
     func,
+    literal,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -174,6 +175,7 @@ def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnEle
     columns |= {name: _comparable_text(rows.c[name], dialect) for name in _TEXTS}
     columns["uuid"] = rows.c.uuid
     columns["deleted"] = rows.c.deleted != 0
+    columns["forthcoming"] = literal(False, Boolean)  # Nova has no reservations
     columns["hidden"] = func.coalesce(rows.c.hidden, false(), type_=Boolean)
     # Nova shows what this column says, and keeps `locked` beside it for filters.
     columns["locked"] = func.coalesce(as_text(rows.c.locked_by, dialect) != "", false(), type_=Boolean)

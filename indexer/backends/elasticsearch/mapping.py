@@ -15,7 +15,7 @@ from resources.fields import Field, Kind
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
-MAPPING_VERSION = 6
+MAPPING_VERSION = 7
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
@@ -24,8 +24,9 @@ MAPPING_VERSION = 6
 4  + extra, extra_terms, extra_fields: what newer producers say can be searched for
 5  the whole record is kept of every instance
 6  + display_name_nice, node_nice: lists in nice order
+7  + forthcoming, ganeti: reservations, and what only Ganeti has words for
 """
-OLDEST_MAPPING_VERSION = 6
+OLDEST_MAPPING_VERSION = 7
 """What was written before cannot be read as it is, or sorted in every order."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"

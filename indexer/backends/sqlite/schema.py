@@ -18,7 +18,7 @@ from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
 # Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {

@@ -78,7 +78,7 @@ NULLABLE = {
 }
 ALWAYS_SET = {
     "uuid": uuids,
-    **dict.fromkeys(("deleted", "hidden", "locked"), st.booleans()),
+    **dict.fromkeys(("deleted", "forthcoming", "hidden", "locked"), st.booleans()),
     "ip_addresses": st.lists(addresses, max_size=2),
     "block_devices": st.lists(devices, max_size=2),
     "metadata": st.dictionaries(texts, texts, max_size=2),

@@ -124,7 +124,7 @@ def test_urls_come_from_files_or_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["one", "--kind", "ganeti"], "'ganeti' is not one of"),
+        (["one", "--kind", "xen"], "'xen' is not one of"),
         (["a=b"], "cannot be the name of a cell"),
         (["00000000-0000-4000-8000-000000000000"], "not a uuid"),
         (["one", "--database-url", "mysql://root:secret@db/one"], "'mysql' is not supported"),

@@ -78,7 +78,7 @@ def instance_of(cell: Cell) -> str:
 def test_check_names_the_event_of_a_valid_file(run: Run) -> None:
     result = run("notifications", "check", CREATED)
     assert result.exit_code == 0
-    assert result.stdout == f"{CREATED}: valid (instance.create.end, InstancePayload 1.0)\n"
+    assert result.stdout == f"{CREATED}: valid (instance.create.end, InstancePayload 1.1)\n"
 
 
 def test_check_says_what_is_wrong_where(run: Run, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_unknown_cell_is_wrong_usage_of_every_command_and_the_known_ones_are_nam
 def test_schemas_are_written(run: Run, tmp_path: Path) -> None:
     result = run("notifications", "schemas", "schemas")
     assert result.exit_code == 0
-    assert "schemas/fleetlight/InstancePayload-1.0.json" in result.stdout.splitlines()
-    assert json.loads((tmp_path / "schemas" / "fleetlight" / "InstancePayload-1.0.json").read_text())["$schema"]
+    assert "schemas/fleetlight/InstancePayload-1.1.json" in result.stdout.splitlines()
+    assert json.loads((tmp_path / "schemas" / "fleetlight" / "InstancePayload-1.1.json").read_text())["$schema"]
 
 
 def test_cells_are_listed(run: Run, cells: Sequence[Cell]) -> None:

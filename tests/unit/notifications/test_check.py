@@ -44,7 +44,7 @@ def test_all_three_forms_are_valid(check: Check) -> None:
     for content in (_bare(), json.loads(json.loads(enveloped)["oslo.message"]), enveloped):
         report = check(content)
         assert report.is_valid, report
-        assert (report.event_type, report.payload) == (INSTANCE_CREATE_END, "InstancePayload 1.0")
+        assert (report.event_type, report.payload) == (INSTANCE_CREATE_END, "InstancePayload 1.1")
 
 
 @pytest.mark.parametrize(

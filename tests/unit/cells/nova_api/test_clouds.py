@@ -13,8 +13,8 @@ import yaml
 
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.clouds import read_cloud
-from cells.kinds.nova_api.credentials import Credentials
-from cells.kinds.nova_api.http import PassingError
+from cells.upstream.credentials import Credentials
+from cells.upstream.http import PassingError
 
 PASSWORD = {"username": "me", "password": "secret", "project_name": "p"}
 

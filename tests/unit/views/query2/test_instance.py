@@ -196,3 +196,64 @@ def test_filter_is_split_without_a_change_of_its_meaning(text: str, is_all_store
         row = as_query_record(record)
         both = matcher(stored, INSTANCE_FIELDS)(record) and matcher(rest, INSTANCE)(row)
         assert both is matcher(node, INSTANCE)(row)
+
+
+SAID: dict[str, Any] = {
+    "values": {
+        "os": "debian+bookworm",
+        "admin_state": "up",
+        "hvparams": {"acpi": True, "cpu_cores": "four"},
+        "beparams": {"maxmem": 512, "vcpus": 1},
+        "disk.sizes": [10_240, 512],
+        "disk.names": ["root", None],
+        "nic.macs": ["aa:00:00:00:00:01"],
+        "nic.ips": [None],
+        "status": "ERROR_up",
+    },
+    "no_data": ["snodes"],
+    "offline": ["oper_ram"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("os", [0, "debian+bookworm"]),
+        ("admin_up", [0, True]),
+        ("hv/acpi", [0, True]),
+        ("hv/pae", [3, None]),
+        ("hv/cpu_cores", [2, None]),
+        ("be/memory", [0, 512]),
+        ("be/minmem", [3, None]),
+        ("disk.count", [0, 2]),
+        ("disk.size/1", [0, 512]),
+        ("disk1.size", [0, 512]),
+        ("disk.size/2", [3, None]),
+        ("disk.name/1", [3, None]),
+        ("disk.names", [0, ["root", None]]),
+        ("nic.count", [0, 1]),
+        ("mac", [0, "aa:00:00:00:00:01"]),
+        ("ip", [3, None]),
+        ("snodes", [2, None]),
+        ("oper_ram", [4, None]),
+        ("hypervisor", [3, None]),
+        ("status", [0, "ERROR_up"]),
+        # Of the record, as for every other instance.
+        ("name", [0, "web1.example.com"]),
+        ("pnode", [0, "node1.example.com"]),
+        ("console", [3, None]),
+    ],
+)
+def test_value_is_what_its_cluster_says(name: str, expected: list[Any]) -> None:
+    assert list(cell(name, make_record(**{**RECORD, "ganeti": SAID}))) == expected
+
+
+def test_what_a_cluster_said_of_running_is_not_repeated_while_it_is_down() -> None:
+    facts = Facts(make_record(**{**RECORD, "ganeti": SAID}), None, "farm", cell_is_down=True)
+    found = {name: INSTANCE_VALUES[name].make(facts) for name in ("status", "oper_state", "oper_ram", "os")}
+    assert found == {
+        "status": (0, "ERROR_nodedown"),
+        "oper_state": (2, None),
+        "oper_ram": (2, None),
+        "os": (0, "debian+bookworm"),
+    }

@@ -3,22 +3,26 @@
 keystoneauth1's sessions wait for each silence of a server, and one that trickles is never silent. Here a request ends
 soon after its deadline: at the first part of the answer that comes behind it, or when none comes for as long.
 Redirects are not followed: the credentials are for one address.
+
+A file with one certificate that is no authority's holds that of the server itself, as of a Ganeti cluster, whose
+certificate names no address: then the server has to show exactly that one, and its name is not looked at.
 """
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from cells.errors import UpstreamError
 
 _CHUNK = 65_536
+_LARGEST_ANSWER = 512 * 1024 * 1024
 
 
 class PassingError(UpstreamError):
@@ -43,7 +47,7 @@ class Connection:
     def __init__(self, url: str, *, timeout_s: float, ca_certs: Path | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise UpstreamError("the address of an API must be like https://nova.example.org:8774/v2.1")
+            raise UpstreamError("the address of an API must be like https://api.example.org:8774/v2.1")
         self.name = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._path = parts.path.rstrip("/")
         self._timeout_s = timeout_s
@@ -51,6 +55,8 @@ class Connection:
             HTTPSConnectionPool(
                 parts.hostname,
                 parts.port,
+                # First, since it says what is wrong with the file.
+                assert_fingerprint=None if ca_certs is None else _fingerprint_of_server(ca_certs),
                 ssl_context=ssl.create_default_context(cafile=ca_certs and str(ca_certs)),
             )
             if parts.scheme == "https"
@@ -58,12 +64,27 @@ class Connection:
         )
 
     def get(self, target: str, headers: Mapping[str, str], *, deadline_s: float | None = None) -> Answer:
-        """deadline_s: on the monotonic clock, if it is to end before the timeout. Raises PassingError."""
+        """As `request`, without a body."""
+        return self.request("GET", target, headers, deadline_s=deadline_s)
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """deadline_s: on the monotonic clock, if it is to end before the timeout.
+
+        Raises PassingError, and UpstreamError for an answer that does not end.
+        """
         ends_s = time.monotonic() + self._timeout_s
         if deadline_s is not None:
             ends_s = min(ends_s, deadline_s)
         try:
-            return self._get(target, headers, ends_s)
+            return self._request(method, target, headers, body, ends_s)
         except (TimeoutError, Urllib3TimeoutError):
             raise PassingError(f"{self.name} cannot be reached: no answer in time") from None
         except (HTTPError, OSError) as error:
@@ -72,10 +93,13 @@ class Connection:
     def close(self) -> None:
         self._pool.close()
 
-    def _get(self, target: str, headers: Mapping[str, str], ends_s: float) -> Answer:
+    def _request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, ends_s: float
+    ) -> Answer:
         answer = self._pool.urlopen(
-            "GET",
+            method,
             self._path + target,
+            body=body,
             headers=dict(headers),
             retries=False,
             redirect=False,
@@ -83,15 +107,21 @@ class Connection:
             preload_content=False,
         )
         try:
-            chunks = []
-            while chunk := answer.read1(_CHUNK):
-                chunks.append(chunk)
-                _left_s(ends_s)
+            body = b"".join(self._chunks(answer, ends_s))
         except BaseException:
             answer.close()  # what is left of it must not be taken for the next one
             raise
         answer.release_conn()
-        return Answer(answer.status, answer.headers, b"".join(chunks))
+        return Answer(answer.status, answer.headers, body)
+
+    def _chunks(self, answer: BaseHTTPResponse, ends_s: float) -> Iterator[bytes]:
+        size = 0
+        while chunk := answer.read1(_CHUNK):
+            size += len(chunk)
+            if size > _LARGEST_ANSWER:
+                raise UpstreamError(f"{self.name} answers with more than {_LARGEST_ANSWER} bytes")
+            yield chunk
+            _left_s(ends_s)
 
 
 def _left_s(ends_s: float) -> float:
@@ -99,3 +129,25 @@ def _left_s(ends_s: float) -> float:
     if left_s <= 0:
         raise TimeoutError
     return left_s
+
+
+def _fingerprint_of_server(path: Path) -> str | None:
+    """That of the certificate of the server itself; None if the file has certificates of authorities."""
+    # Whoever reads no certificates does not wait for what does.
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+
+    try:
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError as error:
+        raise UpstreamError(f"{path} has no certificates: {error}") from error
+    except OSError as error:
+        raise UpstreamError(f"cannot read {path}: {error.strerror}") from error
+    if len(certificates) != 1:
+        return None
+    try:
+        if certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return None
+    except x509.ExtensionNotFound:
+        pass  # it signs nothing
+    return certificates[0].fingerprint(SHA256()).hex()

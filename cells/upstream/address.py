@@ -1,4 +1,4 @@
-"""The address of a compute API with where to find out who we are there; the secrets themselves are never part of it.
+"""The address of an API with where to find out who we are there; the secrets themselves are never part of it.
 
 As in `https://nova.example.org:8774/v2.1?cloud=east&clouds_file=/etc/openstack/clouds.yaml`. So the fleet database has
 no secret, and a new password needs no command.
@@ -9,9 +9,6 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.client import ComputeApi
-from cells.kinds.nova_api.clouds import read_cloud
-from cells.kinds.nova_api.credentials import Credentials, Fixed, TokenFile, read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +65,3 @@ class UpstreamAddress:
             if name != "url" and (value := getattr(self, name)) is not None
         }
         return f"{self.url}?{urlencode(given)}" if given else self.url
-
-
-class Upstream:
-    """A compute API that several threads ask, each by a client of its own, with one login. Raises UpstreamError.
-
-    timeout_s: of one request.
-    """
-
-    def __init__(self, address: UpstreamAddress, *, timeout_s: float) -> None:
-        self._url = address.url
-        self._timeout_s = timeout_s
-        self._credentials, self._ca_certs = _login(address, timeout_s)
-
-    def open_client(self) -> ComputeApi:
-        """Who asks now wants to know it now: nothing is tried a second time."""
-        return ComputeApi(self._url, self._credentials, timeout_s=self._timeout_s, ca_certs=self._ca_certs, attempts=1)
-
-
-def _login(address: UpstreamAddress, timeout_s: float) -> tuple[Credentials, Path | None]:
-    if address.cloud is not None and address.clouds_file is not None:
-        cloud = read_cloud(address.clouds_file, address.cloud, timeout_s=timeout_s)
-        return cloud.credentials, address.ca_certs or cloud.ca_certs
-    if address.token_file is not None:
-        return TokenFile(address.token_file), address.ca_certs
-    if address.username is not None and address.password_file is not None:
-        return Fixed.password(address.username, read_secret(address.password_file)), address.ca_certs
-    return Fixed({}), address.ca_certs

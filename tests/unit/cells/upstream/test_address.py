@@ -7,9 +7,10 @@ import pytest
 from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.kinds.nova_api.adapter import NovaApiAdapter
-from cells.kinds.nova_api.address import Upstream, UpstreamAddress
 from cells.kinds.nova_api.clouds import find_clouds_file, read_cloud
+from cells.kinds.nova_api.upstream import Upstream
 from cells.model import Cell
+from cells.upstream.address import UpstreamAddress
 
 URL = "https://nova.example.org:8774/v2.1"
 

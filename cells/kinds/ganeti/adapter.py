@@ -1,0 +1,108 @@
+"""Reading a cell that is a Ganeti cluster over its remote API. Nothing is ever changed there.
+
+A cluster can be asked for instances by their uuids, and for those behind one; it has no pages, and other orders, so
+everything else that a request means is done here, on all of its instances. It is asked one question at a time.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import nsmallest
+from threading import Lock
+from typing import Any, TypeVar
+
+from cells.errors import CellUnreachableError, UpstreamError
+from cells.kinds.ganeti.client import Expression, GanetiApi
+from cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
+from cells.kinds.ganeti.operating_systems import operating_systems_of
+from cells.kinds.ganeti.query import expression_of
+from cells.kinds.ganeti.values import record_of
+from cells.model import Cell, InstanceRow
+from cells.upstream.address import UpstreamAddress
+from query.evaluate import matcher
+from query.filters import Eq
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.clock import Clock, system_clock
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.catalog import ITEM_TYPES
+from resources.query_fields.configuration import OPERATING_SYSTEM
+
+_TIMEOUT_S = 60.0
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_CELL = "cell"
+
+Result = TypeVar("Result")
+
+
+class GanetiAdapter:
+    """An ItemsAdapter (cells.model) for a cluster; may be used by several threads, of which one asks at a time.
+
+    timeout_s: how long one question may take, with the wait for those before it. Raises UpstreamError for an address
+    that can never work.
+    """
+
+    def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
+        self._cell = cell
+        self._timeout_s = timeout_s or _TIMEOUT_S
+        self._clock = clock
+        self._api = GanetiApi(UpstreamAddress.read(cell.database_url), timeout_s=self._timeout_s)
+        self._turn = Lock()
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        order, matches = request.order, matcher(request.filter, INSTANCE_FIELDS)
+        after = None if request.after is None else order.comparable(request.after)
+
+        def place(row: InstanceRow) -> tuple[Any, ...]:
+            return order.comparable(order.values(row.record))
+
+        rows = (row for row in self._instances(expression_of(request)) if matches(row.record))
+        return nsmallest(request.limit, (row for row in rows if after is None or place(row) > after), key=place)
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        """The one request to the cluster; what it finds is filtered and put in order here."""
+        body = {"fields": INSTANCE_QUERY, "qfilter": expression_of(request)}
+        return {"requests": [{"PUT /2/query/instance": body}], "filtered_in_python": True}
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
+
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
+        """As of cells.model.ItemsAdapter; a cluster is not asked for single items, since there are few of them."""
+        known = ITEM_TYPES[item_type]
+        if item_type == OPERATING_SYSTEM.name:
+            return self._asking(lambda deadline_s: operating_systems_of(self._api.operating_systems(deadline_s)))
+        # Their unique field is what says which one a record is about.
+        asked = sorted({*fields, known.unique} - {_CELL})
+        rows = self._asking(lambda deadline_s: self._api.query(item_type, asked, None, deadline_s))
+        return self._understanding(lambda: [record_of(known, row) for row in rows])
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _instances(self, wanted: Expression | None) -> Sequence[InstanceRow]:
+        asked_at = self._clock()
+        rows = self._asking(lambda deadline_s: self._api.query("instance", INSTANCE_QUERY, wanted, deadline_s))
+        return self._understanding(lambda: [InstanceRow(self._cell.uuid, asked_at, to_record(row)) for row in rows])
+
+    def _asking(self, ask: Callable[[float], Result]) -> Result:
+        """What `ask` answers, which is told its deadline on the monotonic clock."""
+        deadline_s = time.monotonic() + self._timeout_s
+        if not self._turn.acquire(timeout=self._timeout_s):
+            raise CellUnreachableError(self._cell.name, "no answer in time to the questions before this one")
+        try:
+            return self._understanding(lambda: ask(deadline_s))
+        finally:
+            self._turn.release()
+
+    def _understanding(self, read: Callable[[], Result]) -> Result:
+        try:
+            return read()
+        except UpstreamError as error:
+            raise CellUnreachableError(self._cell.name, str(error)) from error

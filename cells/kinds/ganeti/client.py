@@ -1,0 +1,93 @@
+"""The remote API of a Ganeti cluster as a client sees it: rows of what is asked for (contracts/ganeti-rapi, 4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cells.errors import UpstreamError
+from cells.upstream.address import UpstreamAddress
+from cells.upstream.credentials import Fixed, read_secret
+from cells.upstream.http import Connection
+
+Expression = Sequence[Any]
+"""A filter as Ganeti takes it: its operator, then its operands."""
+
+_OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
+_SHOWN = 200
+_STATUSES = range(5)
+
+
+class _Definition(msgspec.Struct):
+    name: str
+
+
+class _Answer(msgspec.Struct):
+    fields: list[_Definition]
+    data: list[list[tuple[int, Any]]]
+
+
+_read_answer: Callable[[bytes], _Answer] = msgspec.json.Decoder(_Answer).decode
+_read_list: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[Any]).decode
+
+
+class GanetiApi:
+    """The client; belongs to one thread at a time. Every call raises UpstreamError.
+
+    timeout_s: of one request.
+    """
+
+    def __init__(self, address: UpstreamAddress, *, timeout_s: float) -> None:
+        if address.username is None or address.password_file is None:
+            raise UpstreamError("a cluster is asked with a user name and the file that has the password")
+        self._connection = Connection(address.url, timeout_s=timeout_s, ca_certs=address.ca_certs)
+        self._credentials = Fixed.password(address.username, read_secret(address.password_file))
+
+    def query(
+        self, item_type: str, fields: Sequence[str], wanted: Expression | None, deadline_s: float
+    ) -> Sequence[Mapping[str, tuple[int, Any]]]:
+        """The items that a filter lets pass, None for all: of each field its status and value.
+
+        deadline_s: on the monotonic clock.
+        """
+        question = msgspec.json.encode({"fields": fields, "qfilter": wanted})
+        body = self._ask("PUT", f"/2/query/{item_type}", question, deadline_s)
+        try:
+            answer = _read_answer(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._nonsense(item_type, str(error)) from error
+        if [field.name for field in answer.fields] != list(fields):
+            raise self._nonsense(item_type, "the fields are not those that were asked for")
+        for row in answer.data:
+            if len(row) != len(fields) or any(status not in _STATUSES for status, _ in row):
+                raise self._nonsense(item_type, "a row is none of those fields")
+        return [dict(zip(fields, row, strict=True)) for row in answer.data]
+
+    def operating_systems(self, deadline_s: float) -> Sequence[Any]:
+        """The names of the operating systems with their variants; in newer versions what is known of each."""
+        body = self._ask("GET", "/2/os?bulk=1", None, deadline_s)
+        try:
+            return _read_list(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._nonsense("os", str(error)) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, method: str, target: str, body: bytes | None, deadline_s: float) -> bytes:
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            **self._credentials.headers(deadline_s),
+        }
+        answer = self._connection.request(method, target, headers, body=body, deadline_s=deadline_s)
+        name = self._connection.name
+        if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
+            raise UpstreamError(f"{name} does not let us read: status {answer.status}; check the user and the password")
+        if answer.status != _OK:
+            shown = answer.body[:_SHOWN].decode(errors="replace")
+            raise UpstreamError(f"{name} refuses {method} {target}: status {answer.status}, {shown}")
+        return answer.body
+
+    def _nonsense(self, item_type: str, problem: str) -> UpstreamError:
+        return UpstreamError(f"{self._connection.name} does not answer about {item_type} as a cluster does: {problem}")

@@ -1,0 +1,35 @@
+"""From the address of a compute API to clients that are logged in there."""
+
+from pathlib import Path
+
+from cells.kinds.nova_api.client import ComputeApi
+from cells.kinds.nova_api.clouds import read_cloud
+from cells.upstream.address import UpstreamAddress
+from cells.upstream.credentials import Credentials, Fixed, TokenFile, read_secret
+
+
+class Upstream:
+    """A compute API that several threads ask, each by a client of its own, with one login. Raises UpstreamError.
+
+    timeout_s: of one request.
+    """
+
+    def __init__(self, address: UpstreamAddress, *, timeout_s: float) -> None:
+        self._url = address.url
+        self._timeout_s = timeout_s
+        self._credentials, self._ca_certs = _login(address, timeout_s)
+
+    def open_client(self) -> ComputeApi:
+        """Who asks now wants to know it now: nothing is tried a second time."""
+        return ComputeApi(self._url, self._credentials, timeout_s=self._timeout_s, ca_certs=self._ca_certs, attempts=1)
+
+
+def _login(address: UpstreamAddress, timeout_s: float) -> tuple[Credentials, Path | None]:
+    if address.cloud is not None and address.clouds_file is not None:
+        cloud = read_cloud(address.clouds_file, address.cloud, timeout_s=timeout_s)
+        return cloud.credentials, address.ca_certs or cloud.ca_certs
+    if address.token_file is not None:
+        return TokenFile(address.token_file), address.ca_certs
+    if address.username is not None and address.password_file is not None:
+        return Fixed.password(address.username, read_secret(address.password_file)), address.ca_certs
+    return Fixed({}), address.ca_certs

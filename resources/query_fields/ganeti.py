@@ -1,0 +1,92 @@
+"""What only Ganeti has words for, as the stored value of one field of an instance (`ganeti`).
+
+Fields of one disk, one network interface or one parameter are not kept: they follow from the lists and the parameters.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from resources.fields import Record
+from resources.query_fields.definitions import CellStatus
+from resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
+
+Told = Mapping[str, Any]
+"""`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply."""
+
+LIVE_FIELDS = ("oper_state", "oper_ram", "oper_vcpus", "status")
+DISK_LISTS = {"size": "disk.sizes", "spindles": "disk.spindles", "name": "disk.names", "uuid": "disk.uuids"}
+NIC_LISTS = {one: f"nic.{several}" for one, _, several, *_ in NIC_FIELDS}
+TOLD_FIELDS = (
+    "serial_no",
+    "os",
+    "hypervisor",
+    "disk_template",
+    "network_port",
+    "admin_state",
+    "admin_state_source",
+    "disks_active",
+    "pnode.group",
+    "pnode.group.uuid",
+    "snodes",
+    "snodes.group",
+    "snodes.group.uuid",
+    *LIVE_FIELDS,
+    "hvparams",
+    "beparams",
+    "osparams",
+    "custom_hvparams",
+    "custom_beparams",
+    "custom_osparams",
+    "custom_nicparams",
+    "disk_usage",
+    *DISK_LISTS.values(),
+    *NIC_LISTS.values(),
+)
+"""The names that a value of the field may have."""
+
+
+def told(record: Record) -> Told:
+    """The stored value for what a record says of TOLD_FIELDS; a CellStatus stands for what could not be had."""
+    said = {name: record[name] for name in TOLD_FIELDS if record.get(name) is not None}
+    return {
+        "values": {name: value for name, value in said.items() if not isinstance(value, CellStatus)},
+        "no_data": [name for name, value in said.items() if value is CellStatus.NO_DATA],
+        "offline": [name for name, value in said.items() if value is CellStatus.OFFLINE],
+    }
+
+
+def told_cell(said: Told, name: str) -> tuple[CellStatus, Any]:
+    """What a stored value says of one field of an instance, also of one that follows from others."""
+    base, pick = DERIVED.get(name, (name, _whole))
+    if base in said["no_data"]:
+        return CellStatus.NO_DATA, None
+    if base in said["offline"]:
+        return CellStatus.OFFLINE, None
+    value = said["values"].get(base)
+    picked = None if value is None else pick(value)
+    return (CellStatus.UNAVAILABLE, None) if picked is None else (CellStatus.NORMAL, picked)
+
+
+def _whole(value: Any) -> Any:
+    return value
+
+
+def _at(index: int) -> Callable[[Any], Any]:
+    return lambda values: values[index] if index < len(values) else None
+
+
+def _member(name: str) -> Callable[[Any], Any]:
+    return lambda values: values.get(name)
+
+
+DERIVED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "admin_up": ("admin_state", lambda state: state == "up"),
+    "disk.count": ("disk.sizes", len),
+    "nic.count": ("nic.macs", len),
+    **{f"disk.{one}/{n}": (several, _at(n)) for one, several in DISK_LISTS.items() for n in range(MAX_DISKS)},
+    **{f"nic.{one}/{n}": (several, _at(n)) for one, several in NIC_LISTS.items() for n in range(MAX_NICS)},
+    **{f"be/{name}": ("beparams", _member(name)) for name in BACKEND_PARAMETERS},
+    **{f"hv/{name}": ("hvparams", _member(name)) for name in HYPERVISOR_PARAMETERS},
+}
+"""By the name of a field: the one that it follows from, and how."""
