@@ -44,7 +44,7 @@ def _parameters(value: object) -> str:
     """Names with their values; contracts/ganeti-query, 7."""
     if not isinstance(value, dict):
         return str(value)
-    return ", ".join(f"{name}={each}" for name, each in sorted(value.items())) or "(empty)"
+    return ", ".join(f"{name}={each}" for name, each in value.items()) or "(empty)"
 
 
 def _pending(value: object) -> str:
@@ -52,6 +52,13 @@ def _pending(value: object) -> str:
     if not isinstance(value, list) or not value:
         return "-"
     return ",".join(f"{mode}:{','.join(owners)}" for mode, owners in value)
+
+
+def _connections(value: object) -> str:
+    """Each group with mode, link and VLAN."""
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(f"{group} ({', '.join(map(str, how))})" for group, *how in value)
 
 
 def _joined(*names: str) -> dict[str, Format]:
@@ -72,16 +79,17 @@ LIST_FORMS: Mapping[ItemWord, ListForm] = {
     ),
     ItemWord.NODES: ListForm(
         ("name", "cell", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt"),
-        {**_joined("pinst_list", "sinst_list", "tags"), "ndparams": _parameters},
+        _joined("pinst_list", "sinst_list", "tags"),
     ),
     ItemWord.GROUPS: ListForm(
         ("name", "cell", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"),
-        {**_joined("node_list", "pinst_list", "tags"), "ndparams": _parameters},
+        {**_joined("node_list", "pinst_list"), "ndparams": _parameters},
     ),
     ItemWord.NETWORKS: ListForm(
-        ("name", "cell", "network", "gateway", "mac_prefix", "group_list", "tags"), _joined("tags")
+        ("name", "cell", "network", "gateway", "mac_prefix", "group_list", "tags"),
+        {**_joined("inst_list", "tags"), "group_list": _connections},
     ),
-    ItemWord.JOBS: ListForm(("id", "cell", "status", "summary"), _joined("summary", "opstatus")),
+    ItemWord.JOBS: ListForm(("id", "cell", "status", "summary"), _joined("summary")),
     ItemWord.LOCKS: ListForm(("name", "cell", "mode", "owner", "pending"), {**_joined("owner"), "pending": _pending}),
     ItemWord.OPERATING_SYSTEMS: ListForm(("name", "cell", "valid", "variants"), _joined("variants", "api_versions")),
     ItemWord.EXPORTS: ListForm(("node", "cell", "export")),

@@ -10,6 +10,7 @@ from tests.support.ganeti_client import ganeti_client
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
+from tests.support.real_cluster import ganeti_cluster
 from tests.support.real_servers import (
     amqp_cell,
     amqp_url,
@@ -35,6 +36,7 @@ __all__ = [
     "elasticsearch_prefix",
     "elasticsearch_url",
     "ganeti_client",
+    "ganeti_cluster",
     "logging_as_before",
     "mariadb_url",
     "migrated_each_time",

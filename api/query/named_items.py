@@ -13,6 +13,7 @@ from resources.query_fields.definitions import CellStatus, FieldFlag, QueryField
 from views.query2.projection import Cells, cells_of
 
 _EQUAL = {"=", "=="}
+_KINDS = {"group": "NodeGroup", "export": "Node"}
 _UNAVAILABLE = (int(CellStatus.UNAVAILABLE), None)
 
 
@@ -44,10 +45,7 @@ class NamedItems:
         if not wanted:
             return await self._ask(known, names, expression, fresh)
         found = await self._ask(known, [known.name_field, *names], expression, fresh)
-        if known.name_field == "id":
-            by_number = {cells[0][1]: cells[1:] for cells in found}
-            return [by_number.get(number) or _lost_job(known, names, number) for number in wanted]
-        return [cells for name in wanted for cells in _called(known, str(name), found)]
+        return looked_up(known, names, wanted, found)
 
     async def values(
         self, item_type: str, names: Sequence[str], items: Sequence[str | int] | None, fresh: AskedFreshness
@@ -77,6 +75,17 @@ class NamedItems:
         ]
 
 
+def looked_up(known: QueryFields, names: Sequence[str], wanted: Sequence[Any], found: Sequence[Cells]) -> list[Cells]:
+    """The items called `wanted`, in that order and as often.
+
+    found: the cells of those that there are, their names before those of the fields `names`. Raises ItemLookupError.
+    """
+    if known.name_field == "id":
+        by_number = {cells[0][1]: cells[1:] for cells in found}
+        return [by_number.get(number) or _lost_job(known, names, number) for number in wanted]
+    return [cells for name in wanted for cells in _called(known, str(name), found)]
+
+
 def names_in(expression: Expression | None, name_field: str) -> list[Any] | None:
     """The names of an expression that is of equalities with names, and of OR of them, alone; None of any other."""
     match expression:
@@ -95,10 +104,15 @@ def _called(known: QueryFields, name: str, found: Sequence[Cells]) -> list[Cells
         return exact
     fits = [cells for cells in found if _has_flag(known) and str(cells[0][1]).lower().startswith(f"{name.lower()}.")]
     if len(fits) > 1:
-        raise ItemLookupError(f"{known.name.capitalize()} {name} has multiple matches")
+        raise ItemLookupError(f"{_kind(known)} name {name} has multiple matches")
     if not fits:
-        raise ItemLookupError(f"{known.name.capitalize()} {name} not found")
+        raise ItemLookupError(f"{_kind(known)} name {name} not found")
     return [fits[0][1:]]
+
+
+def _kind(known: QueryFields) -> str:
+    """In the words of Ganeti's errors."""
+    return _KINDS.get(known.name) or known.name.capitalize()
 
 
 def _has_flag(known: QueryFields) -> bool:

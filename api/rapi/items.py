@@ -1,6 +1,7 @@
 """Lists of items and single ones, in the old format: values by name, null for whatever has none."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -9,10 +10,12 @@ from starlette.responses import Response, StreamingResponse
 from api.compute.protocol.proof import proof_headers
 from api.http.errors import NotFoundError
 from api.query.answering import Answer, Answerer
+from api.query.named_items import ItemLookupError, looked_up
 from api.query.question import question_of
 from api.query.visible_fields import visible_fields
 from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from api.rapi.endpoint import RapiRequest
+from api.rapi.faults import RapiError
 from resources.query_fields.definitions import QueryFields
 from views.query2.projection import Cells, Row, cells_of
 
@@ -63,6 +66,22 @@ class RapiItems:
                 headers = proof_headers(batch.proof, request.caller)
         return rows, headers
 
+    async def looked_up(
+        self, request: RapiRequest, known: QueryFields, names: Sequence[str], expression: Any, wanted: Sequence[Any]
+    ) -> tuple[list[Cells], dict[str, str]]:
+        """As `collected`, of an expression that names the items `wanted`: these, in that order.
+
+        Raises RapiError for a name of no item, or of several.
+        """
+        found, headers = await self.collected(request, known.name, [known.name_field, *names], expression)
+        try:
+            return looked_up(known, names, wanted, found), headers
+        except ItemLookupError as error:
+            if headers["Fleetlight-Complete"] == "true":
+                raise RapiError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            text = f"{error}, and part of the fleet does not answer"
+            raise RapiError(HTTPStatus.SERVICE_UNAVAILABLE, text) from error
+
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
 
@@ -71,7 +90,7 @@ class RapiItems:
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
         rows, headers = await self.collected(request, item_type, names, _called(known, name))
-        found = [dict(zip(names, (value for _, value in cells), strict=True)) for cells in rows]
+        found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers
         raise NotFoundError(f"There is no {item_type} '{name}'")
@@ -86,7 +105,16 @@ class RapiItems:
 
 def as_object(names: Sequence[str]) -> Callable[[Row], Any]:
     """Makes an object of a row with these columns."""
-    return lambda row: {name: value for name, (_, value) in zip(names, cells_of(row[1]), strict=True)}
+    return lambda row: _object(names, cells_of(row[1]))
+
+
+def _object(names: Sequence[str], cells: Cells) -> dict[str, Any]:
+    """Values by name. Backend parameters have the memory under its old name too."""
+    found = {name: value for name, (_, value) in zip(names, cells, strict=True)}
+    parameters = found.get("beparams")
+    if isinstance(parameters, dict) and "maxmem" in parameters:
+        found["beparams"] = {**parameters, "memory": parameters["maxmem"]}
+    return found
 
 
 def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from api.http.errors import NotFoundError
 from api.query.cluster import FLEET, cluster_info
+from api.query.named_items import names_in
 from api.query.question import MAX_COLUMNS
 from api.query.visible_fields import visible_fields
 from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
@@ -122,6 +123,9 @@ class RapiResources:
         """Items of any type, in the form of queries."""
         known = visible_fields(request.names["what"], request.caller)
         names, expression = _asked(request)
+        if wanted := names_in(expression, known.name_field):
+            rows, headers = await self._items.looked_up(request, known, names, expression, wanted)
+            return answer({"fields": definitions(known, names), "data": rows}, headers)
         head = msgspec.json.encode(definitions(known, names))
         around = b'{"fields":%b,"data":[' % head, b"]}\n"
         return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)

@@ -66,10 +66,15 @@ def run(server: str, command: Sequence[str], environment: Mapping[str, str], fol
         raise StartError(server, f"{command[0]} ended with status {status}", tail(output))
 
 
-def spawn(server: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Process:
-    """Start a server whose output goes to `folder`/output.log and which goes on when we end."""
+def spawn(
+    server: str, command: Sequence[str], environment: Mapping[str, str], folder: Path, *, as_root: bool = False
+) -> Process:
+    """Start a server whose output goes to `folder`/output.log and which goes on when we end.
+
+    as_root: whether it keeps the rights that we have.
+    """
     with (folder / "output.log").open("wb") as log:
-        child = _popen(command, environment, folder, log.fileno())
+        child = _popen(command, environment, folder, log.fileno(), as_root=as_root)
     # The server outlives this script, so it is not waited for: without this, Popen warns about it when collected.
     child.returncode = 0
     started_ticks = _started_ticks(child.pid)
@@ -113,10 +118,10 @@ def tail(log: Path) -> str:
 
 
 def _popen(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, *, as_root: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in `folder`, as the unprivileged user if we are root, in a session of its own."""
-    account = pwd.getpwnam(UNPRIVILEGED_USER) if os.geteuid() == 0 else None
+    """Start `command` in `folder`, in a session of its own; as the unprivileged user if we are root, unless told."""
+    account = pwd.getpwnam(UNPRIVILEGED_USER) if os.geteuid() == 0 and not as_root else None
     return subprocess.Popen(
         command,
         env={**_inherited(), "LANG": "C.UTF-8", "HOME": str(folder), **environment},

@@ -14,12 +14,15 @@ from scripts.servers.base import Server
 from scripts.servers.elasticsearch import Elasticsearch, SecuredElasticsearch
 from scripts.servers.errors import ServerError
 from scripts.servers.folders import state_folder
+from scripts.servers.ganeti import Ganeti
 from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgresql import PostgreSQL, SecuredPostgreSQL
 from scripts.servers.process import Process
 from scripts.servers.rabbitmq import RabbitMQ, SecuredRabbitMQ
 
-SERVERS: dict[str, Server] = {server.NAME: server for server in (Elasticsearch(), RabbitMQ(), PostgreSQL(), MariaDB())}
+SERVERS: dict[str, Server] = {
+    server.NAME: server for server in (Elasticsearch(), RabbitMQ(), PostgreSQL(), MariaDB(), Ganeti())
+}
 SECURED: dict[str, Server] = {
     server.NAME: server for server in (SecuredElasticsearch(), SecuredRabbitMQ(), SecuredPostgreSQL())
 }

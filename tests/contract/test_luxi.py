@@ -106,7 +106,7 @@ def test_names_alone_are_looked_up_in_their_order(luxi: Socket) -> None:
     refused = luxi.ask("Query", "instance", ["name"], ["=", "name", "web"])
     assert refused == {
         "success": False,
-        "result": ["OpPrereqError", ["Instance web not found", "unknown_entity"]],
+        "result": ["OpPrereqError", ["Instance name web not found", "unknown_entity"]],
     }
     # No lookup, but a filter.
     assert luxi.result("Query", "instance", ["name"], ["&", ["=", "name", "web"]])["data"] == []
@@ -116,7 +116,7 @@ def test_abbreviation_of_several_names_is_refused(fleet: ComputeFleet, luxi: Soc
     fleet.create("north", display_name="web1.north.example.com")
     fleet.index("north")
     refused = luxi.ask("Query", "instance", ["name"], ["=", "name", "web1"])
-    assert refused["result"] == ["OpPrereqError", ["Instance web1 has multiple matches", "unknown_entity"]]
+    assert refused["result"] == ["OpPrereqError", ["Instance name web1 has multiple matches", "unknown_entity"]]
 
 
 def test_old_calls_have_values_alone(luxi: Socket) -> None:

@@ -273,3 +273,41 @@ def test_password_that_was_right_counts_no_more_when_it_is_changed(fleet: Comput
     site.users.change(change)
     assert site.api.get("/2/instances", basic("bob", PASSWORD)).status_code == 401
     assert site.api.get("/2/instances", basic("bob", "new")).status_code == 200
+
+
+def test_names_alone_are_a_lookup_that_keeps_their_order(fleet: ComputeFleet, users: Path) -> None:
+    api = fleet.api(rapi_users_file=users)
+
+    def look_up(*names: str, asked: Api = api) -> Any:
+        expression = ["|", *(["==", "name", name] for name in names)]
+        question = {"fields": ["name", "no.such"], "qfilter": expression}
+        return asked.request("PUT", "/2/query/instance", basic("reader"), json=question)
+
+    first, second = "web1.east.example.com", "web0.north.example.com"
+    for names in ((first, second), (second, first), (first, "web0", first)):
+        found = look_up(*names).json()
+        assert [row[0][1] for row in found["data"]] == [second if name == "web0" else name for name in names]
+        assert all(row[1] == [1, None] for row in found["data"])
+    refused = look_up(first, "web9")
+    assert (refused.status_code, refused.json()["message"]) == (400, "Instance name web9 not found")
+    broken = fleet.api(rapi_users_file=users, enabled=False, pool=BrokenCells(fleet, failing_after={"south": 0}))
+    unsure = look_up("web9", asked=broken)
+    assert unsure.status_code == 503
+    assert "part of the fleet does not answer" in unsure.json()["message"]
+
+
+def test_backend_parameters_have_the_memory_under_both_names(fleet: ComputeFleet) -> None:
+    flavor = {
+        "flavorid": "1",
+        "name": "small",
+        "memory_mb": 512,
+        "vcpus": 1,
+        "root_gb": 1,
+        "ephemeral_gb": 0,
+        "swap": 0,
+    }
+    uuid = fleet.create("north", display_name="sized.example.com", flavor=flavor)
+    api = fleet.api(enabled=False)
+    one = get(api, f"/2/instances/{uuid}")
+    listed = next(each for each in get(api, "/2/instances?bulk=1") if each["uuid"] == uuid)
+    assert one["beparams"] == listed["beparams"] == {"maxmem": 512, "minmem": 512, "vcpus": 1, "memory": 512}

@@ -44,6 +44,7 @@ ELASTICSEARCH = Requirement("elasticsearch", "Elasticsearch", "elasticsearch_url
 RABBITMQ = Requirement("rabbitmq", "RabbitMQ", "amqp_url", "FLEETLIGHT_TEST_AMQP_URL")
 POSTGRESQL = Requirement("postgresql", "PostgreSQL", "postgresql_url", "FLEETLIGHT_TEST_POSTGRESQL_URL")
 MARIADB = Requirement("mariadb", "MariaDB", "mariadb_url", "FLEETLIGHT_TEST_MARIADB_URL")
+GANETI = Requirement("ganeti", "a Ganeti cluster", "ganeti_cluster", "FLEETLIGHT_TEST_GANETI_URL")
 NOVA = Folder(
     "nova",
     "Nova itself (scripts/nova-environment)",
@@ -67,7 +68,7 @@ GANETI_CLIENT = Folder(
     default=Path("/usr/lib/python3/dist-packages/ganeti/rapi"),
 )
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, NOVA, SAMPLES, GANETI_CLIENT)
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, GANETI, NOVA, SAMPLES, GANETI_CLIENT)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:

@@ -81,7 +81,7 @@ def _backend_parameters(record: Record) -> Cell:
     if not flavor:
         return NO_DATA
     memory = flavor["memory_mb"]
-    return normal({"maxmem": memory, "memory": memory, "minmem": memory, "vcpus": flavor["vcpus"]})
+    return normal({"maxmem": memory, "minmem": memory, "vcpus": flavor["vcpus"]})
 
 
 def _disks(record: Record) -> list[Disk]:

@@ -135,8 +135,8 @@ def two_hosts(empty_place: Path) -> None:
 def test_nodes_and_groups_are_listed_as_instances_are(run: Run) -> None:
     shown = run("list", "nodes", "-o", "name,role,mtotal,mnode,tags,ndparams", "--cell", "one")
     parameters = (
-        "cpu_speed=1.0, exclusive_storage=False, oob_program=, ovs=False, ovs_link=, ovs_name=switch1, "
-        "spindle_count=1, ssh_port=22"
+        "{'oob_program': '', 'spindle_count': 1, 'exclusive_storage': False, 'ovs': False, 'ovs_name': 'switch1', "
+        "'ovs_link': '', 'ssh_port': 22, 'cpu_speed': 1.0}"
     )
     assert shown.stdout.splitlines() == [
         "Node   Role MTotal MNode Tags NodeParameters",
