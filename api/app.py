@@ -38,6 +38,10 @@ from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
 from api.rapi.access import RapiAccess
+from api.rapi.changing.fleet import FleetChanges
+from api.rapi.changing.instances import InstanceChanges
+from api.rapi.changing.submitting import Submitter
+from api.rapi.changing.target import Targets
 from api.rapi.endpoint import RapiEndpoint
 from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
@@ -213,8 +217,10 @@ def _add_compute_routes(
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
     resources = RapiResources(RapiItems(answerer), parts.cells)
+    targets, submitter = Targets(access), Submitter(access)
+    changes = (InstanceChanges(targets, submitter), FleetChanges(access, targets, submitter))
     rapi = RapiEndpoint(
-        resources.table(),
+        [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())],
         RapiAccess(parts.identity, users),
         parts.cells,
         writes,

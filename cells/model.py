@@ -31,6 +31,8 @@ class Cell:
     api_database_url: of a cell of Nova (nova-db), the URL of the deployment's API database. A cell that has no other
         database stands for the servers that no cell of Nova has yet.
     nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
+    number: what tells its jobs from those of other cells (cells.job_numbers); 0 of a cell that the registry lacks, or
+        that a program without such numbers has registered.
     """
 
     uuid: str
@@ -41,6 +43,7 @@ class Cell:
     disabled: bool = False
     api_database_url: str | None = None
     nova_uuid: str | None = None
+    number: int = 0
 
     @property
     def can(self) -> Capabilities:

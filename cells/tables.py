@@ -73,6 +73,8 @@ cells = Table(
     Column("disabled", Boolean, nullable=False),
     Column("api_database_url", Text),
     Column("nova_uuid", _UUID),
+    Column("number", Integer),
+    Index("ix_cells_number", "number", unique=True),
 )
 
 instance_mappings = Table(
@@ -183,6 +185,7 @@ instances = Table(
     Column("revision", BigInteger, nullable=False),
     Index(None, "host", "deleted"),
     Index(None, "updated_at"),
+    Index(None, "display_name"),
 )
 # The default order of a list: of everybody, and of one project.
 _NEWEST_FIRST = (instances.c.deleted, _NewestFirst(instances.c.created_at), instances.c.uuid)
@@ -331,7 +334,7 @@ jobs = Table(
 )
 
 # next_step: the step that comes next. notes: what steps tell later ones. result: what the operation has brought, or the
-# error that has ended it as [class, [text]].
+# error that has ended it as [class, [text]]. summary: the operation in a few words, where its vocabulary has some.
 job_operations = Table(
     "job_operations",
     cell_metadata,
@@ -346,6 +349,7 @@ job_operations = Table(
     Column("instance_uuid", _UUID),
     Column("instance_action_id", BigInteger),
     Column("migration_id", BigInteger),
+    Column("summary", Text),
     Column("started_at", BigInteger),
     Column("ended_at", BigInteger),
     Index(

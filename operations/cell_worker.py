@@ -6,9 +6,9 @@ from sqlalchemy import Engine
 
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.worker import Worker
 from operations.simulation.simulated_hosts import SimulatedHosts
+from operations.vocabulary import ALL_OPERATIONS
 from resources.clock import Clock, system_clock
 
 
@@ -22,4 +22,4 @@ def new_worker(
     beat: Callable[[], None] = lambda: None,
 ) -> Worker:
     """As `Worker`."""
-    return Worker(engine, fleet, cell, VOCABULARY, SimulatedHosts(), clock=clock, chores=chores, beat=beat)
+    return Worker(engine, fleet, cell, ALL_OPERATIONS, SimulatedHosts(), clock=clock, chores=chores, beat=beat)

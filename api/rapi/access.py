@@ -26,6 +26,8 @@ ANYBODY: frozenset[str] = frozenset()
 A_USER = frozenset({"user"})
 READERS = frozenset({READ, WRITE})
 WRITERS = frozenset({WRITE})
+OPERATORS = frozenset({"operate"})
+"""What changes something needs: the right to write, and to see the whole fleet."""
 
 _LEVELS = {"reader": READ, "member": WRITE}
 _TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
@@ -33,7 +35,7 @@ _TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """caller: whose view of the fleet it is. levels: of A_USER, READERS, WRITERS what the user has."""
+    """caller: whose view of the fleet it is. levels: of A_USER, READERS, WRITERS, OPERATORS what the user has."""
 
     caller: Caller
     levels: Collection[str]
@@ -62,7 +64,8 @@ class RapiAccess:
             async with telling_of_refusal(name), self._limit.attempt(name, connection):
                 if user is None or not user.has_password(password):
                     raise UnauthorizedError("wrong user or password")
-            return Login(Caller(name, None, frozenset({"admin"})), A_USER | user.levels)
+            operates = OPERATORS if user.levels & WRITERS else ANYBODY
+            return Login(Caller(name, None, frozenset({"admin"})), A_USER | user.levels | operates)
         if isinstance(self._identity, TokenIdentity):
             return _of(await self._identity.log_in(name, password, connection))
         return _of(await self._identity.authenticate(http.headers, connection))
@@ -80,7 +83,7 @@ class RapiAccess:
 
 def _of(caller: Caller) -> Login:
     levels = {level for role, level in _LEVELS.items() if caller.has_role(role)}
-    return Login(caller, A_USER | levels)
+    return Login(caller, A_USER | levels | (OPERATORS if caller.is_admin else ANYBODY))
 
 
 def _name_and_password(header: str) -> tuple[str, str]:

@@ -79,10 +79,15 @@ class Resource:
     verbs: Mapping[str, Verb]
 
 
+def resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
+    """path: a regular expression."""
+    return Resource(re.compile(path), verbs)
+
+
 class RapiEndpoint:
     """Answers everything below one address.
 
-    resources: the first whose path fits counts. timeout_s: what one cell may cost.
+    resources: the first whose path fits, and that has the verb, counts. timeout_s: what one cell may cost.
     """
 
     def __init__(
@@ -129,13 +134,13 @@ class RapiEndpoint:
 
     def _verb(self, http: HttpRequest) -> tuple[Verb, Mapping[str, str]]:
         path = http.path_params.get("path", "")
-        for resource in self._resources:
-            found = resource.path.fullmatch(path)
-            if found is not None:
-                if http.method not in resource.verbs:
-                    text = f"Method {http.method} is unsupported for path {http.url.path}"
-                    raise RapiError(HTTPStatus.NOT_IMPLEMENTED, text)
-                return resource.verbs[http.method], found.groupdict()
+        fitting = [(each, found) for each in self._resources if (found := each.path.fullmatch(path)) is not None]
+        for each, found in fitting:
+            if http.method in each.verbs:
+                return each.verbs[http.method], found.groupdict()
+        if fitting:
+            text = f"Method {http.method} is unsupported for path {http.url.path}"
+            raise RapiError(HTTPStatus.NOT_IMPLEMENTED, text)
         raise NotFoundError(f"There is nothing at {http.url.path}")
 
     async def _only(self, name: str | None, caller: Caller) -> Collection[str] | None:

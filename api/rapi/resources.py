@@ -3,8 +3,7 @@
 What changes something is not there yet: its verbs are answered as verbs that a path does not have.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -19,7 +18,7 @@ from api.query.question import MAX_COLUMNS
 from api.query.visible_fields import visible_fields
 from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from api.rapi.bulk_fields import BULK_FIELDS
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb
+from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from api.rapi.items import RapiItems, answer, as_object
 from api.rapi.jobs import wait_for_job
@@ -74,7 +73,7 @@ class RapiResources:
         yield _get("/info", self._info, A_USER)
         yield _get("/os", self._operating_systems, A_USER)
         yield _get("/tags", self._tags_of_fleet, A_USER)
-        yield _resource(
+        yield resource(
             f"/query/(?P<what>{NAME})", {"GET": Verb(self._query, READERS), "PUT": Verb(self._query, READERS)}
         )
         yield _get(f"/query/(?P<what>{NAME})/fields", self._query_fields, ANYBODY)
@@ -89,7 +88,7 @@ class RapiResources:
         yield _get(f"/instances/(?P<instance>{NAME})/console", self._console, READERS)
         yield _get(r"/jobs/(?P<job>\d+)/wait", self._wait, WRITERS)
         for path in _CHANGING:
-            yield _resource(path, {})
+            yield resource(path, {})
 
     async def version(self, _http: HttpRequest) -> Response:
         """`GET /version`"""
@@ -179,12 +178,8 @@ class RapiResources:
         return await wait_for_job(self._items, request)
 
 
-def _resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
-    return Resource(re.compile(path), verbs)
-
-
 def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:
-    return _resource(path, {"GET": Verb(handler, needed)})
+    return resource(path, {"GET": Verb(handler, needed)})
 
 
 def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:

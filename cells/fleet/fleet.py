@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 
 from cells.capabilities import CellKind
 from cells.database.leases import Leases, open_leases
+from cells.database.locks import wait_for_lock
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from cells.fleet.advisory_locks import AdvisoryLocks
 from cells.fleet.aggregates import Aggregates
@@ -133,6 +134,9 @@ class Fleet:
         with self.database.writing() as connection:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
+                wait_for_lock(connection, "numbers of cells")
+                last = connection.execute(select(func.max(cells_table.c.number))).scalar_one()
+                given = replace(given, number=(last or 0) + 1)
                 connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
                 if given.can.takes_changes:
                     add_key(connection, given.uuid, system_clock())
@@ -140,7 +144,7 @@ class Fleet:
             known = _cell(row)
             if known.kind is not kind or uuid not in {None, known.uuid} or nova_uuid != known.nova_uuid:
                 raise CellConflictError(name)
-            cell = replace(given, uuid=known.uuid, disabled=known.disabled)
+            cell = replace(given, uuid=known.uuid, disabled=known.disabled, number=known.number)
             connection.execute(
                 update(cells_table).where(cells_table.c.uuid == cell.uuid).values(asdict(cell) | {"kind": kind.value})
             )
@@ -331,6 +335,7 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
         values["disabled"],
         values["api_database_url"],
         values["nova_uuid"],
+        values["number"] or 0,
     )
 
 

@@ -27,8 +27,8 @@ class PublisherService(StrEnum):
 
 
 def origin_of(task: Task) -> Mapping[str, Any]:
-    """Fields of the record as they were when the action was accepted."""
-    origin: Mapping[str, Any] = task.parameters["origin"]
+    """Fields of the record as they were when the action was accepted, or when an operation of Ganeti began."""
+    origin: Mapping[str, Any] = task.notes["origin"] if "origin" in task.notes else task.parameters["origin"]
     return origin
 
 

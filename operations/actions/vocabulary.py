@@ -31,7 +31,7 @@ _WORK = "work"
 def _operation(action: Action) -> Operation:
     steps = (
         vocabulary.Step(
-            partial(_run, step), step.applies, None if step.call is None else partial(_call, step, step.call)
+            partial(run_step, step), step.applies, None if step.call is None else partial(call_of, step, step.call)
         )
         for step in action.steps
     )
@@ -47,11 +47,12 @@ def _is_deleted(task: Task) -> bool:
     return bool(task.record["deleted"])
 
 
-def _call(step: Step, name: str, task: Task) -> NodeCall:
+def call_of(step: Step, name: str, task: Task) -> NodeCall:
+    """What the host of a step is called for."""
     return NodeCall(host_of(task, step.source), name, {"instance_uuid": task.instance.uuid})
 
 
-def _run(step: Step, task: Task) -> None:
+def run_step(step: Step, task: Task) -> None:
     """Announce a step, with what it changes of the instance."""
     instance, job = task.instance, task.job
     if step.work is not None and step.work != task.notes.get(_WORK):

@@ -2,6 +2,8 @@
 
 from sqlalchemy import Connection, select, update
 
+from cells.job_numbers import job_number
+from cells.model import Cell
 from cells.tables import job_dependencies, jobs
 from operations.jobs.errors import DependencyError
 from operations.jobs.locks import wait_for_ends
@@ -9,7 +11,7 @@ from operations.jobs.model import ENDED, Job, Stage
 from operations.jobs.queue import let_wait
 
 
-def check_dependencies(connection: Connection, job: Job) -> None:
+def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:
     """Let a job go on, or wait until the next of those that it depends on ends. Raises DependencyError."""
     wait_for_ends(connection, job.id)
     columns = job_dependencies.c
@@ -21,7 +23,7 @@ def check_dependencies(connection: Connection, job: Job) -> None:
     found = connection.execute(statement).all()
     for row in found:
         if row.status is None or (row.status in ENDED and row.status not in row.statuses):
-            raise DependencyError(row.depends_on, row.status)
+            raise DependencyError(job_number(cell, row.depends_on), row.status)
     if all(row.status in ENDED for row in found):
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(stage=Stage.REQUEST))
     else:

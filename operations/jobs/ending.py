@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select, update
 from cells.kinds.native.instance_actions import finish_event
 from cells.kinds.native.instance_migrations import give_up_migration
 from cells.tables import job_operations, jobs
+from operations.jobs.errors import told
 from operations.jobs.locks import give_up_locks
 from operations.jobs.model import Job, Stage, Status
 from operations.jobs.queue import save_operation
@@ -43,10 +44,4 @@ def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, err
     # Who cancels a job locks its row first, and then those of its operations.
     ended = {"status": status, "ended_at": now, "is_ready": False}
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))
-    result = [type(error).__name__, [_storable(str(error))]]
-    connection.execute(update(job_operations).where(*is_left).values(status=status, result=result, ended_at=now))
-
-
-def _storable(text: str) -> str:
-    """What a node has said, without characters that PostgreSQL keeps in no text."""
-    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    connection.execute(update(job_operations).where(*is_left).values(status=status, result=told(error), ended_at=now))

@@ -1,15 +1,42 @@
 """What ends a job, or keeps a worker from it.
 
 JobError
+├── PrerequisiteError
 ├── UnknownOperationError
 ├── DependencyError
 ├── JobCanceledError
 └── NodeCallError
 """
 
+from enum import StrEnum
+from typing import Any
+
 
 class JobError(Exception):
     """A job ends with it; its text is what callers see of it."""
+
+
+class Reason(StrEnum):
+    """Why an operation may not begin, in the words of Ganeti (contracts/ganeti-rapi, 7)."""
+
+    RESOLVER = "resolver_error"
+    NO_RESOURCES = "insufficient_resources"
+    NO_RESOURCES_NOW = "temp_insufficient_resources"
+    WRONG_INPUT = "wrong_input"
+    WRONG_STATE = "wrong_state"
+    UNKNOWN = "unknown_entity"
+    EXISTS = "already_exists"
+    NOT_UNIQUE = "resource_not_unique"
+    INTERNAL = "internal_error"
+    ENVIRONMENT = "environment_error"
+
+
+class PrerequisiteError(JobError):
+    """An operation may not begin: what it needs is not so. Nothing has been changed."""
+
+    def __init__(self, text: str, reason: Reason) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class UnknownOperationError(JobError):
@@ -20,18 +47,21 @@ class UnknownOperationError(JobError):
 
 
 class DependencyError(JobError):
-    """A job that this one depends on has ended in a status that it does not go on after, or is not there."""
+    """A job that this one depends on has ended in a status that it does not go on after, or is not there.
 
-    def __init__(self, job_id: int, status: str | None) -> None:
+    number: of that job, in the fleet.
+    """
+
+    def __init__(self, number: int, status: str | None) -> None:
         ending = "is not there" if status is None else f"has ended with status {status}"
-        super().__init__(f"job {job_id}, which this one depends on, {ending}")
+        super().__init__(f"job {number}, which this one depends on, {ending}")
 
 
 class JobCanceledError(JobError):
-    """The job was canceled before the operation began."""
+    """The job was canceled before the operation began. number: of the job, in the fleet."""
 
-    def __init__(self, job_id: int) -> None:
-        super().__init__(f"job {job_id} was canceled")
+    def __init__(self, number: int) -> None:
+        super().__init__(f"job {number} was canceled")
 
 
 class NodeCallError(JobError):
@@ -39,3 +69,16 @@ class NodeCallError(JobError):
 
     def __init__(self, host: str, call: str, reason: str) -> None:
         super().__init__(f"{call} on {host}: {reason}")
+
+
+def told(error: Exception) -> list[Any]:
+    """What a job that `error` has ended shows as its result: a class of Ganeti's errors, and what that is made with."""
+    text = _storable(str(error))
+    if isinstance(error, PrerequisiteError):
+        return ["OpPrereqError", [text, error.reason.value]]
+    return ["OpExecError", [text]]
+
+
+def _storable(text: str) -> str:
+    """What a node has said, without characters that PostgreSQL keeps in no text."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()

@@ -49,7 +49,7 @@ class NewOperation:
     """An operation to queue. name: in the vocabulary. parameters: JSON.
 
     instance_uuid: the instance that it is about, whose row each of its steps locks. instance_action_id, migration_id:
-        the records of it that end with the operation.
+        the records of it that end with the operation. summary: the operation in a few words, for lists of jobs.
     """
 
     name: str
@@ -57,6 +57,7 @@ class NewOperation:
     instance_uuid: str | None = None
     instance_action_id: int | None = None
     migration_id: int | None = None
+    summary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ def _operation_rows(job_id: int, job: NewJob) -> Iterator[dict[str, Any]]:
             "instance_uuid": operation.instance_uuid,
             "instance_action_id": operation.instance_action_id,
             "migration_id": operation.migration_id,
+            "summary": operation.summary,
         }
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine
 from cells.database.engines import cell_failures, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
 from cells.fleet.fleet import Fleet
+from cells.job_numbers import job_number
 from cells.kinds.native.instance_rows import has_row, is_damage, lock_row_if_free, read_row
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.model import Cell, InstanceRow
@@ -163,9 +164,9 @@ class Worker:
             return False
         now = self._clock()
         if job.stage is not Stage.STEPS and job.status is Status.CANCELING:
-            raise JobCanceledError(job.id)
+            raise JobCanceledError(job_number(self._cell, job.id))
         if job.stage is Stage.DEPENDENCIES:
-            check_dependencies(connection, job)
+            check_dependencies(connection, self._cell, job)
             return True
         operation = self._operation(job)
         if job.stage is not Stage.STEPS and not self._begin(connection, place, job, operation, now):
@@ -204,7 +205,7 @@ class Worker:
     def _end(self, connection: Connection, job: Job, now: int) -> None:
         end_operation(connection, job, now)
         if job.status is Status.CANCELING:
-            end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job.id), now)
+            end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job_number(self._cell, job.id)), now)
 
     def _end_failed(self, connection: Connection, place: Place, error: Exception) -> bool:
         """End the job whose step has failed with `error`, if it still is where that was."""
@@ -265,7 +266,12 @@ class Worker:
         log(event, **self._names(job), reason=str(error), exc_info=trace)
 
     def _names(self, job: Job) -> dict[str, Any]:
-        return {"cell": self._cell.name, "job": job.id, "instance": job.instance_uuid, "action": job.operation}
+        return {
+            "cell": self._cell.name,
+            "job": job_number(self._cell, job.id),
+            "instance": job.instance_uuid,
+            "action": job.operation,
+        }
 
     def _tell_of_wait(self, error: object, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True

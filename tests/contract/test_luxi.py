@@ -168,12 +168,12 @@ def test_job_is_found_and_waited_for(fleet: ComputeFleet, luxi: Socket) -> None:
     [[uuid]] = luxi.result("QueryInstances", ["web0"], ["uuid"], False)
     with writing(fleet.engine("north")) as connection:
         add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, uuid)])], 1_000_000)
-    assert luxi.result("QueryJobs", ["1", 5], ["id", "status"]) == [[1, "queued"], [5, None]]
+    assert luxi.result("QueryJobs", ["10001", 5], ["id", "status"]) == [[10001, "queued"], [5, None]]
     assert luxi.result("Query", "job", ["id", "status"], ["=", "id", 5])["data"] == [[[0, 5], [3, None]]]
-    assert luxi.result("WaitForJobChange", 1, ["status"], None, None, 1) == [["queued"], []]
-    assert luxi.result("WaitForJobChange", "1", ["status"], ["queued"], 0, 0.1) == "nochange"
+    assert luxi.result("WaitForJobChange", 10001, ["status"], None, None, 1) == [["queued"], []]
+    assert luxi.result("WaitForJobChange", "10001", ["status"], ["queued"], 0, 0.1) == "nochange"
     fleet.work()
-    assert luxi.result("WaitForJobChange", 1, ["status"], ["success"], 0, 80) == [["success"], []]
+    assert luxi.result("WaitForJobChange", 10001, ["status"], ["success"], 0, 80) == [["success"], []]
 
 
 def test_requests_of_one_connection_are_answered_one_after_the_other(luxi: Socket) -> None:

@@ -96,7 +96,7 @@ def test_action_of_the_compute_api_is_a_job(fleet: ComputeFleet) -> None:
     answer = ask(fleet, "job", "id,cell,status,priority,ops,opstatus,summary,received_ts,oplog")
     ops = [{"OP_ID": "OP_SERVER_STOP", "instance_uuid": uuid, "instance_name": "busy"}]
     received = [1_500_000, 250_000]
-    assert values(answer) == [[1, "north", "queued", 0, ops, ["queued"], ["SERVER_STOP(busy)"], received, [[]]]]
+    assert values(answer) == [[10001, "north", "queued", 0, ops, ["queued"], ["SERVER_STOP(busy)"], received, [[]]]]
     assert ask(fleet, "job", "start_ts,end_ts")["data"] == [[[3, None], [3, None]]]
 
 
@@ -118,7 +118,7 @@ def test_lock_names_the_job_that_waits_for_it(fleet: ComputeFleet) -> None:
     uuid = queue_a_stop(fleet, "north")
     answer = ask(fleet, "lock", "name,cell,mode,owner,pending")
     assert answer["data"] == [
-        [[0, f"instance/{uuid}"], [0, "north"], [3, None], [3, None], [0, [["exclusive", ["job 1"]]]]]
+        [[0, f"instance/{uuid}"], [0, "north"], [3, None], [3, None], [0, [["exclusive", ["job 10001"]]]]]
     ]
 
 
@@ -157,7 +157,7 @@ def test_damaged_value_is_not_known_and_hides_nothing_else(fleet: ComputeFleet) 
     with writing(fleet.engine("north")) as connection:
         connection.execute(update(job_operations).values(result=text("'{broken'")))
         connection.execute(text("UPDATE compute_nodes SET tags = '[1', ndparams = '7'"))
-    assert ask(fleet, "job", "id,opresult")["data"] == [[[0, 1], [2, None]]]
+    assert ask(fleet, "job", "id,opresult")["data"] == [[[0, 10001], [2, None]]]
     assert len(ask(fleet, "node", "name,tags,ndparams", filter='cell == "north"')["data"]) == 2
 
 
@@ -172,7 +172,7 @@ def test_damaged_number_is_not_known_and_hides_nothing_else(fleet: ComputeFleet)
         rows = ask(fleet, "node", "cell,mtotal,mfree,serial_no,ctime", order=order)["data"]
         assert [row[1:4] for row in rows if row[0] == [0, "north"]] == [[[2, None]] * 3] * 2
         assert [row[1] for row in rows if row[0] != [0, "north"]] == [[0, 262_144]] * 4
-    assert ask(fleet, "job", "id,opstart,received_ts")["data"] == [[[0, 1], [0, [None]], [2, None]]]
+    assert ask(fleet, "job", "id,opstart,received_ts")["data"] == [[[0, 10001], [0, [None]], [2, None]]]
 
 
 def test_members_learn_of_no_other_items(fleet: ComputeFleet) -> None:

@@ -154,9 +154,9 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("GET", "/2/query/nothing/fields", None), 404, "no item type"),
         (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
         (("POST", "/2/instances", {}), 501, "Method POST is unsupported for path /2/instances"),
-        (("PUT", "/2/instances/x/shutdown", {}), 501, "Method PUT is unsupported"),
+        (("POST", "/2/instances/x/shutdown", {}), 501, "Method POST is unsupported"),
         (("POST", "/2/instances/x/disk/0/grow", {}), 501, "Method POST is unsupported"),
-        (("DELETE", "/2/jobs/1", {}), 501, "Method DELETE is unsupported"),
+        (("DELETE", "/2/jobs", {}), 501, "Method DELETE is unsupported"),
         (("GET", "/2/jobs/99", None), 404, "There is no job"),
         (("GET", f"/2/jobs/{'9' * 30}", None), 404, "There is no job"),
     ],
@@ -224,17 +224,17 @@ def test_job_is_shown_and_waited_for(fleet: ComputeFleet) -> None:
     with writing(fleet.engine("north")) as connection:
         add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, server["uuid"])])], 1_000_000)
     api = fleet.api()
-    assert get(api, "/2/jobs") == [{"id": 1, "uri": "/2/jobs/1"}]
-    job = get(api, "/2/jobs/1")
+    assert get(api, "/2/jobs") == [{"id": 10001, "uri": "/2/jobs/10001"}]
+    job = get(api, "/2/jobs/10001")
     assert (job["status"], job["summary"], job["end_ts"]) == ("queued", ["SERVER_STOP(web0.north.example.com)"], None)
     asked = {"fields": ["status"], "previous_job_info": None, "previous_log_serial": None}
-    changed = api.request("GET", "/2/jobs/1/wait", json=asked)
+    changed = api.request("GET", "/2/jobs/10001/wait", json=asked)
     assert changed.json() == {"job_info": ["queued"], "log_entries": []}
     fleet.work()
-    ended = api.request("GET", "/2/jobs/1/wait", json={**asked, "previous_job_info": ["queued"]})
+    ended = api.request("GET", "/2/jobs/10001/wait", json={**asked, "previous_job_info": ["queued"]})
     assert ended.json()["job_info"] == ["success"]
     for body, says in (({}, "fields"), ({"fields": ["x"]}, "Unknown output fields selected: x"), ([], "valid")):
-        status, message = fault(api, "GET", "/2/jobs/1/wait", json=body)
+        status, message = fault(api, "GET", "/2/jobs/10001/wait", json=body)
         assert (status, says in message) == (400, True), message
     assert fault(api, "GET", "/2/jobs/7/wait", json=asked)[0] == 404
     assert json.loads(ended.text)

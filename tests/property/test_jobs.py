@@ -75,7 +75,7 @@ def test_jobs_exclude_each_other_keep_their_order_and_end(
                 depends_on = {ids[place]: ends for place, ends in others.items() if place < len(ids)}
                 ids.append(world.add(*operations, priority=priority, depends_on=depends_on))
             elif name == "cancel" and details[0] < len(ids):
-                cancel_job(world.engine, world.cell, ids[details[0]])
+                cancel_job(world.engine, world.cell, world.number(ids[details[0]]))
             elif name == "kill":
                 worker.first = details[0]
                 with suppress(Killed), killed_at(world, details[1]):

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, select
 
 from cells.database.engines import writing
 from cells.fleet.fleet import Fleet
+from cells.job_numbers import job_number
 from cells.model import Cell
 from cells.tables import job_locks, job_log, job_operations, jobs
 from operations.jobs.model import Lock, NewJob, NewOperation, Status
@@ -104,6 +105,10 @@ class JobCell:
         with writing(self.engine) as connection:
             [job_id] = add_jobs(connection, TINY, [job], self.clock())
         return job_id
+
+    def number(self, job_id: int) -> int:
+        """Of a job in the fleet."""
+        return job_number(self.cell, job_id)
 
     def work(self) -> None:
         while self.worker.run_once():

@@ -152,7 +152,11 @@ class FleetAccess:
 
         Raises CellDownError when a cell that may have what was asked for does not answer, FleetUnreachableError.
         """
-        of_cells = await self.ask_cells(question)
+        return await self.find_in_some(await self.ask(self.native.cells), question)
+
+    async def find_in_some(self, cells: Sequence[Cell], question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
+        """As `find_in_cells`, in these native cells."""
+        of_cells = await self.ask_some(cells, question)
         for cell, answer in of_cells.answers:
             if answer is not None:
                 return cell, answer

@@ -189,7 +189,7 @@ class NativeAdapter:
             return []
         # What is said of one item in two statements is of one moment.
         with self._reading(at_one_moment=True) as connection:
-            return read(connection, fields, keys)
+            return read(connection, self.cell, fields, keys)
 
     def close(self) -> None:
         self._engine.dispose()

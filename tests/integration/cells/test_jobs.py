@@ -64,8 +64,10 @@ def test_operation_that_fails_ends_its_job_with_those_behind_it(world: JobCell) 
         world.work()
     operations = world.operations(failing)
     assert [operation.status for operation in operations] == ["success", "error", "error"]
-    assert [operation.result for operation in operations[1:]] == [["ValueError", ["it cannot be done"]]] * 2
-    assert [(entry["event"], entry["job"], entry["action"]) for entry in logs] == [("job.failed", failing, "fail")]
+    assert [operation.result for operation in operations[1:]] == [["OpExecError", ["it cannot be done"]]] * 2
+    assert [(entry["event"], entry["job"], entry["action"]) for entry in logs] == [
+        ("job.failed", world.number(failing), "fail")
+    ]
     assert (world.status(failing), world.status(well)) == ("error", "success")
 
 
@@ -73,7 +75,7 @@ def test_operation_that_no_vocabulary_has_ends_its_job(world: JobCell) -> None:
     job = world.add(no_op())
     Worker(world.engine, world.fleet, world.cell, {}, world.nodes).run_once()
     assert world.status(job) == "error"
-    assert world.operations(job)[0].result == ["UnknownOperationError", ["operation no-op is not known to this worker"]]
+    assert world.operations(job)[0].result == ["OpExecError", ["operation no-op is not known to this worker"]]
 
 
 def test_jobs_go_by_priority_and_then_by_number(world: JobCell) -> None:
@@ -236,8 +238,8 @@ def test_job_that_depends_on_none_that_there_is_ends_with_an_error(world: JobCel
     job = world.add(no_op(), depends_on={4711: _SUCCESS})
     with capture_logs():
         world.work()
-    text_of_error = "job 4711, which this one depends on, is not there"
-    assert world.operations(job)[0].result == ["DependencyError", [text_of_error]]
+    text_of_error = f"job {world.number(4711)}, which this one depends on, is not there"
+    assert world.operations(job)[0].result == ["OpExecError", [text_of_error]]
 
 
 def test_job_that_has_not_begun_can_be_canceled_and_frees_its_place(world: JobCell) -> None:
@@ -247,7 +249,7 @@ def test_job_that_has_not_begun_can_be_canceled_and_frees_its_place(world: JobCe
     for _ in range(2):
         world.worker.run_once()
     assert [world.status(job) for job in (holder, canceled, behind)] == ["running", "waiting", "waiting"]
-    assert cancel_job(world.engine, world.cell, canceled) == (True, f"Job {canceled} will be canceled")
+    assert cancel_job(world.engine, world.cell, world.number(canceled))[0]
     assert (world.status(canceled), world.operations(canceled)[0].status) == ("canceling", "canceling")
     world.work()
     assert [world.status(job) for job in (holder, canceled, behind)] == ["success", "canceled", "success"]
@@ -258,7 +260,8 @@ def test_job_that_has_not_begun_can_be_canceled_and_frees_its_place(world: JobCe
 def test_running_operation_goes_on_and_those_behind_it_are_canceled(world: JobCell) -> None:
     job = world.add(no_op(3), no_op())
     world.worker.run_once()
-    assert cancel_job(world.engine, world.cell, job) == (True, f"Job {job} will be canceled")
+    number = world.number(job)
+    assert cancel_job(world.engine, world.cell, number) == (True, f"Job {number} will be canceled")
     assert [operation.status for operation in world.operations(job)] == ["running", "canceling"]
     assert world.status(job) == "canceling"
     world.work()
@@ -269,9 +272,10 @@ def test_running_operation_goes_on_and_those_behind_it_are_canceled(world: JobCe
 def test_nothing_is_left_to_cancel_of_a_last_operation_that_runs_and_of_a_job_that_has_ended(world: JobCell) -> None:
     job = world.add(no_op(2))
     world.worker.run_once()
-    assert cancel_job(world.engine, world.cell, job) == (False, f"Job {job} is no longer waiting in the queue")
+    number = world.number(job)
+    assert cancel_job(world.engine, world.cell, number) == (False, f"Job {number} is no longer waiting in the queue")
     world.work()
-    for number in (job, 4711):
+    for number in (world.number(job), world.number(4711)):
         assert cancel_job(world.engine, world.cell, number) == (False, f"Job {number} not found in queue")
     assert world.status(job) == "success"
 
@@ -307,7 +311,7 @@ def test_call_that_fails_ends_the_job(world: JobCell, nodes: RememberingNodes) -
     nodes.failure = NodeCallError("host1", "start", "no answer")
     with capture_logs() as logs:
         world.work()
-    assert world.operations(job)[0].result == ["NodeCallError", ["start on host1: no answer"]]
+    assert world.operations(job)[0].result == ["OpExecError", ["start on host1: no answer"]]
     assert [(entry["event"], entry["exc_info"]) for entry in logs] == [("job.failed", None)]
 
 
@@ -355,7 +359,7 @@ def test_failure_that_says_what_no_database_keeps_ends_its_job_all_the_same(worl
     job = world.add(no_op())
     with world.engine.begin() as connection:
         end_jobs(connection, [job], Status.ERROR, ValueError("a\0b\udc80"), 1)
-    assert world.operations(job)[0].result == ["ValueError", ["a\\0b\\udc80"]]
+    assert world.operations(job)[0].result == ["OpExecError", ["a\\0b\\udc80"]]
 
 
 def left(world: JobCell) -> list[int]:

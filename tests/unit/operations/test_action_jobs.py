@@ -8,6 +8,7 @@ from sqlalchemy import Engine, select
 from structlog.testing import capture_logs
 
 from cells.fleet.fleet import Fleet
+from cells.job_numbers import job_number
 from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
 from cells.model import Cell
 from cells.tables import job_locks, job_log, job_operations, jobs
@@ -75,7 +76,7 @@ def test_job_that_a_deletion_takes_the_place_of_is_canceled(acting: ActingCell) 
     acting.accept(uuid, "delete")
     acting.work()
     given_up, deletion = rows(acting)
-    assert (given_up.status, given_up.result[0], deletion.status) == ("canceled", "SupersededError", "success")
+    assert (given_up.status, given_up.result[0], deletion.status) == ("canceled", "OpExecError", "success")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_action_that_is_canceled_leaves_the_instance_as_it_was(acting: ActingCel
     uuid = acting.instance()
     acting.accept(uuid, "os-stop")
     [row] = rows(acting)
-    assert cancel_job(acting.engine, acting.cell, row.id)[0]
+    assert cancel_job(acting.engine, acting.cell, job_number(acting.cell, row.id))[0]
     acting.work()
     assert acting.state(uuid) == ("active", None, 1)
     assert rows(acting)[0].status == "canceled"
@@ -122,6 +123,6 @@ def test_action_that_is_canceled_leaves_the_instance_as_it_was(acting: ActingCel
 
 def test_creation_that_is_canceled_ends_in_error(acting: ActingCell) -> None:
     [created] = acting.acceptance.create([{"flavor": FLAVOR}], {}, REQUEST)
-    assert cancel_job(acting.engine, acting.cell, rows(acting)[0].id)[0]
+    assert cancel_job(acting.engine, acting.cell, job_number(acting.cell, rows(acting)[0].id))[0]
     acting.work()
     assert acting.state(created.uuid)[:2] == ("error", None)

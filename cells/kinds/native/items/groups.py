@@ -9,13 +9,16 @@ from sqlalchemy import Connection, select
 
 from cells.kinds.native.items.json_columns import as_text, decoded_or
 from cells.kinds.native.items.nodes import instance_counts, instance_names, node_parameters
+from cells.model import Cell
 from cells.tables import compute_nodes, node_groups
 from query.sort import nice_key
 from resources.fields import Record
 from resources.query_fields.parameters import NODE_PARAMETERS
 
 
-def read_groups(connection: Connection, fields: Collection[str], _keys: Collection[Any] | None) -> Sequence[Record]:
+def read_groups(
+    connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
+) -> Sequence[Record]:
     """Every group; the names of instances are read only if `fields` has them."""
     columns = node_groups.c
     policies = (columns.ipolicy, columns.ndparams, columns.diskparams, columns.tags)

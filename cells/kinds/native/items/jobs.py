@@ -1,8 +1,8 @@
 """The jobs of a native cell as records, in the words of Ganeti: what was accepted by whichever face.
 
-The operations of a job have the names of the vocabulary that they are of. An action of the compute API is no operation
-of Ganeti, and is called after itself: `confirmResize` is OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only
-the owner of the server may know, so they are not told.
+The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is told with its
+parameters. An action of the compute API is none, and is called after itself: `confirmResize` is
+OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not told.
 """
 
 import re
@@ -10,30 +10,38 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Text, case, cast, select
 
+from cells.job_numbers import job_number, number_in_cell
 from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
+from cells.model import Cell
 from cells.tables import instances, job_log, job_operations, jobs
 from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
 
 _MICROSECONDS = 1_000_000
-_TOO_LARGE = 2**63
 _PREFIX = "OP_"
+_PARAMETERS = "parameters"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 _OF_JOBS = ("id", "status", "priority", "received_at", "started_at", "ended_at")
+# Parameters of operating systems that are in no list.
+_FOR_GUESTS = frozenset({"osparams_private", "osparams_secret"})
+_HIDDEN = "<redacted>"
 _ENDED = frozenset({"canceled", "success", "error"})
 
 
-def read_jobs(connection: Connection, fields: Collection[str], keys: Collection[Any] | None) -> Sequence[Record]:
-    """The jobs with these numbers, or every one that is kept; logs are read only if `fields` has them."""
+def read_jobs(
+    connection: Connection, cell: Cell, fields: Collection[str], keys: Collection[Any] | None
+) -> Sequence[Record]:
+    """The jobs with these numbers in the fleet, or every one that is kept; logs are read only if `fields` has them."""
+    keys = None if keys is None else _numbers(cell, keys)
     of_jobs: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(_operations().where(*_is_one_of(job_operations.c.job_id, keys))):
         of_jobs[row.job_id].append(row)
     logs = _logs(connection, keys) if "oplog" in fields else {}
     columns: list[Column[Any]] = [jobs.c[name] for name in _OF_JOBS]
     found = connection.execute(select(*columns).where(*_is_one_of(jobs.c.id, keys))).all()
-    return [_record(row, of_jobs[row.id], logs) for row in found if row.id in of_jobs]
+    return [_record(cell, row, of_jobs[row.id], logs) for row in found if row.id in of_jobs]
 
 
 def operation_id(operation: str) -> str:
@@ -43,9 +51,14 @@ def operation_id(operation: str) -> str:
     return f"{_PREFIX}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
 
 
-def _is_one_of(column: Column[int], keys: Collection[Any] | None) -> Sequence[ColumnElement[bool]]:
-    """A condition that the column has one of some numbers; no row has one that is too large, or below zero."""
-    return [] if keys is None else [column.in_([key for key in keys if isinstance(key, int) and 0 <= key < _TOO_LARGE])]
+def _numbers(cell: Cell, keys: Collection[Any]) -> Collection[int]:
+    """The numbers in the cell of those of the jobs that are its own."""
+    found = (number_in_cell(cell, key) for key in keys if isinstance(key, int))
+    return [number for number in found if number is not None]
+
+
+def _is_one_of(column: Column[int], numbers: Collection[int] | None) -> Sequence[ColumnElement[bool]]:
+    return [] if numbers is None else [column.in_(numbers)]
 
 
 def _operations() -> Select[Any]:
@@ -54,6 +67,11 @@ def _operations() -> Select[Any]:
         select(
             columns.job_id,
             columns.operation,
+            columns.summary,
+            # Those of other operations may be long, and are not told.
+            case((columns.operation.startswith(_PREFIX, autoescape=True), cast(columns.parameters, Text))).label(
+                _PARAMETERS
+            ),
             columns.status,
             columns.instance_uuid,
             columns.started_at,
@@ -66,7 +84,7 @@ def _operations() -> Select[Any]:
     )
 
 
-def _logs(connection: Connection, keys: Collection[Any] | None) -> Mapping[tuple[int, int], Sequence[Any]]:
+def _logs(connection: Connection, keys: Collection[int] | None) -> Mapping[tuple[int, int], Sequence[Any]]:
     """The entries of each operation, by the number of its job and its position."""
     columns = job_log.c
     statement = select(
@@ -80,9 +98,11 @@ def _logs(connection: Connection, keys: Collection[Any] | None) -> Mapping[tuple
     return found
 
 
-def _record(job: Row[Any], operations: Sequence[Row[Any]], logs: Mapping[tuple[int, int], Sequence[Any]]) -> Record:
+def _record(
+    cell: Cell, job: Row[Any], operations: Sequence[Row[Any]], logs: Mapping[tuple[int, int], Sequence[Any]]
+) -> Record:
     return {
-        "id": job.id,
+        "id": job_number(cell, job.id),
         "status": job.status,
         "priority": 0 if job.status in _ENDED else job.priority,
         # What has ended is kept for a while, and then gone.
@@ -109,11 +129,21 @@ def _results(operations: Sequence[Row[Any]]) -> Any:
 
 
 def _operation(row: Row[Any]) -> Record:
+    if row.operation.startswith(_PREFIX):
+        parameters = decoded_or(row._mapping[_PARAMETERS], {})
+        return {"OP_ID": row.operation, **{name: _told(name, value) for name, value in parameters.items()}}
     named = {} if row.instance_uuid is None else {"instance_uuid": row.instance_uuid, "instance_name": row.display_name}
     return {"OP_ID": operation_id(row.operation), **named}
 
 
+def _told(name: str, value: Any) -> Any:
+    """A parameter as callers see it: of what is only for the guest no more than its names."""
+    return dict.fromkeys(value, _HIDDEN) if name in _FOR_GUESTS and isinstance(value, dict) else value
+
+
 def _summary(row: Row[Any]) -> str:
+    if row.summary is not None:
+        return str(row.summary)
     name = operation_id(row.operation).removeprefix(_PREFIX)
     about = row.display_name or row.instance_uuid
     return name if about is None else f"{name}({about})"

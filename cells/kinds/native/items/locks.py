@@ -6,30 +6,34 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, select
 
+from cells.job_numbers import job_number
+from cells.model import Cell
 from cells.tables import job_locks
 from resources.fields import Record
 
 _ORDER = ("level", "name", "priority", "job_id")
 
 
-def read_locks(connection: Connection, _fields: Collection[str], _keys: Collection[Any] | None) -> Sequence[Record]:
+def read_locks(
+    connection: Connection, cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
+) -> Sequence[Record]:
     """Every lock that a job holds or waits for, with these jobs in their order."""
     order: list[Column[Any]] = [job_locks.c[name] for name in _ORDER]
     rows = connection.execute(select(job_locks).order_by(*order))
-    return [_record(f"{level}/{name}", list(wants)) for (level, name), wants in groupby(rows, _name)]
+    return [_record(cell, f"{level}/{name}", list(wants)) for (level, name), wants in groupby(rows, _name)]
 
 
 def _name(row: Row[Any]) -> tuple[str, str]:
     return row.level, row.name
 
 
-def _record(name: str, wants: Sequence[Row[Any]]) -> Record:
+def _record(cell: Cell, name: str, wants: Sequence[Row[Any]]) -> Record:
     held = [row for row in wants if row.held_at is not None]
     return {
         "name": name,
         "mode": _mode(held[0]) if held else None,
-        "owner": [_owner(row) for row in held] or None,
-        "pending": [[_mode(row), [_owner(row)]] for row in wants if row.held_at is None],
+        "owner": [_owner(cell, row) for row in held] or None,
+        "pending": [[_mode(row), [_owner(cell, row)]] for row in wants if row.held_at is None],
     }
 
 
@@ -37,5 +41,5 @@ def _mode(row: Row[Any]) -> str:
     return "shared" if row.is_shared else "exclusive"
 
 
-def _owner(row: Row[Any]) -> str:
-    return f"job {row.job_id}"
+def _owner(cell: Cell, row: Row[Any]) -> str:
+    return f"job {job_number(cell, row.job_id)}"

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
 from cells.kinds.native.nodes import ComputeNode, read_nodes
+from cells.model import Cell
 from cells.tables import compute_nodes, instances, node_groups
 from query.sort import nice_key
 from resources.fields import Record
@@ -23,7 +24,7 @@ _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
 
 
 def read_node_records(
-    connection: Connection, fields: Collection[str], _keys: Collection[Any] | None
+    connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
     """Every node; the names of instances are read only if `fields` has them."""
     settings = _settings(connection)

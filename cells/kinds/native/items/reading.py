@@ -9,10 +9,11 @@ from cells.kinds.native.items.groups import read_groups
 from cells.kinds.native.items.jobs import read_jobs
 from cells.kinds.native.items.locks import read_locks
 from cells.kinds.native.items.nodes import read_node_records
+from cells.model import Cell
 from resources.fields import Record
 
-Read = Callable[[Connection, Collection[str], Collection[Any] | None], Sequence[Record]]
-"""Reads the records of items; fields and keys as of cells.model.ItemsAdapter."""
+Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]
+"""Reads the records of items of a cell; fields and keys as of cells.model.ItemsAdapter."""
 
 READERS: Mapping[str, Read] = {
     "node": read_node_records,

@@ -1,0 +1,43 @@
+"""What changes cells as a whole, and jobs (contracts/ganeti-rapi, 4 and 7)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from starlette.responses import Response
+
+from api.compute.protocol.fleet_access import FleetAccess
+from api.rapi.access import OPERATORS
+from api.rapi.changing.opcode_request import opcode_of
+from api.rapi.changing.submitting import Submitter
+from api.rapi.changing.target import Targets
+from api.rapi.endpoint import RapiRequest, Resource, Verb, resource
+from api.rapi.items import answer
+from cells.job_numbers import number_in_cell
+from operations.jobs.canceling import cancel_job
+from operations.opcodes.cluster import RedistributeConfiguration
+
+
+class FleetChanges:
+    """Requests about a cell, and about jobs."""
+
+    def __init__(self, access: FleetAccess, targets: Targets, submitter: Submitter) -> None:
+        self._access = access
+        self._targets = targets
+        self._submitter = submitter
+
+    def resources(self) -> Iterator[Resource]:
+        yield resource("/redistribute-config", {"PUT": Verb(self._redistribute, OPERATORS)})
+        yield resource(r"/jobs/(?P<job>\d+)", {"DELETE": Verb(self._cancel, OPERATORS)})
+
+    async def _redistribute(self, request: RapiRequest) -> Response:
+        op = opcode_of(request, RedistributeConfiguration, "redist_config", {}, takes_body=False)
+        return await self._submitter.submit(request, await self._targets.only_cell(request, "a configuration"), op)
+
+    async def _cancel(self, request: RapiRequest) -> Response:
+        """Whether something was canceled, and a sentence on it."""
+        number = int(request.names["job"])
+        for cell in await self._targets.cells(request):
+            if number_in_cell(cell, number) is not None:
+                engine = self._access.native.engine(cell)
+                return answer(await self._access.act(cell, partial(cancel_job, engine, cell, number)))
+        return answer([False, f"Job {number} not found in queue"])

@@ -1,0 +1,41 @@
+"""Submits what a request asks for as a job, and answers with its number."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import structlog
+from starlette.responses import Response
+
+from api.compute.protocol.fleet_access import FleetAccess
+from api.rapi.endpoint import RapiRequest
+from api.rapi.faults import RapiError
+from api.rapi.items import answer
+from cells.model import Cell, Request
+from operations.opcodes.opcode import OpCode
+from operations.opcodes.submitting import JobSubmission, OtherCellError
+
+
+class Submitter:
+    """Submits jobs to native cells."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    async def submit(self, request: RapiRequest, cell: Cell, *opcodes: OpCode) -> Response:
+        """The number of the job. Raises RapiError, CellUnreachableError."""
+        return answer(await self.number_of(request, cell, opcodes))
+
+    async def number_of(self, request: RapiRequest, cell: Cell, opcodes: Sequence[OpCode]) -> int:
+        """As `submit`."""
+        submission = JobSubmission(self._access.native.engine(cell), cell)
+        asked_by = request_of(request)
+        try:
+            return await self._access.act(cell, lambda: submission.submit(opcodes, asked_by))
+        except OtherCellError as error:
+            raise RapiError(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def request_of(request: RapiRequest) -> Request:
+    """Who asks, as jobs and notifications say it."""
+    request_id = structlog.contextvars.get_contextvars().get("request_id")
+    return Request(request_id, request.caller.user_id or None, request.caller.project_id)

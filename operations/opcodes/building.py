@@ -1,0 +1,117 @@
+"""How operations of Ganeti become operations of jobs: a check, and steps behind it, each of which is a transaction.
+
+What keeps an operation from beginning is a PrerequisiteError of the check, which changes nothing. A trial run is the
+check alone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from operations.actions import vocabulary as actions
+from operations.actions.steps import Step as ActionStep
+from operations.jobs.errors import JobError
+from operations.jobs.model import Lock
+from operations.jobs.nodes import NodeCall
+from operations.jobs.vocabulary import Operation, Step, Task
+from operations.opcodes.opcode import OpCode
+
+Op = TypeVar("Op", bound=OpCode)
+
+
+class InstanceLostError(JobError):
+    """The instance was deleted while the operation was carried out on it."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(f"instance {uuid} was deleted meanwhile")
+
+
+def _always(_op: OpCode, _task: Task) -> bool:
+    return True
+
+
+def no_locks(_op: OpCode, _instance_uuid: str | None) -> Collection[Lock]:
+    return ()
+
+
+def instance_lock(_op: OpCode, instance_uuid: str | None) -> Collection[Lock]:
+    """The same lock as for an action of the compute API, so that neither changes what the other is changing."""
+    return () if instance_uuid is None else (Lock("instance", instance_uuid),)
+
+
+def _show_nothing(_op: OpCode, _task: Task, _error: Exception) -> None:
+    """For operations whose failure shows in their job alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpStep(Generic[Op]):
+    """One transaction of an operation; the rest is as of operations.jobs.vocabulary.Step."""
+
+    run: Callable[[Op, Task], None]
+    applies: Callable[[Op, Task], bool] = _always
+    call: Callable[[Op, Task], NodeCall] | None = None
+
+
+def as_steps(steps: Collection[ActionStep]) -> tuple[OpStep[Any], ...]:
+    """Steps of an action of servers as steps of an operation on an instance: both change it, and announce it, alike."""
+    return tuple(_as_step(step) for step in steps)
+
+
+def only_if(applies: Callable[[Any, Task], bool], *steps: OpStep[Any]) -> tuple[OpStep[Any], ...]:
+    """Steps that are passed over unless the condition holds too."""
+    return tuple(_only_if(applies, step) for step in steps)
+
+
+def _only_if(applies: Callable[[Any, Task], bool], step: OpStep[Any]) -> OpStep[Any]:
+    return OpStep(step.run, lambda op, task: applies(op, task) and step.applies(op, task), step.call)
+
+
+def _as_step(step: ActionStep) -> OpStep[Any]:
+    name = step.call
+    return OpStep(
+        lambda _op, task: actions.run_step(step, task),
+        lambda _op, task: step.applies(task),
+        None if name is None else lambda _op, task: actions.call_of(step, name, task),
+    )
+
+
+def operation(
+    opcode: type[Op],
+    check: Callable[[Op, Task], None],
+    *steps: OpStep[Op],
+    locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
+    show_failure: Callable[[Op, Task, Exception], None] = _show_nothing,
+) -> tuple[str, Operation]:
+    """An entry of a vocabulary.
+
+    check: raises PrerequisiteError; what it finds out for the caller it puts into the result of the job.
+    show_failure: what an error behind the check changes, of an instance that is there still.
+    """
+
+    def read(task: Task) -> Op:
+        return opcode.read(task.parameters)
+
+    def to_step(step: OpStep[Op]) -> Step:
+        call = step.call
+
+        def run(task: Task) -> None:
+            if task.about is not None and task.record["deleted"]:
+                raise InstanceLostError(task.instance.uuid)
+            step.run(read(task), task)
+
+        return Step(
+            run,
+            lambda task: not (op := read(task)).dry_run and step.applies(op, task),
+            None if call is None else lambda task: call(read(task), task),
+        )
+
+    def show(task: Task, error: Exception) -> None:
+        # The first step is the check.
+        if task.job.next_step > 0 and not isinstance(error, InstanceLostError):
+            show_failure(read(task), task, error)
+
+    def wanted(parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
+        return locks(opcode.read(parameters), instance_uuid)
+
+    first = Step(lambda task: check(read(task), task))
+    return opcode.OP_ID, Operation((first, *map(to_step, steps)), wanted, show_failure=show)

@@ -1,0 +1,1 @@
+"""Operations of Ganeti on instances."""

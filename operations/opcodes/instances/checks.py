@@ -1,0 +1,66 @@
+"""What operations on instances ask before they begin (contracts/ganeti-rapi, 5; contracts/ganeti-reservations, 7)."""
+
+from collections.abc import Collection
+
+from sqlalchemy import select
+
+from cells.tables import compute_nodes, services
+from operations.jobs.errors import PrerequisiteError, Reason
+from operations.jobs.vocabulary import Task
+from operations.opcodes.opcode import InstanceOpCode
+from resources.fields import Record
+
+_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
+
+
+def known_instance(op: InstanceOpCode, task: Task) -> Record:
+    """The record of the instance that an operation is about; remembers for later steps where it was.
+
+    Raises PrerequisiteError for one that is not there (any more), or is not the one that the caller means.
+    """
+    if task.about is None or task.record["deleted"]:
+        raise PrerequisiteError(f"Instance '{op.instance_name}' not known", Reason.UNKNOWN)
+    if op.instance_uuid not in {None, task.instance.uuid}:
+        text = f"Instance '{op.instance_name}' has the UUID '{task.instance.uuid}', which does not match the expected"
+        raise PrerequisiteError(f"{text} UUID '{op.instance_uuid}'", Reason.NOT_UNIQUE)
+    record = task.record
+    task.notes["origin"] = {name: record[name] for name in _ORIGIN}
+    return record
+
+
+def real_instance(op: InstanceOpCode, task: Task) -> Record:
+    """As `known_instance`, of one that is no reservation."""
+    record = known_instance(op, task)
+    if record["forthcoming"]:
+        text = f"Instance '{op.instance_name}': forthcoming instances not supported for this operation"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    return record
+
+
+def check_state(op: InstanceOpCode, record: Record, allowed: Collection[str], what: str) -> None:
+    """Raises PrerequisiteError unless the instance is in one of these states. what: the operation, as in `be started`.
+
+    A task of the compute API that is under way is in the way too.
+    """
+    state = record["vm_state"]
+    if state not in allowed:
+        text = f"Instance '{op.instance_name}' is in state '{state}' and cannot {what}"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if record["node"] is None:
+        raise PrerequisiteError(f"Instance '{op.instance_name}' is on no node, so it cannot {what}", Reason.WRONG_STATE)
+
+
+def check_node_online(task: Task, node: str, *, may_be_drained: bool = True) -> None:
+    """Raises PrerequisiteError for a node that is not there, or flagged offline, or drained where that counts."""
+    statement = (
+        select(services.c.forced_down, services.c.disabled)
+        .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
+        .where(compute_nodes.c.hypervisor_hostname == node)
+    )
+    row = task.connection.execute(statement).one_or_none()
+    if row is None:
+        raise PrerequisiteError(f"Node '{node}' not known", Reason.UNKNOWN)
+    if row.forced_down:
+        raise PrerequisiteError(f"Can't use offline node {node}", Reason.WRONG_STATE)
+    if row.disabled and not may_be_drained:
+        raise PrerequisiteError(f"Can't use drained node {node}", Reason.WRONG_STATE)

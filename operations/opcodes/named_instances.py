@@ -1,0 +1,33 @@
+"""The instances of a native cell by what operations of Ganeti call them (contracts/ganeti-reservations, 3)."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, and_, func, literal, select
+
+from cells.tables import instances
+from resources.uuids import is_uuid
+
+_MOST = 2
+"""Two are as good as more: what is called so is not one instance."""
+
+
+def instances_called(connection: Connection, name: str) -> Sequence[str]:
+    """The uuids of the instances that `name` may mean, at most two: a uuid, else a name, else what begins one.
+
+    A name counts in any case; its beginning has to end at a dot, and is looked at only if none has it as a whole.
+    """
+    if is_uuid(name) and (found := _found(connection, instances.c.uuid == name)):
+        return found
+    column = instances.c.display_name
+    # An index has names as they are written, so that is looked for first.
+    for written, wanted in ((column, literal(name)), (func.lower(column), func.lower(name))):
+        # The slash comes behind the dot: between them is what begins with the name and a dot.
+        begins = and_(written >= wanted.concat("."), written < wanted.concat("/"))
+        if found := _found(connection, written == wanted) or _found(connection, begins):
+            return found
+    return []
+
+
+def _found(connection: Connection, is_called: ColumnElement[bool]) -> Sequence[str]:
+    statement = select(instances.c.uuid).where(instances.c.deleted.is_(False), is_called).limit(_MOST)
+    return connection.scalars(statement).all()

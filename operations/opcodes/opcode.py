@@ -1,0 +1,66 @@
+"""What every operation of Ganeti has: a name, parameters, and what it is called in a list of jobs.
+
+A class for each operation is the one definition of its parameters: what may be submitted, what a job keeps, and what
+the steps read (contracts/ganeti-rapi, 1: parameters that all have).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from operations.jobs.model import NewOperation, Status
+
+_encode = msgspec.json.Encoder().encode
+_PREFIX = "OP_"
+
+Priority = Annotated[int, Field(ge=-20, le=19)]
+Dependency = tuple[int, list[Status]]
+"""The number in the fleet of another job, and the statuses that the job goes on after; none: those of any end."""
+
+
+class OpCode(BaseModel):
+    """Subclasses have the parameters of one operation as their fields.
+
+    OP_ID: its name. ABOUT: the field that says in lists what it is about.
+    reason: the trail of who asked for it and why, as [source, text, nanoseconds since the epoch].
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+    OP_ID: ClassVar[str]
+    ABOUT: ClassVar[str | None] = None
+
+    dry_run: bool = False
+    debug_level: Annotated[int, Field(ge=0)] = 0
+    priority: Priority = 0
+    depends: list[Dependency] | None = None
+    comment: str | None = None
+    reason: list[tuple[str, str, int]] = Field(default_factory=list)
+
+    @classmethod
+    def read(cls, parameters: Mapping[str, Any]) -> Self:
+        """The operation with these parameters, which are JSON. Raises pydantic.ValidationError."""
+        # By way of JSON, in which there is one kind of list.
+        return cls.model_validate_json(_encode(parameters))
+
+    @property
+    def summary(self) -> str:
+        """`INSTANCE_STARTUP(web1)`"""
+        name = self.OP_ID.removeprefix(_PREFIX)
+        about = None if self.ABOUT is None else getattr(self, self.ABOUT)
+        return name if about is None else f"{name}({about})"
+
+    def to_operation(self, instance_uuid: str | None = None) -> NewOperation:
+        """What is queued of it. instance_uuid: the instance that it is about."""
+        parameters = self.model_dump(mode="json", exclude_none=True)
+        return NewOperation(self.OP_ID, parameters, instance_uuid, summary=self.summary)
+
+
+class InstanceOpCode(OpCode):
+    """An operation on one instance that is there. instance_uuid: has to be that of the instance, if it is given."""
+
+    ABOUT = "instance_name"
+
+    instance_name: str
+    instance_uuid: str | None = None

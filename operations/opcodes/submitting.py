@@ -1,0 +1,60 @@
+"""Submits jobs of Ganeti's operations to a native cell, and says what they are called.
+
+What is wrong with the state of things is found by the job itself, and ends it (contracts/ganeti-rapi, 2).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, Engine
+
+from cells.database.engines import cell_failures, writing
+from cells.job_numbers import job_number, number_in_cell
+from cells.model import Cell, Request
+from operations.jobs.model import ENDED, NewJob, NewOperation, Status
+from operations.jobs.queue import add_jobs
+from operations.opcodes.named_instances import instances_called
+from operations.opcodes.opcode import InstanceOpCode, OpCode
+from operations.vocabulary import ALL_OPERATIONS
+from resources.clock import Clock, system_clock
+
+
+class OtherCellError(Exception):
+    """A job may depend on jobs of its own cell only. number: of the one that is not, in the fleet."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"depends: there is no job {number} in the cell of this one")
+        self.number = number
+
+
+class JobSubmission:
+    """Takes jobs for one native cell. Calls raise CellUnreachableError when its database does not answer."""
+
+    def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._cell = cell
+        self._clock = clock
+
+    def submit(self, opcodes: Sequence[OpCode], request: Request) -> int:
+        """Queue a job of these operations, and return its number in the fleet. Raises OtherCellError."""
+        depends_on = {job_id: statuses for opcode in opcodes for job_id, statuses in self._dependencies(opcode)}
+        priority = min(opcode.priority for opcode in opcodes)
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            operations = [_operation(connection, opcode) for opcode in opcodes]
+            job = NewJob(operations, request, priority, depends_on)
+            [job_id] = add_jobs(connection, ALL_OPERATIONS, [job], self._clock())
+        return job_number(self._cell, job_id)
+
+    def _dependencies(self, opcode: OpCode) -> Iterator[tuple[int, Sequence[Status]]]:
+        for number, statuses in opcode.depends or ():
+            job_id = number_in_cell(self._cell, number)
+            if job_id is None:
+                raise OtherCellError(number)
+            yield job_id, statuses or sorted(ENDED)
+
+
+def _operation(connection: Connection, opcode: OpCode) -> NewOperation:
+    """Of an instance that is not there, or not the only one of its name, the check of the operation tells."""
+    if not isinstance(opcode, InstanceOpCode):
+        return opcode.to_operation()
+    found = instances_called(connection, opcode.instance_name)
+    return opcode.to_operation(found[0] if len(found) == 1 else None)
