@@ -103,6 +103,21 @@ class VersionedPayload(BaseModel):
         """The wrapped form, ready for JSON: equal to what this was read from."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    def at_version(self, version: str) -> Self:
+        """This object as a sender of `version`, an older minor one, would have sent it: without what came later.
+
+        Nested objects stay what they are: they have versions of their own. Raises UnsupportedVersionError, ValueError.
+        """
+        own, wanted = parse_version(self.VERSION), parse_version(version)
+        if wanted[0] != own[0] or wanted > own:
+            raise UnsupportedVersionError(self.NAMESPACE, self.NAME, version, self.VERSION)
+        fields = {
+            wire_name(type(self), name): getattr(self, name)
+            for name in type(self).model_fields
+            if name in self.model_fields_set and self.ADDED_IN.get(name, wanted) <= wanted
+        }
+        return self.unwrap({NAME_KEY: self.NAME, NAMESPACE_KEY: self.NAMESPACE, VERSION_KEY: version, DATA_KEY: fields})
+
     @property
     def sent_version(self) -> str:
         """The version that the sender put on the wrapper; VERSION for objects made here."""

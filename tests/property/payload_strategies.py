@@ -47,6 +47,8 @@ def _values(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             return st.sampled_from(values)
         case {"anyOf": options}:
             return st.one_of([_values(option) for option in options])
+        case {"examples": examples}:
+            return st.sampled_from(examples)
         case {"$ref": reference}:
             return wrapped_payloads(_referenced(reference))
         case {"format": "date-time"}:
