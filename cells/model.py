@@ -179,6 +179,8 @@ class ItemsAdapter(CellAdapter, Protocol):
     ) -> Sequence[Record]:
         """All items of a type (resources.query_fields.catalog) other than instances, in whichever order.
 
+        A cell that takes changes also has an item of the type resources.cluster_parameters.CLUSTER.
+
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the
         items that are wanted, None for all; others may come too.
         A record has the values of its fields, times in microseconds; None for what an item does not have, and

@@ -264,6 +264,87 @@ node_groups = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
+# Ganeti's networks. external_reservations: addresses that others than instances have, beside the first, the last and
+# the gateway. What instances have of the pool is in `network_nics`.
+networks = Table(
+    "networks",
+    cell_metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("name", BINARY_TEXT, nullable=False, unique=True),
+    Column("network", Text, nullable=False),
+    Column("gateway", Text),
+    Column("network6", Text),
+    Column("gateway6", Text),
+    Column("mac_prefix", Text),
+    Column("external_reservations", JSON_VALUE, nullable=False),
+    Column("tags", JSON_VALUE, nullable=False),
+    Column("serial_no", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# How instances in a group get into a network.
+network_connections = Table(
+    "network_connections",
+    cell_metadata,
+    Column("network_uuid", _UUID, primary_key=True),
+    Column("group_uuid", _UUID, primary_key=True),
+    Column("mode", Text, nullable=False),
+    Column("link", Text, nullable=False),
+    Column("vlan", Text, nullable=False),
+)
+
+# The interfaces of instances that are in a network; `position` is that among the interfaces of the instance. No two
+# have one address of a network.
+network_nics = Table(
+    "network_nics",
+    cell_metadata,
+    Column("instance_uuid", _UUID, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("network_uuid", _UUID, nullable=False),
+    Column("address", Text),
+    UniqueConstraint("network_uuid", "address"),
+)
+
+# What the hosts of the cell can install. image_ref: the image of the compute API that it is.
+operating_systems = Table(
+    "operating_systems",
+    cell_metadata,
+    Column("name", BINARY_TEXT, primary_key=True),
+    Column("image_ref", Text),
+    Column("variants", JSON_VALUE, nullable=False),
+    Column("api_versions", JSON_VALUE, nullable=False),
+    Column("parameters", JSON_VALUE, nullable=False),
+    Column("trusted", Boolean, nullable=False),
+)
+
+# Ganeti's filters of jobs. watermark: the newest job when it was made.
+job_filters = Table(
+    "job_filters",
+    cell_metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("priority", BigInteger, nullable=False),
+    Column("predicates", JSON_VALUE, nullable=False),
+    Column("action", JSON_VALUE, nullable=False),
+    Column("watermark", BigInteger, nullable=False),
+    Column("reason_trail", JSON_VALUE, nullable=False),
+)
+
+# One row: what is configured of the cell as a cluster. parameters: what differs from the defaults
+# (resources.cluster_parameters), by the names that Ganeti gives it.
+cluster_parameters = Table(
+    "cluster_parameters",
+    cell_metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("parameters", JSON_VALUE, nullable=False),
+    Column("tags", JSON_VALUE, nullable=False),
+    Column("serial_no", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
 # From group_uuid on, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its service,
 # `forced_down` and `disabled`. Programs of the version before add nodes without a word on any of it.
 compute_nodes = Table(

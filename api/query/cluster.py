@@ -1,12 +1,15 @@
-"""The fleet, or one native cell, as one of Ganeti's clusters (contracts/ganeti-rapi, 8)."""
+"""The fleet, or one cell, as one of Ganeti's clusters (contracts/ganeti-rapi, 8)."""
 
 import platform
 from importlib.metadata import version
 from typing import Any
 
+from resources.fields import Record
+
 FLEET = "fleetlight"
 """What the whole fleet is called as one cluster."""
 _PROTOCOL_VERSION = 2
+_MICROSECONDS = 1_000_000
 
 _KEYS = """
     architecture beparams blacklisted_os candidate_pool_size compression_tools config_version ctime
@@ -25,8 +28,11 @@ _LISTS = """
 """
 
 
-def cluster_info(name: str, uuid: str | None) -> dict[str, Any]:
-    """Every key of Ganeti's; null, or an empty list, for what the fleet, or one native cell, has not."""
+def cluster_info(name: str, uuid: str | None, configured: Record | None = None) -> dict[str, Any]:
+    """Every key of Ganeti's; null, or an empty list, for what is not known.
+
+    configured: the record of type CLUSTER (cells.model.ItemsAdapter) of a cell that has one.
+    """
     lists: dict[str, Any] = {key: [] for key in _LISTS.split()}
     return {
         **dict.fromkeys(_KEYS.split()),
@@ -36,4 +42,16 @@ def cluster_info(name: str, uuid: str | None) -> dict[str, Any]:
         "uuid": uuid,
         "software_version": version("fleetlight"),
         "protocol_version": _PROTOCOL_VERSION,
+        **({} if configured is None else _as_configured(configured)),
+    }
+
+
+def _as_configured(record: Record) -> dict[str, Any]:
+    return {
+        **{key: record[key] for key in _KEYS.split() if key in record},
+        "ctime": record["ctime"] / _MICROSECONDS,
+        "mtime": record["mtime"] / _MICROSECONDS,
+        "default_hypervisor": record["enabled_hypervisors"][0],
+        "drbd_helper": record["drbd_usermode_helper"],
+        "vg_name": record["volume_group_name"],
     }

@@ -3,7 +3,7 @@
 What changes something is not there yet: its verbs are answered as verbs that a path does not have.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -22,8 +22,11 @@ from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from api.rapi.items import RapiItems, answer, as_object
 from api.rapi.jobs import wait_for_job
+from cells.model import Cell, CellAdapter, ItemsAdapter
 from listing.sources import CellReader
 from query.fields_query import definitions
+from resources.cluster_parameters import CLUSTER
+from resources.fields import Record
 from resources.query_fields.catalog import ITEM_TYPES
 
 _VERSION = 2
@@ -37,6 +40,8 @@ _COLLECTIONS = {
     "network": "name",
     "filter": "uuid",
 }
+# What a cell does not know of its operating systems leaves them in.
+_INSTALLABLE = ["&", ["==", "valid", True], ["==", "hidden", False], ["==", "blacklisted", False]]
 _WITH_TAGS = ("instance", "node", "group", "network")
 
 
@@ -72,7 +77,7 @@ class RapiResources:
         yield _get("/features", self._features, ANYBODY)
         yield _get("/info", self._info, A_USER)
         yield _get("/os", self._operating_systems, A_USER)
-        yield _get("/tags", self._tags_of_fleet, A_USER)
+        yield _get("/tags", self._tags_of_cluster, A_USER)
         yield resource(
             f"/query/(?P<what>{NAME})", {"GET": Verb(self._query, READERS), "PUT": Verb(self._query, READERS)}
         )
@@ -104,17 +109,35 @@ class RapiResources:
     async def _info(self, request: RapiRequest) -> Response:
         if request.only is None:
             return answer(cluster_info(FLEET, None))
-        [cell] = [cell for cell in await self._cells.cells() if cell.uuid in request.only]
-        return answer(cluster_info(cell.name, cell.uuid))
+        cell, configured = await self._configured(request, request.only)
+        return answer(cluster_info(cell.name, cell.uuid, configured))
 
-    async def _tags_of_fleet(self, _request: RapiRequest) -> Response:
-        return answer([])
+    async def _tags_of_cluster(self, request: RapiRequest) -> Response:
+        """The fleet has none as a whole."""
+        if request.only is None:
+            return answer([])
+        _, configured = await self._configured(request, request.only)
+        return answer([] if configured is None else configured["tags"])
+
+    async def _configured(self, request: RapiRequest, only: Collection[str]) -> tuple[Cell, Record | None]:
+        """The cell that a request is about, and what is configured of it, if that is done here.
+
+        Raises CellUnreachableError.
+        """
+        [cell] = [cell for cell in await self._cells.cells() if cell.uuid in only]
+        if not cell.can.takes_changes:
+            return cell, None
+
+        def read(adapter: CellAdapter) -> Record | None:
+            return adapter.read_items(CLUSTER, ())[0] if isinstance(adapter, ItemsAdapter) else None
+
+        return cell, await self._cells.ask(cell.uuid, read, request.fresh.cell_timeout_s)
 
     async def _operating_systems(self, request: RapiRequest) -> Response:
         names = BULK_FIELDS["os"]
         if request.flag("bulk"):
             return await self._items.streamed(request, "os", names, None, as_object(names))
-        rows, headers = await self._items.collected(request, "os", ["name", "variants"])
+        rows, headers = await self._items.collected(request, "os", ["name", "variants"], _INSTALLABLE)
         found = [value for cells in rows for value in _with_variants(*(value for _, value in cells))]
         return answer(sorted(set(found)), headers)
 

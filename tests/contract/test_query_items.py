@@ -6,14 +6,24 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import insert, select, text, update
 
 from cells.database.engines import writing
-from cells.tables import job_operations
+from cells.tables import (
+    cluster_parameters,
+    job_filters,
+    job_operations,
+    network_connections,
+    network_nics,
+    networks,
+    node_groups,
+)
 from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
+
+NETWORK = "10fac6e0-60d8-4b6c-afd9-6bf6ce247eea"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -122,10 +132,155 @@ def test_lock_names_the_job_that_waits_for_it(fleet: ComputeFleet) -> None:
     ]
 
 
-@pytest.mark.parametrize("what", ["network", "os", "export", "filter"])
-def test_native_cell_has_none_of_the_others(fleet: ComputeFleet, what: str) -> None:
-    field = {"export": "node", "filter": "uuid"}.get(what, "name")
-    assert ask(fleet, what, field)["data"] == []
+def test_native_cell_has_no_exports(fleet: ComputeFleet) -> None:
+    assert ask(fleet, "export", "node")["data"] == []
+
+
+def test_hosts_can_install_what_the_demo_is_made_of(fleet: ComputeFleet) -> None:
+    node = fleet.native.nodes(fleet.cells["east"]).nodes()[0]
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(
+            update(cluster_parameters).values(
+                parameters={
+                    "hidden_os": ["rocky-9"],
+                    "blacklisted_os": ["cirros-0.6.3"],
+                    "osparams": {"debian-12": {"a": "1"}, "debian-12+small": {"b": "2"}, "debian": {"c": "3"}},
+                }
+            )
+        )
+    fields = "name,valid,hidden,blacklisted,trusted,variants,api_versions,parameters"
+    assert values(ask(fleet, "os", fields, filter='cell == "east"')) == [
+        ["cirros-0.6.3", True, False, True, True, [], [20], []],
+        ["debian-12", True, False, False, True, [], [20], []],
+        ["rocky-9", True, True, False, True, [], [20], []],
+        ["ubuntu-24.04", True, False, False, True, [], [20], []],
+    ]
+    debian = ask(fleet, "os", "node_status,osparams,os_hvp", filter='cell == "east" and name == "debian-12"')
+    [[status, parameters, of_hypervisors]] = values(debian)
+    assert status[node.uuid] == [["", True, "", [], [], [20], True]]
+    assert len(status) == 2
+    assert (parameters, of_hypervisors) == ({"debian-12": {"a": "1"}, "debian-12+small": {"b": "2"}}, {})
+    api = fleet.api()
+    assert api.get("/cells/east/2/os").json() == ["debian-12", "ubuntu-24.04"]
+    assert [each["name"] for each in api.get("/cells/east/2/os?bulk=1").json()] == [
+        "cirros-0.6.3",
+        "debian-12",
+        "rocky-9",
+        "ubuntu-24.04",
+    ]
+
+
+def add_network(fleet: ComputeFleet, cell: str, uuid: str = NETWORK, **given: Any) -> None:
+    row = {"name": "front", "network": "192.0.2.0/28", "external_reservations": [], "tags": ["blue"], **given}
+    with writing(fleet.engine(cell)) as connection:
+        row |= {"uuid": uuid, "serial_no": 3, "created_at": 1_500_000, "updated_at": 2_500_000}
+        connection.execute(insert(networks).values(**row))
+
+
+def test_network_tells_of_its_addresses_and_what_is_in_it(fleet: ComputeFleet) -> None:
+    add_network(fleet, "east", gateway="192.0.2.1", external_reservations=["192.0.2.4"])
+    uuid = fleet.create("east", display_name="in.example.com")
+    with writing(fleet.engine("east")) as connection:
+        group = connection.scalar(select(node_groups.c.uuid))
+        connected = {"group_uuid": group, "mode": "bridged", "link": "br1", "vlan": ""}
+        connection.execute(insert(network_connections).values(network_uuid=NETWORK, **connected))
+        nic = {"instance_uuid": uuid, "network_uuid": NETWORK}
+        connection.execute(insert(network_nics).values(position=0, address="192.0.2.2", **nic))
+        connection.execute(insert(network_nics).values(position=1, **nic))
+    fields = (
+        "name,cell,uuid,network,gateway,serial_no,tags,ctime,mtime,free_count,reserved_count,map,external_reservations,"
+        "group_list,group_cnt,inst_list,inst_cnt"
+    )
+    assert values(ask(fleet, "network", fields)) == [
+        [
+            "front",
+            "east",
+            NETWORK,
+            "192.0.2.0/28",
+            "192.0.2.1",
+            3,
+            ["blue"],
+            1.5,
+            2.5,
+            11,
+            5,
+            "XXX.X..........X",
+            "192.0.2.0, 192.0.2.1, 192.0.2.4, 192.0.2.15",
+            [["default", "bridged", "br1", ""]],
+            1,
+            ["in.example.com"],
+            1,
+        ]
+    ]
+    assert ask(fleet, "network", "network6,gateway6,mac_prefix")["data"] == [[[3, None]] * 3]
+
+
+def test_address_outside_of_a_network_makes_only_its_pool_unknown(fleet: ComputeFleet) -> None:
+    add_network(fleet, "east", external_reservations=["198.51.100.1"])
+    answer = ask(fleet, "network", "name,free_count,map,external_reservations,inst_cnt")
+    assert answer["data"] == [[[0, "front"], [2, None], [2, None], [2, None], [0, 0]]]
+
+
+def test_filter_of_jobs_is_shown_as_it_was_made(fleet: ComputeFleet) -> None:
+    made = {"priority": 5, "watermark": 29, "predicates": [["jobid", [">", "id", 9]]], "action": "PAUSE"}
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(insert(job_filters).values(uuid=NETWORK, reason_trail=[["me", "", 7]], **made))
+    fields = "uuid,priority,watermark,predicates,action,reason_trail,cell"
+    assert values(ask(fleet, "filter", fields)) == [[NETWORK, *made.values(), [["me", "", 7]], "east"]]
+
+
+def configure(fleet: ComputeFleet, cell: str, **parameters: Any) -> None:
+    with writing(fleet.engine(cell)) as connection:
+        connection.execute(update(cluster_parameters).values(parameters=parameters, tags=["site"]))
+
+
+def test_parameters_of_a_cell_fill_in_those_of_groups_and_nodes(fleet: ComputeFleet) -> None:
+    configure(
+        fleet, "east", ndparams={"ssh_port": 2222}, ipolicy={"vcpu-ratio": 8.0}, diskparams={"plain": {"stripes": 2}}
+    )
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(
+            update(node_groups).values(ipolicy={"spindle-ratio": 4.0}, ndparams={"spindle_count": 3}, diskparams={})
+        )
+    fields = "ipolicy,custom_ipolicy,diskparams,custom_diskparams,ndparams,ndp/ssh_port,ndp/spindle_count"
+    [[policy, own, disks, own_disks, nodes, port, spindles]] = values(
+        ask(fleet, "group", fields, filter='cell == "east"')
+    )
+    assert (policy["vcpu-ratio"], policy["spindle-ratio"], own) == (8.0, 4.0, {"spindle-ratio": 4.0})
+    assert policy["minmax"][0]["max"]["memory-size"] == 32_768
+    assert (disks["plain"], disks["drbd"]["protocol"], own_disks) == ({"stripes": 2}, "C", {})
+    assert (nodes["ssh_port"], nodes["ovs_name"], port, spindles) == (2222, "switch1", 2222, 3)
+    of_nodes = values(ask(fleet, "node", "ndp/ssh_port,ndp/spindle_count", filter='cell == "east"'))
+    assert of_nodes == [[2222, 3], [2222, 3]]
+
+
+def test_cell_is_a_cluster_with_parameters(fleet: ComputeFleet) -> None:
+    configure(fleet, "east", beparams={"default": {"maxmem": 256}}, hvparams={"kvm": {"acpi": False}})
+    info = fleet.api().get("/cells/east/2/info").json()
+    assert info["beparams"]["default"] == {
+        "minmem": 128,
+        "maxmem": 256,
+        "vcpus": 1,
+        "auto_balance": True,
+        "always_failover": False,
+        "spindle_use": 1,
+    }
+    assert (info["hvparams"]["kvm"]["acpi"], info["hvparams"]["kvm"]["serial_speed"]) == (False, 38_400)
+    assert info["default_hypervisor"] == info["enabled_hypervisors"][0]
+    assert (info["vg_name"], info["volume_group_name"]) == ("xenvg", "xenvg")
+    assert info["candidate_pool_size"] == 10
+    assert info["tags"] == ["site"] == fleet.api().get("/cells/east/2/tags").json()
+    assert 1.6e9 < info["ctime"] < 4e9
+
+
+@pytest.mark.parametrize("damage", ["{broken", "7", '{"beparams": 7, "hidden_os": {}, "ipolicy": []}'])
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_damaged_parameters_of_a_cell_are_the_defaults(fleet: ComputeFleet, damage: str) -> None:
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(text("UPDATE cluster_parameters SET parameters = :damage, tags = '{'"), {"damage": damage})
+    info = fleet.api().get("/cells/east/2/info").json()
+    assert (info["beparams"]["default"]["maxmem"], info["hidden_os"], info["tags"]) == (128, [], [])
+    assert len(ask(fleet, "os", "name")["data"]) == 12
 
 
 @pytest.mark.parametrize("order", ["name", "-name", "role,-name", "mfree", "ctime,name"])

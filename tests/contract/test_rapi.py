@@ -87,7 +87,8 @@ def test_lists_name_what_there_is(fleet: ComputeFleet) -> None:
     assert get(api, "/2/instances") == [{"id": name, "uri": f"/2/instances/{name}"} for name in sorted(names)]
     assert [node["id"] for node in get(api, "/2/nodes")] == sorted(f"{cell}-host{n}" for cell in CELLS for n in (0, 1))
     assert get(api, "/cells/east/2/groups") == [{"name": "default", "uri": "/2/groups/default"}]
-    assert get(api, "/2/os") == get(api, "/2/filters") == get(api, "/2/networks") == get(api, "/2/tags") == []
+    assert get(api, "/2/os") == ["cirros-0.6.3", "debian-12", "rocky-9", "ubuntu-24.04"]
+    assert get(api, "/2/filters") == get(api, "/2/networks") == get(api, "/2/tags") == []
 
 
 def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFleet) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from cells.kinds.native.items.cluster import read_parameters
 from cells.kinds.native.items.json_columns import as_text, decoded_or
 from cells.kinds.native.items.nodes import instance_counts, instance_names, node_parameters
 from cells.model import Cell
 from cells.tables import compute_nodes, node_groups
 from query.sort import nice_key
+from resources.cluster_parameters import Parameters, filled
 from resources.fields import Record
 from resources.query_fields.parameters import NODE_PARAMETERS
 
@@ -30,11 +32,12 @@ def read_groups(
         columns.created_at,
         columns.updated_at,
     )
+    cluster = read_parameters(connection)
     nodes = _nodes(connection)
     counts = instance_counts(connection) if "pinst_cnt" in fields else {}
     names = instance_names(connection) if "pinst_list" in fields else {}
     found = connection.execute(select(*plain, *(as_text(column) for column in policies)))
-    return [_record(row._mapping, nodes.get(row.uuid, []), counts, names) for row in found]
+    return [_record(row._mapping, cluster, nodes.get(row.uuid, []), counts, names) for row in found]
 
 
 def _nodes(connection: Connection) -> Mapping[str, Sequence[str]]:
@@ -47,12 +50,13 @@ def _nodes(connection: Connection) -> Mapping[str, Sequence[str]]:
 
 def _record(
     row: Mapping[Any, Any],
+    cluster: Parameters,
     nodes: Sequence[str],
     counts: Mapping[str, int],
     names: Mapping[str, Sequence[str]],
 ) -> Record:
     own = decoded_or(row["ndparams"], {})
-    filled = node_parameters(own, {})
+    of_nodes = node_parameters(cluster, own, {})
     policy, of_disks = decoded_or(row["ipolicy"], {}), decoded_or(row["diskparams"], {})
     return {
         "name": row["name"],
@@ -66,12 +70,11 @@ def _record(
         "node_list": nodes,
         "pinst_cnt": sum(counts.get(node, 0) for node in nodes),
         "pinst_list": sorted(chain.from_iterable(names.get(node, ()) for node in nodes), key=nice_key),
-        # Nothing here has limits for instances, or parameters of disks, by default.
-        "ipolicy": policy,
+        "ipolicy": filled(cluster["ipolicy"], policy),
         "custom_ipolicy": policy,
-        "diskparams": of_disks,
+        "diskparams": filled(cluster["diskparams"], of_disks, 2),
         "custom_diskparams": of_disks,
-        "ndparams": filled,
+        "ndparams": of_nodes,
         "custom_ndparams": own,
-        **{f"ndp/{name}": filled[name] for name in NODE_PARAMETERS},
+        **{f"ndp/{name}": of_nodes[name] for name in NODE_PARAMETERS},
     }

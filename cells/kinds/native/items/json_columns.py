@@ -1,12 +1,13 @@
 """Columns of which a disk or a hand may have damaged what a single row has there: JSON, and numbers on SQLite."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Column, Label, Text, cast
 
 from resources.query_fields.definitions import CellStatus
 
+T = TypeVar("T")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -29,6 +30,11 @@ def decoded_or(text: str | None, otherwise: Any) -> Any:
     """As `decoded`, but `otherwise` where there is nothing, or nothing of its type."""
     value = decoded(text)
     return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def decoded_list(text: str | None, of: type[T]) -> list[T]:
+    """The members of a list that are of a type; none where there is no list."""
+    return [member for member in decoded_or(text, []) if isinstance(member, of)]
 
 
 def is_number(value: object) -> bool:

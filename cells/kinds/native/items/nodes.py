@@ -10,14 +10,16 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from cells.kinds.native.items.cluster import read_parameters
 from cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
 from cells.kinds.native.nodes import ComputeNode, read_nodes
 from cells.model import Cell
 from cells.tables import compute_nodes, instances, node_groups
 from query.sort import nice_key
+from resources.cluster_parameters import Parameters
 from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
-from resources.query_fields.parameters import NODE_PARAMETER_DEFAULTS, NODE_PARAMETERS
+from resources.query_fields.parameters import NODE_PARAMETERS
 
 _MIB_OF_GIB = 1024
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
@@ -27,11 +29,17 @@ def read_node_records(
     connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
     """Every node; the names of instances are read only if `fields` has them."""
-    settings = _settings(connection)
+    settings, cluster = _settings(connection), read_parameters(connection)
     counts = instance_counts(connection) if "pinst_cnt" in fields else {}
     names = instance_names(connection) if "pinst_list" in fields else {}
     return [
-        _record(node, settings[node.id], counts.get(node.hypervisor_hostname, 0), names.get(node.hypervisor_hostname))
+        _record(
+            node,
+            settings[node.id],
+            cluster,
+            counts.get(node.hypervisor_hostname, 0),
+            names.get(node.hypervisor_hostname),
+        )
         for node in read_nodes(connection)
         if node.id in settings  # it has just joined
     ]
@@ -58,9 +66,9 @@ def instance_names(connection: Connection) -> Mapping[str, Sequence[str]]:
     return {node: sorted(names, key=nice_key) for node, names in found.items()}
 
 
-def node_parameters(of_group: Mapping[str, Any], of_node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a node with what its group, and then the defaults, fill in."""
-    return {**NODE_PARAMETER_DEFAULTS, **of_group, **of_node}
+def node_parameters(cluster: Parameters, of_group: Parameters, of_node: Parameters) -> Parameters:
+    """The parameters of a node with what its group, and then the cell, fill in."""
+    return {**cluster["ndparams"], **of_group, **of_node}
 
 
 def _settings(connection: Connection) -> Mapping[int, Mapping[str, Any]]:
@@ -83,9 +91,11 @@ def _settings(connection: Connection) -> Mapping[int, Mapping[str, Any]]:
     return {row.id: dict(row._mapping) for row in connection.execute(statement)}
 
 
-def _record(node: ComputeNode, settings: Mapping[str, Any], count: int, names: Sequence[str] | None) -> Record:
+def _record(
+    node: ComputeNode, settings: Mapping[str, Any], cluster: Parameters, count: int, names: Sequence[str] | None
+) -> Record:
     own = decoded_or(settings["ndparams"], {})
-    filled = node_parameters(decoded_or(settings["ndparams_of_group"], {}), own)
+    filled = node_parameters(cluster, decoded_or(settings["ndparams_of_group"], {}), own)
     is_offline = not node.service.is_up
     return {
         "name": node.hypervisor_hostname,

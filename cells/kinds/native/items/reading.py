@@ -5,11 +5,16 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from cells.kinds.native.items.cluster import read_cluster
 from cells.kinds.native.items.groups import read_groups
+from cells.kinds.native.items.job_filters import read_job_filters
 from cells.kinds.native.items.jobs import read_jobs
 from cells.kinds.native.items.locks import read_locks
+from cells.kinds.native.items.networks import read_networks
 from cells.kinds.native.items.nodes import read_node_records
+from cells.kinds.native.items.operating_systems import read_operating_systems
 from cells.model import Cell
+from resources.cluster_parameters import CLUSTER
 from resources.fields import Record
 
 Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]
@@ -18,7 +23,11 @@ Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Seq
 READERS: Mapping[str, Read] = {
     "node": read_node_records,
     "group": read_groups,
+    "network": read_networks,
+    "os": read_operating_systems,
     "job": read_jobs,
     "lock": read_locks,
+    "filter": read_job_filters,
+    CLUSTER: read_cluster,
 }
-"""By item type; a native cell has no items of the others."""
+"""By item type; a native cell has no exports."""

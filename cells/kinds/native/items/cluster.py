@@ -1,0 +1,42 @@
+"""A native cell as a cluster of Ganeti's: one record, of what is configured of it as a whole."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from cells.kinds.native.items.json_columns import as_text, decoded_or
+from cells.model import Cell
+from cells.tables import cluster_parameters
+from resources.cluster_parameters import Parameters, filled_cluster
+from resources.fields import Record
+
+
+def read_cluster(
+    connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
+) -> Sequence[Record]:
+    """The one record: each parameter with its default filled in, tags, serial number and times."""
+    columns = cluster_parameters.c
+    row = connection.execute(
+        select(
+            columns.serial_no,
+            columns.created_at,
+            columns.updated_at,
+            as_text(columns.parameters),
+            as_text(columns.tags),
+        )
+    ).one()
+    return [
+        {
+            **filled_cluster(decoded_or(row.parameters, {})),
+            "tags": decoded_or(row.tags, []),
+            "serial_no": row.serial_no,
+            "ctime": row.created_at,
+            "mtime": row.updated_at,
+        }
+    ]
+
+
+def read_parameters(connection: Connection) -> Parameters:
+    """What is configured of the cell, with defaults filled in (resources.cluster_parameters)."""
+    return filled_cluster(decoded_or(connection.scalar(select(as_text(cluster_parameters.c.parameters))), {}))

@@ -1,0 +1,31 @@
+"""The filters of jobs of a native cell as records."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from cells.kinds.native.items.json_columns import as_text, decoded
+from cells.model import Cell
+from cells.tables import job_filters
+from resources.fields import Record
+
+
+def read_job_filters(
+    connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
+) -> Sequence[Record]:
+    """Every filter."""
+    columns = job_filters.c
+    texts = (columns.predicates, columns.action, columns.reason_trail)
+    found = connection.execute(select(columns.uuid, columns.priority, columns.watermark, *map(as_text, texts)))
+    return [
+        {
+            "uuid": row.uuid,
+            "priority": row.priority,
+            "watermark": row.watermark,
+            "predicates": decoded(row.predicates),
+            "action": decoded(row.action),
+            "reason_trail": decoded(row.reason_trail),
+        }
+        for row in found
+    ]
