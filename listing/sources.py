@@ -82,7 +82,7 @@ class LiveRow:
 def rendered(row: InstanceRow, projection: Projection) -> bytes:
     """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
     try:
-        return projection.render_record(row.record, row.cell_uuid)
+        return projection.render_record(row.record, row.cell_uuid, row.revision)
     except Exception as error:  # it is about this row
         raise damaged_row(row, error) from error
 

@@ -19,6 +19,7 @@ class Projection(ABC):
         fields, of which `render` then gets the stored values.
     form, rendered_with: projections with pieces of the same form, and with the same object of these, make the same
         items.
+    shows_revision: whether items are made of fields and of the revision, which `render` then gets behind the values.
     shows_damaged: whether a page may have the items of `render_damaged`.
     """
 
@@ -26,6 +27,7 @@ class Projection(ABC):
     pieces: tuple[str, ...] = ()
     form: Hashable = ()
     rendered_with: object = None
+    shows_revision = False
     shows_damaged = False
 
     @abstractmethod
@@ -36,8 +38,11 @@ class Projection(ABC):
         """
 
     @abstractmethod
-    def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
-        """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it."""
+    def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
+        """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it.
+
+        revision: as of cells.model.InstanceRow; None where nobody asks for it.
+        """
 
     def of_cell_that_is_down(self) -> "Projection":
         """What makes the items of rows for which an index stands in, since their cell does not answer."""
@@ -61,7 +66,7 @@ class FieldValues(Projection):
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
         return _encode(values[: len(self.fields)])
 
-    def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
+    def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         # An absent list is an empty one.
         return _encode(
             [

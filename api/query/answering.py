@@ -5,7 +5,8 @@ fresh, as every list. What no store can be asked of a filter is tried on each ro
 read than are given. All other items come from the cells themselves (listing.list_items).
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +18,17 @@ from api.query.places import choose_cells, keys_in
 from api.query.question import Question
 from api.query.scope import scope_of
 from cells.errors import CellUnreachableError
+from cells.model import Cell
 from listing.answer import CellAnswer, Page
 from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
 from listing.sources import CellFailure, CellReader
 from query.filters import EVERYTHING
 from query.page import PageRequest
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from views.query2.catalog import values_of
+from views.query2.cell_facts import FACTS, CellFacts
 from views.query2.projection import QueryRows, Row, RowMaker
 from views.query2.pushdown import split
 from views.query2.values import Facts
@@ -113,7 +117,9 @@ class Answerer:
         only, wanted_of_each = choose_cells(question.filter, question.known, cells, only)
         stored, rest = split(wanted_of_each, values_of(question.known.name))
         names = {cell.uuid: cell.name for cell in cells}
-        projection = QueryRows(RowMaker(question.known, question.names, rest), order=question.order, cells=names)
+        maker = RowMaker(question.known, question.names, rest)
+        facts = await self._facts_of(cells, only, maker.of_cell, fresh)
+        projection = QueryRows(maker, order=question.order, cells=facts)
         wanted = scope_of(caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
@@ -137,6 +143,31 @@ class Answerer:
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
             yield Answer(_decode_rows(b"[%b]" % page.items), after if has_more else None, replace(page, items=b""))
 
+    async def _facts_of(
+        self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: AskedFreshness
+    ) -> Mapping[str, CellFacts]:
+        """Of each cell what its instances need of it: only the facts that are `wanted`, each cell asked once.
+
+        Cells of others tell of each instance all that they know of it. What a cell does not answer in time is missing.
+        """
+        asked = {cell.uuid for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)}
+        found: dict[str, dict[str, Sequence[Record]]] = {uuid: {} for uuid in asked}
+
+        async def ask(item_type: str) -> None:
+            items = await self._items.list_items(
+                item_type, FACTS[item_type], cell_timeout_s=fresh.cell_timeout_s, only=asked
+            )
+            for of_cell in items.by_cell:
+                if of_cell.answer.is_complete:
+                    found[of_cell.answer.cell.uuid][item_type] = of_cell.records
+
+        if asked:
+            await asyncio.gather(*map(ask, sorted(wanted)))
+        return {
+            cell.uuid: CellFacts(cell.name, is_configured_here=cell.can.takes_changes, items=found.get(cell.uuid))
+            for cell in cells
+        }
+
     async def _page_of_items(
         self, question: Question, fresh: AskedFreshness, only: Collection[str] | None, limit: int
     ) -> AsyncIterator[Answer]:
@@ -156,7 +187,7 @@ class Answerer:
         placed: list[tuple[Any, Row]] = []
         for of_cell in items.by_cell:
             for record in of_cell.records:
-                facts = Facts(record, None, of_cell.answer.cell.name)
+                facts = Facts(record, None, CellFacts(of_cell.answer.cell.name))
                 position = [make(facts)[1] for make in makes]
                 place = order.comparable(position)
                 if (start is None or start < place) and (cells := maker.cells(facts)) is not None:

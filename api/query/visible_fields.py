@@ -9,7 +9,10 @@ from api.http.errors import NotFoundError
 from api.identity.caller import Caller
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import QueryFields
+from resources.query_fields.instance import MAX_NICS
+from resources.query_fields.parameters import HYPERVISOR_PARAMETERS
 
+_OF_LINKS = ("mode", "link", "bridge", "vlan")
 _OF_ADMINISTRATORS = frozenset(
     {
         "cell",
@@ -35,6 +38,14 @@ _OF_ADMINISTRATORS = frozenset(
         "snodes.group.uuid",
         "hypervisor",
         "console",
+        # Paths and devices of hosts.
+        "network_port",
+        "hvparams",
+        "custom_hvparams",
+        *(f"hv/{name}" for name in HYPERVISOR_PARAMETERS),
+        "custom_nicparams",
+        *(f"nic.{each}s" for each in _OF_LINKS),
+        *(f"nic.{each}/{index}" for each in _OF_LINKS for index in range(MAX_NICS)),
     }
 )
 

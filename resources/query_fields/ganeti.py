@@ -12,7 +12,13 @@ from resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
 from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 
 Told = Mapping[str, Any]
-"""`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply."""
+"""`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply.
+
+With `is_whole` false, others follow from the rest of the record, and from what is configured of the cell: so native
+cells keep of an instance what nothing else says. There, `disk.forthcoming` says of each disk if it is reserved only.
+"""
+
+DISKS_FORTHCOMING = "disk.forthcoming"
 
 LIVE_FIELDS = ("oper_state", "oper_ram", "oper_vcpus", "status")
 DISK_LISTS = {"size": "disk.sizes", "spindles": "disk.spindles", "name": "disk.names", "uuid": "disk.uuids"}
@@ -56,14 +62,32 @@ def told(record: Record) -> Told:
     }
 
 
-def told_cell(said: Told, name: str) -> tuple[CellStatus, Any]:
-    """What a stored value says of one field of an instance, also of one that follows from others."""
+def told_in_part(values: Mapping[str, Any]) -> Told:
+    """The stored value of an instance of a native cell. Raises ValueError for a name that nothing is kept under."""
+    if unknown := values.keys() - {*TOLD_FIELDS, DISKS_FORTHCOMING}:
+        raise ValueError(f"of an instance there is nothing kept that is called {', '.join(sorted(unknown))}")
+    return {"values": values, "no_data": [], "offline": [], "is_whole": False}
+
+
+def own_value(record: Record, name: str) -> Any:
+    """What a record keeps of one of TOLD_FIELDS; None where it says nothing."""
+    said = record["ganeti"]
+    return None if said is None else said["values"].get(name)
+
+
+def told_cell(said: Told, name: str) -> tuple[CellStatus, Any] | None:
+    """What a stored value says of one field of an instance, also of one that follows from others.
+
+    None where that follows from the rest of the record.
+    """
     base, pick = DERIVED.get(name, (name, _whole))
     if base in said["no_data"]:
         return CellStatus.NO_DATA, None
     if base in said["offline"]:
         return CellStatus.OFFLINE, None
     value = said["values"].get(base)
+    if value is None and not said.get("is_whole", True):
+        return None
     picked = None if value is None else pick(value)
     return (CellStatus.UNAVAILABLE, None) if picked is None else (CellStatus.NORMAL, picked)
 

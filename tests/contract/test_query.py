@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
 
 ALL = {"all_projects": "1"}
@@ -79,10 +80,10 @@ def test_cells_have_status_and_value_by_every_route(fleet_of_any_store: ComputeF
     fill(fleet)
     answer = ask(
         api_by(fleet, route),
-        fields="name,cell,be/memory,tags,status,hv/acpi,nothing,disk0.size",
+        fields="name,cell,be/memory,tags,status,hv/acpi,nothing,disk0.size,serial_no,hypervisor",
         filter='name == "web3"',
     )
-    assert [field["name"] for field in answer["fields"]][-2:] == ["nothing", "disk0.size"]
+    assert [field["name"] for field in answer["fields"]][6:8] == ["nothing", "disk0.size"]
     assert answer["fields"][6]["kind"] == "unknown"
     assert answer["data"] == [
         [
@@ -91,12 +92,53 @@ def test_cells_have_status_and_value_by_every_route(fleet_of_any_store: ComputeF
             [0, 8192],
             [0, ["blue"]],
             [0, "ADMIN_down"],
-            [3, None],
+            [0, True],
             [1, None],
             [3, None],
+            [0, 1],
+            [0, "kvm"],
         ]
     ]
     assert answer["marker"] is None
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_number_of_changes_is_that_of_the_row_by_every_route(fleet_of_any_store: ComputeFleet, route: str) -> None:
+    fleet = fleet_of_any_store
+    fill(fleet)
+    [[_, [_, uuid]]] = ask(fleet.api(), fields="name,uuid", filter='name == "web4"')["data"]
+    fleet.operations("east").update(uuid, {"display_name": "web4b.example.com"})
+    fleet.index()
+    api = api_by(fleet, route)
+    # Of columns alone, and with what an index keeps beside them.
+    for fields in ("name,serial_no", "name,serial_no,tags"):
+        found = ask(api, fields=fields, filter='name == "web4b" or name == "web5"')["data"]
+        assert [row[:2] for row in found] == [[[0, "web4b.example.com"], [0, 2]], [[0, "web5.example.com"], [0, 1]]]
+
+
+def test_cell_is_asked_once_for_what_its_instances_need_of_it_and_only_then(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.add_hosts()
+    for number in range(5):
+        fleet.create("east", display_name=f"db{number}", node="east-host0", ip_addresses=[])
+    fleet.index()
+    asked: list[tuple[str, str]] = []
+
+    def read_items(adapter: NativeAdapter, item_type: str, *rest: Any) -> Any:
+        asked.append((adapter.cell.name, item_type))
+        return original(adapter, item_type, *rest)
+
+    original = NativeAdapter.read_items
+    monkeypatch.setattr(NativeAdapter, "read_items", read_items)
+    api = fleet.api()
+    ask(api, fields="name,status,be/memory,nic.ips,disk.sizes")
+    assert asked == []
+    answer = ask(
+        api, fields="name,pnode.group,hypervisor,be/auto_balance", filter='pnode.group == "default"', limit="2"
+    )
+    assert sorted(asked) == sorted((cell, what) for cell in CELLS for what in ("cluster", "group"))
+    assert answer["data"][0] == [[0, "db0"], [0, "default"], [0, "kvm"], [2, None]]
 
 
 FILTERS: Mapping[str, Callable[[int], bool]] = {

@@ -192,7 +192,7 @@ class ItemTemplate(Projection):
         template.rendered_with = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
         return template
 
-    def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
+    def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         view = _render(record, _ADMIN_SEGMENTS if self._shows_admin_piece else ())
         return self.render([view[position] for position in self._positions], cell_uuid)
 

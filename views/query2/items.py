@@ -22,7 +22,7 @@ def item_values(item_type: str) -> Values:
 
 
 def _cell(facts: Facts) -> Cell:
-    return normal(facts.cell)
+    return normal(facts.cell.name)
 
 
 def _of(name: str, kind: Kind) -> Make:

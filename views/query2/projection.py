@@ -8,10 +8,11 @@ import msgspec
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Filter, leaves
 from query.sort import SortOrder
-from resources.fields import Kind, Record
+from resources.fields import Record
 from resources.query_fields.definitions import QueryFields
 from views.projection import Projection
 from views.query2.catalog import values_of
+from views.query2.cell_facts import CellFacts
 from views.query2.values import UNKNOWN, Cell, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
@@ -44,9 +45,10 @@ class RowMaker:
         self._columns = [shown(values[name].make, known[name]) if name in known else _unknown for name in names]
         self._tried: Mapping[str, Make] = {leaf.field: values[leaf.field].make for leaf in leaves(rest)}
         self._is_kept = None if rest == EVERYTHING else matcher(rest, known)
-        self.needs: frozenset[str] = frozenset().union(
-            *(values[name].needs for name in (*names, *self._tried) if name in known)
-        )
+        made = [values[name] for name in (*names, *self._tried) if name in known]
+        self.needs: frozenset[str] = frozenset().union(*(value.needs for value in made))
+        self.of_cell: frozenset[str] = frozenset().union(*(value.of_cell for value in made))
+        self.is_of_revision = any(value.is_revision for value in made)
 
     def cells(self, facts: Facts) -> Cells | None:
         """The cells of one item; None where the filter is not true."""
@@ -60,30 +62,32 @@ class RowMaker:
 class QueryRows(Projection):
     """Rows of instances (`Row`) as the items of a list, and nothing for one that the maker leaves out.
 
-    cells: the names of cells by their uuids. cells_are_down: whether the rows are of cells that do not answer.
+    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer.
     """
 
     fields: tuple[str, ...]
 
     def __init__(
-        self, maker: RowMaker, *, order: SortOrder, cells: Mapping[str, str], cells_are_down: bool = False
+        self, maker: RowMaker, *, order: SortOrder, cells: Mapping[str, CellFacts], cells_are_down: bool = False
     ) -> None:
         self._maker = maker
         self._cells = cells
         self._cells_are_down = cells_are_down
         self._order = order
         self.fields = tuple(sorted(maker.needs | {key.field for key in order.keys}))
-        self._structures = [name for name in self.fields if order.item_type[name].kind is Kind.OTHER]
+        self.shows_revision = maker.is_of_revision
 
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
-        record = dict(zip(self.fields, values, strict=False))
-        for name in self._structures:
-            if isinstance(value := record[name], msgspec.Raw):
-                record[name] = _decode(value)
-        return self.render_record(record, cell_uuid)
+        # An index may give the JSON of any of them, and values are made of what it says.
+        record = {
+            name: _decode(value) if isinstance(value, msgspec.Raw) else value
+            for name, value in zip(self.fields, values, strict=False)
+        }
+        return self.render_record(record, cell_uuid, values[len(self.fields)] if self.shows_revision else None)
 
-    def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
-        facts = Facts(record, None, self._cells.get(cell_uuid, cell_uuid), self._cells_are_down)
+    def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
+        cell = self._cells.get(cell_uuid) or CellFacts(cell_uuid)
+        facts = Facts(record, revision if cell.is_configured_here else None, cell, self._cells_are_down)
         cells = self._maker.cells(facts)
         return _NO_ITEM if cells is None else _encode((self._order.values(record), cells))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from resources.fields import Field, Kind, Record
 from resources.query_fields.definitions import CellStatus
+from views.query2.cell_facts import CellFacts
 
 Cell = tuple[CellStatus, Any]
 """A status, and the stored value (resources.fields) that only NORMAL has."""
@@ -29,13 +30,13 @@ _TYPES: Mapping[Kind, type] = {
 class Facts:
     """What there is of one item.
 
-    record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: the name
-    of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known.
+    record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: what is
+    known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known.
     """
 
     record: Record
     revision: int | None
-    cell: str
+    cell: CellFacts
     cell_is_down: bool = False
 
 
@@ -47,11 +48,14 @@ class Value:
     """How the cell of a field comes about.
 
     needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
+    of_cell: what it is made of beside (views.query2.cell_facts). is_revision: whether it is made of the revision.
     """
 
     make: Make
     needs: frozenset[str] = frozenset()
     stored: str | None = None
+    of_cell: frozenset[str] = frozenset()
+    is_revision: bool = False
 
 
 def normal(value: Any) -> Cell:
@@ -78,9 +82,9 @@ def made_of(make: Callable[[Record], Cell], *needs: str) -> Value:
     return Value(lambda facts: make(facts.record), frozenset(needs))
 
 
-def live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DATA) -> Value:
-    """As `made_of`, of what is true only while the cell says so; while_down: the cell of an item whose cell is down."""
-    return Value(lambda facts: while_down if facts.cell_is_down else make(facts.record), frozenset(needs))
+def not_had_of_cell(facts: Facts) -> Cell:
+    """The cell of what other rows of the instance's cell say, where they could not be read or there are none."""
+    return NO_DATA if facts.cell.is_configured_here else UNAVAILABLE
 
 
 def constant(cell: Cell) -> Value:

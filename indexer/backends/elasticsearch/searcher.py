@@ -59,7 +59,7 @@ class ElasticsearchSearcher:
         if projection.pieces:
             decoder = row_decoder(keys, projection.pieces)
             return await self._run(lambda: decoder.rows(self._ask(body), projection))
-        values = value_decoder(keys, projection.fields or ())
+        values = value_decoder(keys, projection.fields or (), with_version=projection.shows_revision)
         return await self._run(lambda: values.rows(self._ask({**body, **values.asked}), projection))
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from indexer.backends.base import MISSHAPEN, FoundRow
+from indexer.backends.elasticsearch.mapping import VERSION
 from indexer.backends.elasticsearch.rows import decoded_documents
 from indexer.errors import IndexDocumentError
 from resources.instance import INSTANCE_FIELDS
@@ -20,29 +21,33 @@ _NULL, _NO_MEMBERS = msgspec.Raw(b"null"), msgspec.Raw(b"[]")
 
 
 class ValueDecoder:
-    """keys: names of the sort keys. fields: those whose values make the items.
+    """keys: names of the sort keys. fields: those whose values make the items, with the version behind them if that is
+    wanted.
 
     asked: what a search has to be told for it.
     """
 
-    def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...]) -> None:
-        self._keys, self._fields = keys, fields
+    def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...], *, with_version: bool = False) -> None:
+        self._keys, self._fields = keys, (*fields, VERSION) if with_version else fields
         # What is no key stays the JSON that it is.
         types: dict[str, Any] = {name: Any if name in keys else msgspec.Raw for name in (*keys, *fields)}
         self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in types)
+        always: dict[str, Any] = {"cell_uuid": str, VERSION: int} if with_version else {"cell_uuid": str}
         self.asked: Mapping[str, Any]
         if self._is_in_columns:
-            self.asked = {"_source": False, "stored_fields": "_none_", "docvalue_fields": ["cell_uuid", *types]}
+            self.asked = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *types]}
             # A column may hold several values, or none; ours hold one.
             column: Any = list.__class_getitem__
             members: list[Any] = [
                 (name, column(kind), msgspec.field(default_factory=list)) for name, kind in types.items()
             ]
-            found = msgspec.defstruct("_Columns", [("cell_uuid", list[str]), *members], gc=False)
+            found = msgspec.defstruct(
+                "_Columns", [*((name, column(kind)) for name, kind in always.items()), *members], gc=False
+            )
         else:
             self.asked = {}
             found = msgspec.defstruct(
-                "_Members", [("cell_uuid", str), *((name, kind, _missing(name, kind)) for name, kind in types.items())]
+                "_Members", [*always.items(), *((name, kind, _missing(name, kind)) for name, kind in types.items())]
             )
         where = msgspec.field(name="fields" if self._is_in_columns else "_source")
         hit = msgspec.defstruct("_ValuesHit", [("found", found, where)])

@@ -69,11 +69,11 @@ def _select(
     made into its item before the next one is read, so that they all pass through the same few pages of memory.
     """
     pieces, fields = projection.pieces, () if projection.pieces else projection.fields or ()
-    statement, values = _compile(request, tuple(cells), pieces, fields)
+    statement, values = _compile(request, tuple(cells), pieces, fields, with_version=projection.shows_revision)
     found: Iterable[Sequence[Any]] = connection.execute(statement, values)
     if (read := reader_of(fields)) is not None:
         found = map(read, found)
-    return found, len(pieces) + len(fields)
+    return found, len(pieces) + len(fields) + projection.shows_revision
 
 
 def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
@@ -107,7 +107,12 @@ def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, 
 
 @lru_cache(maxsize=256)
 def _compile(
-    request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+    request: PageRequest,
+    cells: tuple[str, ...],
+    pieces: tuple[str, ...] = (),
+    fields: tuple[str, ...] = (),
+    *,
+    with_version: bool = False,
 ) -> tuple[str, Sequence[object]]:
     """The statement of a request and its values; first pages are asked for again and again.
 
@@ -123,6 +128,7 @@ def _compile(
         select(
             *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
             *(field_column(name) for name in fields),
+            *([DOCUMENTS.c.version] if with_version else []),
             DOCUMENTS.c.cell_uuid,
             *(DOCUMENTS.c[key.field] for key in request.order.keys),
         )

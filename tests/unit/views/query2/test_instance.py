@@ -7,10 +7,13 @@ import pytest
 from query.evaluate import matcher
 from query.expressions import to_filter
 from query.filter_text import parse_filter
+from resources.cluster_parameters import CLUSTER, filled_cluster
 from resources.fields import Kind
 from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.ganeti import told_in_part
 from resources.query_fields.instance import INSTANCE
 from tests.support.documents import make_record
+from views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts
 from views.query2.instance import INSTANCE_VALUES
 from views.query2.pushdown import split
 from views.query2.values import Facts, as_json
@@ -36,9 +39,28 @@ RECORD = make_record(
     updated_at=None,
 )
 
+IMAGE, GROUP, NETWORK = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "234")
+ITEMS: dict[str, list[dict[str, Any]]] = {
+    GROUPS: [{"name": "rack1", "uuid": GROUP, "node_list": ["node1.example.com", "node2.example.com"]}],
+    NETWORKS: [{"uuid": NETWORK, "name": "front"}],
+    SYSTEMS: [{"name": "debian-12", "image_ref": IMAGE}],
+    CLUSTER: [
+        filled_cluster(
+            {
+                "beparams": {"default": {"auto_balance": False}},
+                "hvparams": {"kvm": {"cpu_type": "host"}},
+                "os_hvp": {"debian-12": {"kvm": {"acpi": False}}},
+                "osparams": {"debian-12": {"dhcp": "yes"}},
+                "nicparams": {"default": {"link": "br7"}},
+            }
+        )
+    ],
+}
+CELL = CellFacts("cell1", is_configured_here=True, items=ITEMS)
+
 
 def cell(name: str, record: dict[str, Any] = RECORD) -> tuple[int, Any]:
-    made = INSTANCE_VALUES[name].make(Facts(record, 7, "cell1"))
+    made = INSTANCE_VALUES[name].make(Facts(record, 7, CELL))
     return as_json(made, INSTANCE[name])
 
 
@@ -57,15 +79,43 @@ def test_every_field_has_a_value() -> None:
         ("tags", [0, ["a", "b"]]),
         ("pnode", [0, "node1.example.com"]),
         ("snodes", [0, []]),
-        ("os", [3, None]),
+        ("os", [0, "debian-12"]),
+        ("hypervisor", [0, "kvm"]),
+        ("disk_template", [0, "mixed"]),
+        ("network_port", [3, None]),
+        ("disks_active", [0, True]),
+        ("pnode.group", [0, "rack1"]),
+        ("pnode.group.uuid", [0, GROUP]),
+        ("snodes.group", [0, []]),
         ("admin_state", [0, "up"]),
         ("status", [0, "running"]),
         ("oper_state", [0, True]),
         ("oper_ram", [2, None]),
         ("be/memory", [0, 2048]),
         ("vcpus", [0, 2]),
-        ("be/auto_balance", [3, None]),
-        ("hv/acpi", [3, None]),
+        ("be/minmem", [0, 2048]),
+        ("be/auto_balance", [0, False]),
+        ("be/spindle_use", [0, 1]),
+        (
+            "beparams",
+            [
+                0,
+                {
+                    "minmem": 2048,
+                    "maxmem": 2048,
+                    "vcpus": 2,
+                    "auto_balance": False,
+                    "always_failover": False,
+                    "spindle_use": 1,
+                },
+            ],
+        ),
+        ("custom_beparams", [0, {"minmem": 2048, "maxmem": 2048, "vcpus": 2}]),
+        ("hv/acpi", [0, False]),
+        ("hv/cpu_type", [0, "host"]),
+        ("hv/pae", [3, None]),
+        ("custom_hvparams", [0, {}]),
+        ("osparams", [0, {"dhcp": "yes"}]),
         ("disk.count", [0, 3]),
         ("disk.sizes", [0, [10240, 512, None]]),
         ("disk_usage", [0, 10752]),
@@ -80,6 +130,12 @@ def test_every_field_has_a_value() -> None:
         ("nic.network.name/1", [0, "other"]),
         ("nic.name/1", [3, None]),
         ("nic.ip/7", [3, None]),
+        ("nic.modes", [0, ["bridged", "bridged"]]),
+        ("nic.links", [0, ["br7", "br7"]]),
+        ("bridge", [0, "br7"]),
+        ("nic.vlan/0", [3, None]),
+        ("nic.network/0", [3, None]),
+        ("custom_nicparams", [0, [{}, {}]]),
         ("forthcoming", [0, False]),
         ("task_state", [3, None]),
         ("updated_at", [3, None]),
@@ -165,12 +221,148 @@ class _Watched(dict[str, Any]):
 def test_values_read_what_they_say_that_they_need() -> None:
     for name, value in INSTANCE_VALUES.items():
         record = _Watched(RECORD)
-        value.make(Facts(record, 7, "cell1"))
+        value.make(Facts(record, 7, CELL))
         assert record.read <= value.needs, name
 
 
+def test_values_need_of_the_cell_what_they_say_alone() -> None:
+    kept = {"values": {"snodes": ["node2.example.com"], "nic.networks": [NETWORK]}, "no_data": [], "offline": []}
+    for record in (RECORD, {**RECORD, "ganeti": {**kept, "is_whole": False}}):
+        for name, value in INSTANCE_VALUES.items():
+            items = {item_type: ITEMS[item_type] for item_type in value.of_cell}
+            asked = CellFacts("cell1", is_configured_here=True, items=items)
+            assert value.make(Facts(record, 7, asked)) == value.make(Facts(record, 7, CELL)), name
+
+
+@pytest.mark.parametrize(
+    ("is_native", "status"),
+    [
+        pytest.param(True, 2, id="a cell that does not answer"),
+        pytest.param(False, 3, id="a cell that has no such rows"),
+    ],
+)
+def test_what_other_rows_of_the_cell_would_say_is_no_guess(is_native: bool, status: int) -> None:
+    facts = Facts(RECORD, None, CellFacts("cell1", is_configured_here=is_native))
+    names = ("os", "hypervisor", "hvparams", "hv/acpi", "osparams", "be/auto_balance", "pnode.group", "nic.mode/0")
+    for name in names:
+        assert INSTANCE_VALUES[name].make(facts) == (status, None), name
+    assert INSTANCE_VALUES["be/minmem"].make(facts) == (0, 2048)
+
+
+def test_image_that_no_host_can_install_is_no_operating_system() -> None:
+    for image in ("", NETWORK):
+        assert cell("os", {**RECORD, "image_ref": image}) == (3, None)
+
+
+def reserved(**values: Any) -> dict[str, Any]:
+    return {
+        **RECORD,
+        "display_name": None,
+        "node": None,
+        "forthcoming": True,
+        "vm_state": "building",
+        "power_state": None,
+        "flavor": None,
+        "image_ref": None,
+        "block_devices": [],
+        "ip_addresses": [],
+        "ganeti": told_in_part(values),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("name", [2, None]),
+        ("status", [0, "ADMIN_down"]),
+        ("admin_state", [0, "down"]),
+        ("disks_active", [0, False]),
+        ("oper_state", [0, False]),
+        ("oper_ram", [3, None]),
+        ("oper_vcpus", [3, None]),
+        ("pnode", [2, None]),
+        ("pnode.group", [2, None]),
+        ("os", [2, None]),
+        ("hypervisor", [2, None]),
+        ("hv/acpi", [2, None]),
+        ("disk_template", [2, None]),
+        ("beparams", [2, None]),
+        ("be/memory", [2, None]),
+        ("disk.count", [0, 0]),
+    ],
+)
+def test_reservation_of_nothing_yet_runs_nowhere(name: str, expected: list[Any]) -> None:
+    assert list(cell(name, reserved())) == expected
+
+
+def test_reservation_is_down_and_not_lost_while_its_cell_is() -> None:
+    facts = Facts(reserved(), None, CELL, cell_is_down=True)
+    found = [INSTANCE_VALUES[name].make(facts) for name in ("status", "oper_state", "oper_ram")]
+    assert found == [(0, "ADMIN_down"), (0, False), (3, None)]
+
+
+OF_GANETI = {
+    **RECORD,
+    "image_ref": None,
+    "block_devices": [],
+    "ganeti": told_in_part(
+        {
+            "os": "debian-12+small",
+            "hypervisor": "kvm",
+            "disk_template": "drbd",
+            "snodes": ["node2.example.com"],
+            "custom_beparams": {"maxmem": 512, "always_failover": True},
+            "custom_hvparams": {"acpi": True},
+            "custom_osparams": {"dhcp": "no"},
+            "custom_nicparams": [{"mode": "openvswitch", "link": "ovs1", "vlan": ".7"}, {}],
+            "nic.networks": [NETWORK, None],
+            "disk.sizes": [1024, 512],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("os", [0, "debian-12+small"]),
+        ("disk_template", [0, "drbd"]),
+        ("snodes", [0, ["node2.example.com"]]),
+        ("snodes.group", [0, ["rack1"]]),
+        ("snodes.group.uuid", [0, [GROUP]]),
+        ("admin_state", [0, "up"]),
+        ("status", [0, "running"]),
+        # The memory is that of the flavor, which the compute API changes.
+        ("custom_beparams", [0, {"maxmem": 2048, "always_failover": True}]),
+        ("be/maxmem", [0, 2048]),
+        ("be/minmem", [0, 128]),
+        ("be/always_failover", [0, True]),
+        ("be/auto_balance", [0, False]),
+        ("hv/acpi", [0, True]),
+        ("hv/cpu_type", [0, "host"]),
+        ("osparams", [0, {"dhcp": "no"}]),
+        ("nic.modes", [0, ["openvswitch", "bridged"]]),
+        ("nic.link/0", [0, "ovs1"]),
+        ("nic.vlans", [0, [".7", None]]),
+        ("nic.bridges", [0, [None, "br7"]]),
+        ("nic.network/0", [0, NETWORK]),
+        ("nic.networks.names", [0, ["front", None]]),
+        ("nic.network.name/0", [0, "front"]),
+        ("disk.size/1", [0, 512]),
+        ("disk_usage", [0, 1024 + 512 + 2 * 128]),
+    ],
+)
+def test_value_is_what_was_kept_of_the_instance_or_follows_from_the_rest(name: str, expected: list[Any]) -> None:
+    assert list(cell(name, OF_GANETI)) == expected
+
+
+def test_nothing_is_kept_under_a_name_that_no_field_has() -> None:
+    with pytest.raises(ValueError, match=r"called disk\.size$"):
+        told_in_part({"os": "debian", "disk.size": [1]})
+
+
 def as_query_record(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: INSTANCE_VALUES[name].make(Facts(record, 7, "cell1"))[1] for name in INSTANCE}
+    return {name: INSTANCE_VALUES[name].make(Facts(record, 7, CELL))[1] for name in INSTANCE}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +441,7 @@ def test_value_is_what_its_cluster_says(name: str, expected: list[Any]) -> None:
 
 
 def test_what_a_cluster_said_of_running_is_not_repeated_while_it_is_down() -> None:
-    facts = Facts(make_record(**{**RECORD, "ganeti": SAID}), None, "farm", cell_is_down=True)
+    facts = Facts(make_record(**{**RECORD, "ganeti": SAID}), None, CellFacts("farm"), cell_is_down=True)
     found = {name: INSTANCE_VALUES[name].make(facts) for name in ("status", "oper_state", "oper_ram", "os")}
     assert found == {
         "status": (0, "ERROR_nodedown"),

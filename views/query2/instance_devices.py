@@ -1,0 +1,161 @@
+"""The disks and network interfaces of an instance; where it says nothing of them, as the compute API knows them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from resources.cluster_parameters import DEFAULT, Parameters
+from resources.fields import Record
+from resources.query_fields.ganeti import DISK_LISTS, own_value
+from resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from views.query2.cell_facts import NETWORKS
+from views.query2.instance_parameters import configured
+from views.query2.values import (
+    NO_DATA,
+    UNAVAILABLE,
+    Cell,
+    Facts,
+    Make,
+    Value,
+    known,
+    made_of,
+    normal,
+    not_had_of_cell,
+)
+
+_MIB_OF_GIB = 1024
+_DISKLESS, _LOCAL, _ELSEWHERE, _MIXED = "diskless", "plain", "ext", "mixed"
+_NIC_PARAMETERS = ("mode", "link", "vlan", "bridge")
+
+Disk = Mapping[str, Any]
+Nic = Mapping[str, Any]
+
+_OF_DISKS = ("flavor", "image_ref", "block_devices", "ganeti")
+# What a disk of DRBD takes beside, for its metadata, and templates that take nothing of a node.
+_METADATA_MIB = 128
+_ELSEWHERE_ALONE = frozenset({"diskless", "blockdev"})
+_OF_NICS = ("ip_addresses", "ganeti")
+
+
+def disk_values() -> Iterator[tuple[str, Value]]:
+    """The fields that are about disks."""
+    yield "disk_template", made_of(_disk_template, "forthcoming", *_OF_DISKS)
+    yield "disk_usage", made_of(_disk_usage, *_OF_DISKS)
+    yield "disk.count", made_of(lambda record: normal(len(_disks(record))), *_OF_DISKS)
+    for one, several in (("size", "sizes"), ("spindles", "spindles"), ("name", "names"), ("uuid", "uuids")):
+        all_of_them = made_of(partial(_each, _disks, one), *_OF_DISKS)
+        yield f"disk.{several}", all_of_them
+        yield from _one_by_one(f"disk.{one}", all_of_them, MAX_DISKS)
+
+
+def nic_values() -> Iterator[tuple[str, Value]]:
+    """The fields that are about network interfaces."""
+    yield "nic.count", made_of(lambda record: normal(len(_nics(record))), *_OF_NICS)
+    yield "custom_nicparams", made_of(lambda record: normal(_set_on_nics(record)), *_OF_NICS)
+    for one, _title, several, *_ in NIC_FIELDS:
+        all_of_them = _of_each_nic(one)
+        yield f"nic.{several}", all_of_them
+        yield from _one_by_one(f"nic.{one}", all_of_them, MAX_NICS)
+
+
+def _of_each_nic(name: str) -> Value:
+    if name in _NIC_PARAMETERS:
+        return configured(partial(_parameter_of_nics, name), *_OF_NICS)
+    if name == "network.name":
+        return Value(_network_names, frozenset(_OF_NICS), of_cell=frozenset({NETWORKS}))
+    return made_of(partial(_each, _nics, name), *_OF_NICS)
+
+
+def _one_by_one(name: str, all_of_them: Value, count: int) -> Iterator[tuple[str, Value]]:
+    """`NAME/0`, `NAME/1` … of the value that has all of them in a list."""
+
+    def at(index: int) -> Make:
+        def make(facts: Facts) -> Cell:
+            status, found = all_of_them.make(facts)
+            if found is None:
+                return status, None
+            return known(found[index], UNAVAILABLE) if index < len(found) else UNAVAILABLE
+
+        return make
+
+    for index in range(count):
+        yield f"{name}/{index}", Value(at(index), all_of_them.needs, of_cell=all_of_them.of_cell)
+
+
+def _each(items: Callable[[Record], Sequence[Mapping[str, Any]]], name: str, record: Record) -> Cell:
+    """The member `name` of each item, None where one lacks it."""
+    return normal([item.get(name) for item in items(record)])
+
+
+def _disks(record: Record) -> list[Disk]:
+    """The disks in the order in which the guest sees them: its own by the flavor, then the volumes.
+
+    size: MiB, None of a volume, which another service keeps.
+    """
+    if (sizes := own_value(record, DISK_LISTS["size"])) is not None:
+        return [{"size": size} for size in sizes]
+    flavor = record["flavor"] or {}
+    own = [] if not record["image_ref"] else [flavor.get("root_gb", 0) * _MIB_OF_GIB]
+    own += [flavor.get("ephemeral_gb", 0) * _MIB_OF_GIB, flavor.get("swap", 0)]
+    volumes = [{"size": None, "uuid": volume.get("volume_id")} for volume in record["block_devices"] or ()]
+    return [*({"size": size, "uuid": None} for size in own if size), *volumes]
+
+
+def _disk_template(record: Record) -> Cell:
+    """Volumes are the disks of an external storage provider."""
+    if record["forthcoming"]:
+        return NO_DATA
+    found = {_ELSEWHERE if disk["size"] is None else _LOCAL for disk in _disks(record)}
+    return normal(_MIXED if len(found) > 1 else next(iter(found), _DISKLESS))
+
+
+def _disk_usage(record: Record) -> Cell:
+    template = own_value(record, "disk_template")
+    if template in _ELSEWHERE_ALONE:
+        return normal(0)
+    metadata = _METADATA_MIB if template == "drbd" else 0
+    return normal(sum((disk["size"] or 0) + metadata for disk in _disks(record)))
+
+
+def _nics(record: Record) -> list[Nic]:
+    """The network interfaces: addresses with one MAC address are of one."""
+    found: dict[Any, dict[str, Any]] = {}
+    for address in record["ip_addresses"] or ():
+        found.setdefault(
+            address.get("mac"),
+            {
+                "ip": address.get("address"),
+                "mac": address.get("mac"),
+                "name": address.get("device_name"),
+                "uuid": address.get("port_uuid"),
+                "label": address.get("label"),
+            },
+        )
+    return list(found.values())
+
+
+def _set_on_nics(record: Record) -> Sequence[Parameters]:
+    own: Sequence[Parameters] | None = own_value(record, "custom_nicparams")
+    return [{} for _ in _nics(record)] if own is None else own
+
+
+def _parameter_of_nics(name: str, facts: Facts, cluster: Parameters) -> Cell:
+    """A bridge is what an interface of the mode `bridged` is linked to; one of Open vSwitch alone has a VLAN."""
+    filled = [{**cluster["nicparams"][DEFAULT], **own} for own in _set_on_nics(facts.record)]
+    match name:
+        case "bridge":
+            return normal([nic.get("link") if nic.get("mode") == "bridged" else None for nic in filled])
+        case "vlan":
+            return normal([nic.get("vlan") if nic.get("mode") == "openvswitch" else None for nic in filled])
+    return normal([nic.get(name) for nic in filled])
+
+
+def _network_names(facts: Facts) -> Cell:
+    """Of the networks that interfaces are in; the compute API knows a label in their place."""
+    uuids: Sequence[str | None] | None = own_value(facts.record, "nic.networks")
+    if uuids is None:
+        return normal([nic["label"] for nic in _nics(facts.record)])
+    names = facts.cell.networks
+    if names is None:
+        return not_had_of_cell(facts) if any(uuids) else normal([None for _ in uuids])
+    return normal([None if uuid is None else names.get(uuid) for uuid in uuids])
