@@ -311,4 +311,6 @@ def test_backend_parameters_have_the_memory_under_both_names(fleet: ComputeFleet
     api = fleet.api(enabled=False)
     one = get(api, f"/2/instances/{uuid}")
     listed = next(each for each in get(api, "/2/instances?bulk=1") if each["uuid"] == uuid)
-    assert one["beparams"] == listed["beparams"] == {"maxmem": 512, "minmem": 512, "vcpus": 1, "memory": 512}
+    sizes = {"maxmem": 512, "minmem": 512, "vcpus": 1, "memory": 512}
+    others = {"auto_balance": True, "always_failover": False, "spindle_use": 1}
+    assert one["beparams"] == listed["beparams"] == sizes | others

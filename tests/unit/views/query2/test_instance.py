@@ -40,7 +40,7 @@ RECORD = make_record(
 )
 
 IMAGE, GROUP, NETWORK = (f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "234")
-ITEMS: dict[str, list[dict[str, Any]]] = {
+ITEMS: dict[str, list[Any]] = {
     GROUPS: [{"name": "rack1", "uuid": GROUP, "node_list": ["node1.example.com", "node2.example.com"]}],
     NETWORKS: [{"uuid": NETWORK, "name": "front"}],
     SYSTEMS: [{"name": "debian-12", "image_ref": IMAGE}],
