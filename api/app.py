@@ -39,8 +39,12 @@ from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
 from api.rapi.access import RapiAccess
 from api.rapi.changing.fleet import FleetChanges
+from api.rapi.changing.groups import GroupChanges
 from api.rapi.changing.instances import InstanceChanges
+from api.rapi.changing.networks import NetworkChanges
+from api.rapi.changing.nodes import NodeChanges
 from api.rapi.changing.submitting import Submitter
+from api.rapi.changing.tags import TagChanges
 from api.rapi.changing.target import Targets
 from api.rapi.endpoint import RapiEndpoint
 from api.rapi.items import RapiItems
@@ -218,7 +222,14 @@ def _add_compute_routes(
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
     resources = RapiResources(RapiItems(answerer), parts.cells)
     targets, submitter = Targets(access), Submitter(access)
-    changes = (InstanceChanges(targets, submitter), FleetChanges(access, targets, submitter))
+    changes = (
+        InstanceChanges(targets, submitter),
+        NodeChanges(targets, submitter),
+        GroupChanges(targets, submitter),
+        NetworkChanges(targets, submitter),
+        TagChanges(targets, submitter),
+        FleetChanges(access, targets, submitter),
+    )
     rapi = RapiEndpoint(
         [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())],
         RapiAccess(parts.identity, users),

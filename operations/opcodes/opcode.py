@@ -45,6 +45,11 @@ class OpCode(BaseModel):
         return cls.model_validate_json(_encode(parameters))
 
     @property
+    def named_instance(self) -> str | None:
+        """What it calls the instance that it is about, if it is about one."""
+        return None
+
+    @property
     def summary(self) -> str:
         """`INSTANCE_STARTUP(web1)`"""
         name = self.OP_ID.removeprefix(_PREFIX)
@@ -64,3 +69,7 @@ class InstanceOpCode(OpCode):
 
     instance_name: str
     instance_uuid: str | None = None
+
+    @property
+    def named_instance(self) -> str | None:
+        return self.instance_name

@@ -13,7 +13,7 @@ from cells.model import Cell, Request
 from operations.jobs.model import ENDED, NewJob, NewOperation, Status
 from operations.jobs.queue import add_jobs
 from operations.opcodes.named_instances import instances_called
-from operations.opcodes.opcode import InstanceOpCode, OpCode
+from operations.opcodes.opcode import OpCode
 from operations.vocabulary import ALL_OPERATIONS
 from resources.clock import Clock, system_clock
 
@@ -54,7 +54,7 @@ class JobSubmission:
 
 def _operation(connection: Connection, opcode: OpCode) -> NewOperation:
     """Of an instance that is not there, or not the only one of its name, the check of the operation tells."""
-    if not isinstance(opcode, InstanceOpCode):
+    if opcode.named_instance is None:
         return opcode.to_operation()
-    found = instances_called(connection, opcode.instance_name)
+    found = instances_called(connection, opcode.named_instance)
     return opcode.to_operation(found[0] if len(found) == 1 else None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
 
 from starlette.responses import Response
 
@@ -11,10 +12,11 @@ from api.rapi.changing.opcode_request import opcode_of
 from api.rapi.changing.submitting import Submitter
 from api.rapi.changing.target import Targets
 from api.rapi.endpoint import RapiRequest, Resource, Verb, resource
+from api.rapi.faults import RapiError
 from api.rapi.items import answer
 from cells.job_numbers import number_in_cell
 from operations.jobs.canceling import cancel_job
-from operations.opcodes.cluster import RedistributeConfiguration
+from operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration
 
 
 class FleetChanges:
@@ -27,11 +29,18 @@ class FleetChanges:
 
     def resources(self) -> Iterator[Resource]:
         yield resource("/redistribute-config", {"PUT": Verb(self._redistribute, OPERATORS)})
+        yield resource("/modify", {"PUT": Verb(self._modify, OPERATORS)})
         yield resource(r"/jobs/(?P<job>\d+)", {"DELETE": Verb(self._cancel, OPERATORS)})
 
     async def _redistribute(self, request: RapiRequest) -> Response:
         op = opcode_of(request, RedistributeConfiguration, "redist_config", {}, takes_body=False)
         return await self._submitter.submit(request, await self._targets.only_cell(request, "a configuration"), op)
+
+    async def _modify(self, request: RapiRequest) -> Response:
+        if isinstance(request.body, dict) and "compression_tools" in request.body:
+            raise RapiError(HTTPStatus.FORBIDDEN, "Parameter compression_tools is forbidden here")
+        op = opcode_of(request, ClusterSetParams, "modify", {}, needs_body=True)
+        return await self._submitter.submit(request, await self._targets.only_cell(request, "parameters"), op)
 
     async def _cancel(self, request: RapiRequest) -> Response:
         """Whether something was canceled, and a sentence on it."""

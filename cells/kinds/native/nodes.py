@@ -259,7 +259,7 @@ class CellNodes:
                 values["forced_down"] = forced_down
             if all(row._mapping[name] == value for name, value in values.items()):
                 return _service(row)
-            return _change_service(connection, uuid, values, now)
+            return change_service(connection, uuid, values, now)
 
     def set_zone(self, uuid: str, zone: str) -> None:
         """Bring the host of a service into another zone; announced as `service.update` if that changes anything.
@@ -271,7 +271,7 @@ class CellNodes:
             row = _locked_service(connection, uuid)
             if row.availability_zone != zone:
                 _require_unused(connection, row)
-                _change_service(connection, uuid, {"availability_zone": zone}, now)
+                change_service(connection, uuid, {"availability_zone": zone}, now)
 
     def remove_service(self, uuid: str) -> None:
         """Remove a service and its nodes. Raises HostNotFoundError, and HostInUseError while instances use a node."""
@@ -308,7 +308,8 @@ def _require_unused(connection: Connection, service: Row[Any]) -> None:
         raise HostInUseError(service.host)
 
 
-def _change_service(connection: Connection, uuid: str, values: Mapping[str, object], now: int) -> ComputeService:
+def change_service(connection: Connection, uuid: str, values: Mapping[str, object], now: int) -> ComputeService:
+    """Write values of a service, and announce it as `service.update`, in the transaction of the caller."""
     statement = update(services).where(services.c.uuid == uuid).values(**values, updated_at=now)
     service = _service(connection.execute(statement.returning(services)).one())
     payload, publisher_id = _status_payload(service), f"{COMPUTE}:{service.host}"

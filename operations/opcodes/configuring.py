@@ -1,0 +1,48 @@
+"""Operations that change what is configured of a cell: rows that no node has to be asked for."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import Row, Table, update
+
+from operations.jobs.model import Lock
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, no_locks, operation
+from operations.opcodes.opcode import OpCode
+
+Op = TypeVar("Op", bound=OpCode)
+Plan = TypeVar("Plan")
+Changes = list[list[Any]]
+"""What Ganeti's `modify` operations answer: [name, value] of what they have set."""
+
+
+def configuring(
+    opcode: type[Op],
+    plan: Callable[[Op, Task], Plan],
+    carry_out: Callable[[Plan, Task], Any],
+    *,
+    locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
+) -> tuple[str, Operation]:
+    """An entry of a vocabulary.
+
+    plan: finds out what there is to do, and raises PrerequisiteError. It runs twice, for the check and in the
+    transaction that carries it out, because the compute API changes hosts without a job. carry_out: its value is the
+    result of the job.
+    """
+
+    def check(op: Op, task: Task) -> None:
+        plan(op, task)
+
+    def run(op: Op, task: Task) -> None:
+        task.job.result = carry_out(plan(op, task), task)
+
+    return operation(opcode, check, OpStep(run), locks=locks)
+
+
+def change_item(task: Task, table: Table, item: Row[Any], values: Mapping[str, Any]) -> None:
+    """Write values of a row with a uuid, a serial number and the time of its last change."""
+    task.connection.execute(
+        update(table)
+        .where(table.c.uuid == item.uuid)
+        .values(**values, serial_no=table.c.serial_no + 1, updated_at=task.now)
+    )
