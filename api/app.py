@@ -38,6 +38,7 @@ from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
 from api.rapi.access import RapiAccess
+from api.rapi.changing.filters import FilterChanges
 from api.rapi.changing.fleet import FleetChanges
 from api.rapi.changing.groups import GroupChanges
 from api.rapi.changing.instances import InstanceChanges
@@ -228,6 +229,7 @@ def _add_compute_routes(
         GroupChanges(targets, submitter),
         NetworkChanges(targets, submitter),
         TagChanges(targets, submitter),
+        FilterChanges(access, targets),
         FleetChanges(access, targets, submitter),
     )
     rapi = RapiEndpoint(

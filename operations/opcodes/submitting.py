@@ -12,6 +12,7 @@ from cells.job_numbers import job_number, number_in_cell
 from cells.model import Cell, Request
 from operations.jobs.model import ENDED, NewJob, NewOperation, Status
 from operations.jobs.queue import add_jobs
+from operations.opcodes.filters.applying import apply_filters
 from operations.opcodes.named_instances import instances_called
 from operations.opcodes.opcode import OpCode
 from operations.vocabulary import ALL_OPERATIONS
@@ -41,7 +42,9 @@ class JobSubmission:
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             operations = [_operation(connection, opcode) for opcode in opcodes]
             job = NewJob(operations, request, priority, depends_on)
-            [job_id] = add_jobs(connection, ALL_OPERATIONS, [job], self._clock())
+            now = self._clock()
+            [job_id] = add_jobs(connection, ALL_OPERATIONS, [job], now)
+            apply_filters(connection, self._cell, now, [job_id])
         return job_number(self._cell, job_id)
 
     def _dependencies(self, opcode: OpCode) -> Iterator[tuple[int, Sequence[Status]]]:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import insert, select, text, update
 
 from cells.database.engines import writing
+from cells.job_numbers import job_number
 from cells.tables import (
     cluster_parameters,
     job_filters,
@@ -226,7 +227,9 @@ def test_filter_of_jobs_is_shown_as_it_was_made(fleet: ComputeFleet) -> None:
     with writing(fleet.engine("east")) as connection:
         connection.execute(insert(job_filters).values(uuid=NETWORK, reason_trail=[["me", "", 7]], **made))
     fields = "uuid,priority,watermark,predicates,action,reason_trail,cell"
-    assert values(ask(fleet, "filter", fields)) == [[NETWORK, *made.values(), [["me", "", 7]], "east"]]
+    watermark = job_number(fleet.cells["east"], 29)
+    shown = {**made, "watermark": watermark}
+    assert values(ask(fleet, "filter", fields)) == [[NETWORK, *shown.values(), [["me", "", 7]], "east"]]
 
 
 def configure(fleet: ComputeFleet, cell: str, **parameters: Any) -> None:

@@ -43,7 +43,7 @@ def opcode_of(
     try:
         return opcode.read({**parameters, "reason": _reason(request, resource)})
     except ValidationError as error:
-        raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {_in_words(error)}") from None
+        raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {in_words(error)}") from None
 
 
 def _parameters(request: RapiRequest, *, needs_body: bool) -> Mapping[str, Any]:
@@ -69,7 +69,8 @@ def _reason(request: RapiRequest, resource: str) -> list[tuple[str, str, int]]:
     return [*by_user, (f"gnt:library:rlib2:{resource}", "", now)]
 
 
-def _in_words(error: ValidationError) -> str:
+def in_words(error: ValidationError) -> str:
+    """What is wrong with a body, parameter by parameter."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     words = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in found[:_MOST_NAMED]]
     more = len(found) - len(words)

@@ -54,13 +54,20 @@ class Targets:
         cells = await self.cells(request)
         return cells[0] if len(cells) == 1 else await self._first(cells, find)
 
+    async def cell_with(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
+        """The first cell that finds something; None of none, as of `of_item` where a cell is down."""
+        return await self._finding(await self.cells(request), find)
+
     async def _first(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell:
+        return await self._finding(cells, find) or cells[0]
+
+    async def _finding(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
         def look(cell: Cell) -> Sequence[Any] | None:
             with cell_failures(cell.name), self._access.native.engine(cell).connect() as connection:
                 return find(connection) or None
 
         found = await self._access.find_in_some(cells, look)
-        return cells[0] if found is None else found[0]
+        return None if found is None else found[0]
 
     async def cells(self, request: RapiRequest) -> Sequence[Cell]:
         """The native cells that a request may be about, at least one, by name. Raises RapiError."""

@@ -5,14 +5,15 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.json_columns import as_text, decoded
+from cells.job_numbers import job_number
+from cells.kinds.native.items.json_columns import as_text, decoded, is_number
 from cells.model import Cell
 from cells.tables import job_filters
 from resources.fields import Record
 
 
 def read_job_filters(
-    connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
+    connection: Connection, cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
     """Every filter."""
     columns = job_filters.c
@@ -22,7 +23,9 @@ def read_job_filters(
         {
             "uuid": row.uuid,
             "priority": row.priority,
-            "watermark": row.watermark,
+            "watermark": job_number(cell, row.watermark)
+            if is_number(row.watermark) and row.watermark
+            else row.watermark,
             "predicates": decoded(row.predicates),
             "action": decoded(row.action),
             "reason_trail": decoded(row.reason_trail),
