@@ -28,6 +28,7 @@ from query.fields_query import definitions
 from resources.cluster_parameters import CLUSTER
 from resources.fields import Record
 from resources.query_fields.catalog import ITEM_TYPES
+from views.query2.projection import Cells
 
 _VERSION = 2
 _ROLES = {"M": "master", "C": "master-candidate", "D": "drained", "O": "offline", "R": "regular"}
@@ -51,13 +52,9 @@ _OF_INSTANCES = (
     r"export|migrate|failover|rename|modify|disk/\d+/grow"
 )
 _CHANGING = (
-    "/redistribute-config",
-    "/modify",
     "/instances-multi-alloc",
     f"/instances/{NAME}/(?:{_OF_INSTANCES})",
-    f"/nodes/{NAME}/(?:powercycle|evacuate|migrate|modify|storage|storage/modify|storage/repair)",
-    f"/groups/{NAME}/(?:modify|rename|assign-nodes)",
-    f"/networks/{NAME}/(?:connect|disconnect|rename|modify)",
+    f"/nodes/{NAME}/(?:evacuate|migrate)",
 )
 
 
@@ -167,8 +164,10 @@ class RapiResources:
         async def handle(request: RapiRequest) -> Response:
             if request.flag("bulk"):
                 return await self._items.streamed(request, item_type, names, None, as_object(names))
-            rows, headers = await self._items.collected(request, item_type, [name_field])
-            found = sorted(cells[0][1] for cells in rows if cells[0][1] is not None)
+            # A reservation may have no name yet, and is called by its uuid.
+            fields = [name_field, "uuid"] if item_type == "instance" else [name_field]
+            rows, headers = await self._items.collected(request, item_type, fields)
+            found = sorted(name for cells in rows if (name := _first_value(cells)) is not None)
             return answer([{key: name, "uri": f"/2/{item_type}s/{name}"} for name in found], headers)
 
         return handle
@@ -229,6 +228,10 @@ def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
+
+
+def _first_value(cells: Cells) -> Any:
+    return next((value for _, value in cells if value is not None), None)
 
 
 def _with_variants(name: str, variants: Sequence[str] | None) -> Sequence[str]:

@@ -45,8 +45,8 @@ class OpCode(BaseModel):
         return cls.model_validate_json(_encode(parameters))
 
     @property
-    def named_instance(self) -> str | None:
-        """What it calls the instance that it is about, if it is about one."""
+    def instance(self) -> str | None:
+        """The name of the instance that it is about, or its uuid, of one that is there when it is accepted."""
         return None
 
     @property
@@ -71,5 +71,5 @@ class InstanceOpCode(OpCode):
     instance_uuid: str | None = None
 
     @property
-    def named_instance(self) -> str | None:
+    def instance(self) -> str | None:
         return self.instance_name

@@ -57,7 +57,7 @@ class JobSubmission:
 
 def _operation(connection: Connection, opcode: OpCode) -> NewOperation:
     """Of an instance that is not there, or not the only one of its name, the check of the operation tells."""
-    if opcode.named_instance is None:
+    if opcode.instance is None:
         return opcode.to_operation()
-    found = instances_called(connection, opcode.named_instance)
+    found = instances_called(connection, opcode.instance)
     return opcode.to_operation(found[0] if len(found) == 1 else None)

@@ -38,7 +38,7 @@ class _TagsOpCode(OpCode):
     use_locking: bool = False
 
     @property
-    def named_instance(self) -> str | None:
+    def instance(self) -> str | None:
         return self.name if self.kind == "instance" else None
 
 

@@ -91,6 +91,17 @@ def test_lists_name_what_there_is(fleet: ComputeFleet) -> None:
     assert get(api, "/2/filters") == get(api, "/2/networks") == get(api, "/2/tags") == []
 
 
+def test_reservation_without_a_name_is_called_by_its_uuid_and_comes_first(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name=None, forthcoming=True, power_state=None, vm_state="building")
+    api = fleet.api(enabled=False)
+    listed = get(api, "/2/instances")
+    assert {"id": uuid, "uri": f"/2/instances/{uuid}"} in listed
+    assert [each["id"] for each in listed] == sorted(each["id"] for each in listed)
+    [first, *_] = get(api, "/2/instances?bulk=1")
+    assert (first["uuid"], first["name"], first["status"], first["oper_state"]) == (uuid, None, "ADMIN_down", False)
+    assert get(api, f"/2/instances/{uuid}") == first
+
+
 def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFleet) -> None:
     instances = get(fleet.api(), "/2/instances?bulk=1")
     assert [instance["pnode"] for instance in instances] == [f"{cell}-host0" for cell in CELLS]

@@ -1,6 +1,6 @@
 """Groups, networks, nodes, tags and parameters of cells, changed over Ganeti's remote API."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ NETWORK = {"network_name": "front", "network": "192.0.2.0/29", "gateway": "192.0
 
 
 @contextmanager
-def small_fleet(folder: Path) -> Iterator[ComputeFleet]:
+def small_fleet(folder: Path, new_database: Callable[[], str] | None = None) -> Iterator[ComputeFleet]:
     """Two hosts in each cell, and an instance on the first one of `east`."""
-    with compute_fleet(folder) as fleet:
+    with compute_fleet(folder, new_database=new_database) as fleet:
         fleet.add_hosts()
         fleet.create("east", display_name="web1.example.com", node="east-host0", host="east-host0", tags=["old"])
         yield fleet
@@ -414,3 +414,33 @@ def test_request_of_the_whole_fleet_finds_the_cell_by_the_name(fleet: ComputeFle
     for path, body in (("/groups", {"name": "x"}), ("/networks", NETWORK)):
         status, text = rapi.refusal("POST", path, body)
         assert (status, "name one, as in /cells/" in text) == (400, True)
+
+
+@pytest.mark.postgresql
+def test_all_of_it_is_done_in_a_postgresql_database_too(
+    tmp_path: Path, new_postgresql_database: Callable[[], str]
+) -> None:
+    with small_fleet(tmp_path, new_postgresql_database) as fleet:
+        rapi = RapiCalls(fleet, fleet.api(), "/cells/east/2")
+        rapi.result("POST", "/groups", {"name": "rack", "ipolicy": {"vcpu-ratio": 2}})
+        rapi.result("PUT", "/groups/rack/modify", {"ndparams": {"ssh_port": 2222}})
+        rapi.result("PUT", "/groups/rack/assign-nodes", {"nodes": ["east-host1"]})
+        rapi.result("POST", "/networks", NETWORK)
+        rapi.result("PUT", "/networks/front/modify", {"add_reserved_ips": ["192.0.2.3"]})
+        connection = {"group_name": "rack", "network_mode": "bridged", "network_link": "br1"}
+        rapi.result("PUT", "/networks/front/connect", connection)
+        rapi.result("PUT", "/nodes/east-host1/role", "drained")
+        for path in ("", "/instances/web1", "/nodes/east-host1", "/groups/rack", "/networks/front"):
+            rapi.result("PUT", f"{path}/tags?tag=new")
+        rapi.result("PUT", "/modify", {"beparams": {"maxmem": 512}, "hidden_os": [["add", "rocky-9"]]})
+        body = {"predicates": [["opcode", ["==", "OP_ID", "OP_GROUP_REMOVE"]]], "action": ["RATE_LIMIT", 1]}
+        assert rapi.api.request("POST", f"{rapi.base}/filters", json=body).status_code == 200
+        assert rapi.failure("DELETE", "/groups/rack")[1] == "wrong_state"
+        group, node, network = rapi.get("/groups/rack"), rapi.get("/nodes/east-host1"), rapi.get("/networks/front")
+        assert (group["node_list"], group["tags"], group["ipolicy"]["vcpu-ratio"]) == (["east-host1"], ["new"], 2.0)
+        assert (node["role"], node["tags"], node["ndparams"]["ssh_port"]) == ("D", ["new"], 2222)
+        assert (network["map"], network["tags"]) == ("XX.X...X", ["blue", "new"])
+        assert network["group_list"] == [["rack", "bridged", "br1", ""]]
+        assert rapi.get("/instances/web1")["tags"] == ["new", "old"]
+        info = rapi.get("/info")
+        assert (info["beparams"]["default"]["maxmem"], info["hidden_os"], info["tags"]) == (512, ["rocky-9"], ["new"])

@@ -19,6 +19,7 @@ sys.path.insert(0, sys.argv[1])
 from ganeti.rapi import client
 asked = json.load(sys.stdin)
 rapi = client.GanetiRapiClient(asked["host"], port=asked["port"], username=asked["name"], password=asked["password"])
+rapi._base_url += asked["base"]
 said = []
 for method, arguments, options in asked["calls"]:
     try:
@@ -38,12 +39,16 @@ def ganeti_client() -> Path:
 
 
 class RapiProgram:
-    """A program that uses the client. url: of the API, https. Calls block."""
+    """A program that uses the client. url: of the API, https; a path in it comes before that of each request.
+
+    Calls block.
+    """
 
     def __init__(self, client: Path, url: str, name: str, password: str) -> None:
         address = urlsplit(url)
         self._packages = str(client.parents[1])
         self._asked = {"host": address.hostname, "port": address.port, "name": name, "password": password}
+        self._asked |= {"base": address.path}
 
     def calls(self, calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> list[dict[str, Any]]:
         """What each of the calls, a method with its arguments, has `returned`, or `code` and `message` of its error."""
