@@ -48,7 +48,7 @@ _OF_XEN: Parameters = {
     "reboot_behavior": "reboot",
     "soundhw": "",
     "vif_script": "",
-    "xen_cmd": "xl",
+    "xen_cmd": "xm",
 }
 _DEVICES_OF_LXC = ("1:3", "1:5", "1:7", "1:8", "1:9", "1:10", "5:0", "5:1", "5:2", "136:*")
 HYPERVISOR_DEFAULTS: Mapping[str, Parameters] = {
@@ -66,7 +66,7 @@ HYPERVISOR_DEFAULTS: Mapping[str, Parameters] = {
         "disk_discard": "default",
         "disk_type": "paravirtual",
         "kernel_args": "ro",
-        "kernel_path": "",
+        "kernel_path": "/boot/vmlinuz-3-kvmU",
         "kvm_path": "/usr/bin/kvm",
         "kvm_pci_reservations": 12,
         "migration_bandwidth": 32,
