@@ -25,6 +25,7 @@ CellError
 ├── QuotaExceededError       a project would have more than its quota allows
 ├── InvalidKeyError          the text is not a key of its type
 ├── NoValidHostError         no host may take the instance and has room for it
+│   └── MaxRetriesExceededError  one had, but it failed, and so did every alternate
 ├── SupersededError          an action was given up for another one
 ├── NotResizedError          there is no resize to confirm or to revert
 └── StateConflictError       the instance cannot do this now
@@ -199,6 +200,18 @@ class NoValidHostError(CellError):
 
     def __init__(self) -> None:
         super().__init__("No valid host was found. There are not enough hosts available.")
+
+
+class MaxRetriesExceededError(NoValidHostError):
+    """The hosts that were chosen for the instance `uuid` have failed, or could not be claimed any more."""
+
+    def __init__(self, uuid: str) -> None:
+        CellError.__init__(
+            self,
+            "Exceeded maximum number of retries. "
+            f"Exhausted all hosts available for retrying build failures for instance {uuid}.",
+        )
+        self.uuid = uuid
 
 
 class SupersededError(CellError):

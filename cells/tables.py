@@ -345,8 +345,13 @@ cluster_parameters = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
-# From group_uuid on, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its service,
-# `forced_down` and `disabled`. Programs of the version before add nodes without a word on any of it.
+SIZES = ("vcpus", "memory_mib", "disk_gib")
+"""What a node has of instances' resources, and how the columns of amounts are called."""
+
+# Of each size a node keeps `reserved_…` for itself, and instances may take up so many thousandths of the rest as
+# `…_permille` says: whole numbers, so that every database and Python count the same room.
+# From group_uuid to updated_at, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its
+# service, `forced_down` and `disabled`. Programs of the version before add nodes without a word on any of it.
 compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
@@ -370,6 +375,16 @@ compute_nodes = Table(
     Column("tags", JSON_VALUE, nullable=False, server_default="[]"),
     Column("serial_no", BigInteger, nullable=False, server_default="1"),
     Column("updated_at", BigInteger),
+    *(Column(f"reserved_{size}", BigInteger, nullable=False, server_default="0") for size in SIZES),
+    *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
+)
+
+# What placement calls traits of a resource provider: `HW_CPU_X86_AVX2`, `CUSTOM_RACK_7` …
+node_traits = Table(
+    "node_traits",
+    cell_metadata,
+    Column("node_id", BigInteger, ForeignKey("compute_nodes.id"), primary_key=True, autoincrement=False),
+    Column("trait", Text, primary_key=True),
 )
 
 # What an instance takes up of a node; of two nodes while it is moved or resized. The used part of a node is their sum,

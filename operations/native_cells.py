@@ -13,6 +13,7 @@ from cells.kinds.native.instance_migrations import finished_migration
 from cells.kinds.native.nodes import CellNodes
 from cells.model import Cell, InstanceRow
 from operations.actions.accepting import Acceptance
+from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from query.filters import Eq, In, all_of
 from query.page import PageRequest
 from query.sort import SortOrder
@@ -23,11 +24,19 @@ class NativeCells:
     """What is in native cells beside what every kind of cell is asked; may be used by several threads.
 
     list_cells: reads the registry (`Fleet.cells`). pool: has the cells open, once for the process.
+    max_attempts: how many hosts an instance may try (operations.scheduling.settings).
     """
 
-    def __init__(self, list_cells: Callable[[], Sequence[Cell]], pool: CellPool) -> None:
+    def __init__(
+        self,
+        list_cells: Callable[[], Sequence[Cell]],
+        pool: CellPool,
+        *,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> None:
         self._list_cells = list_cells
         self.pool = pool
+        self.max_attempts = max_attempts
 
     def cells(self) -> Sequence[Cell]:
         """Every native cell, disabled ones too. Raises FleetUnreachableError."""
@@ -43,7 +52,7 @@ class NativeCells:
 
     def acceptance(self, fleet: Fleet, cell: Cell) -> Acceptance:
         """What accepts orders for `cell`. Raises CellUnreachableError when its address cannot be used."""
-        return Acceptance(self.engine(cell), fleet, cell)
+        return Acceptance(self.engine(cell), fleet, cell, max_attempts=self.max_attempts)
 
     def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
         """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""

@@ -155,7 +155,7 @@ async def open_parts(
         yield ApiParts(
             cells=pool,
             fleet=fleet,
-            native=NativeCells(fleet.cells, pool),
+            native=NativeCells(fleet.cells, pool, max_attempts=settings.scheduler.max_attempts),
             identity=identity,
             searcher=searcher,
             soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,

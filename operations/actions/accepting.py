@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from cells.database.engines import cell_failures, writing
@@ -21,6 +21,7 @@ from cells.errors import (
     InstanceNotReadyError,
     InvalidTransitionError,
     NotResizedError,
+    NoValidHostError,
     SupersededError,
 )
 from cells.fleet.fleet import Fleet, InstanceMapping
@@ -36,7 +37,9 @@ from cells.kinds.native.instance_rows import add_rows
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.model import NO_REQUEST, Cell, InstanceRow, Request
 from notifications.event_types import INSTANCE_UPDATE
+from notifications.versioned import Wrapped
 from operations.actions.building import Action
+from operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
 from operations.actions.new_instance import check_values, completed_flavor, new_record
 from operations.actions.server_actions import ACTIONS
 from operations.actions.steps import PublisherService
@@ -44,7 +47,10 @@ from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.ending import end_jobs
 from operations.jobs.model import NewJob, NewOperation, Status
 from operations.jobs.queue import add_jobs, jobs_of
-from operations.scheduling.placement import give_back_claims, release_except
+from operations.scheduling.allocations import give_back_claims, release_except
+from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec
+from operations.scheduling.select_destinations import select_destinations
+from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from resources.clock import Clock, system_clock
 from resources.fields import Record
 from resources.power_states import NO_STATE
@@ -80,20 +86,37 @@ class Acceptance:
     InstanceNotFoundError for one that is not there (any more), and StateConflictError when it cannot do it now.
     """
 
-    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, clock: Clock = system_clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        fleet: Fleet,
+        cell: Cell,
+        clock: Clock = system_clock,
+        *,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> None:
+        """max_attempts: how many hosts a creation or a cold move may try."""
         self._engine = engine
         self._fleet = fleet
         self._cell = cell
         self._clock = clock
+        self._max_attempts = max_attempts
 
     def create(
-        self, instances_values: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], request: Request
+        self,
+        instances_values: Sequence[Mapping[str, Any]],
+        parameters: Mapping[str, Any],
+        request: Request,
+        *,
+        needs_hosts: bool = False,
     ) -> Sequence[InstanceRow]:
-        """Accept the creation of instances, all or none; they are there at once, and being built.
+        """Accept the creation of instances, all or none; they are there at once, with their hosts, and being built.
 
-        instances_values: fields of their records, as for `new_record`. parameters: JSON for the steps of each.
+        instances_values: fields of their records, as for `new_record`; they differ in nothing that the scheduler looks
+        at. parameters: JSON for the steps of each. needs_hosts: whether nothing is accepted when not all of them find a
+        host, instead of instances that end in error.
         Raises InvalidValueError, UnknownFieldError (resources.errors), PayloadError (notifications.errors),
-        InstanceExistsError and FleetUnreachableError.
+        InstanceExistsError, FleetUnreachableError, and NoValidHostError as `needs_hosts` says.
         """
         now = self._clock()
         unbuilt = {
@@ -117,22 +140,30 @@ class Acceptance:
             publisher_id=self._publisher(PublisherService.CONDUCTOR),
             request=request,
         )
-        # First, as in Nova: without it no API would find the instance.
-        self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
-        may_be_there = False
+        spec = request_spec(self._fleet, rows[0].record, parameters)
+        may_be_mapped = may_be_there = False
         try:
             with cell_failures(self._cell.name), writing(self._engine) as connection:
+                selections = self._select_destinations(connection, rows, spec, needs_hosts=needs_hosts)
+                may_be_mapped = True
+                # Before the rows, as in Nova: without it no API would find the instance.
+                self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
                 add_rows(connection, rows)
                 outbox.append(connection, announced)
                 action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
                 queued = [
                     NewOperation(
                         _CREATE,
-                        {**parameters, "ip_addresses": addresses[row.uuid], "origin": _origin(row.record)},
+                        {
+                            **parameters,
+                            SELECTIONS: selected,
+                            "ip_addresses": addresses[row.uuid],
+                            "origin": _origin(row.record),
+                        },
                         row.uuid,
                         action_id,
                     )
-                    for row, action_id in zip(rows, action_ids, strict=True)
+                    for row, action_id, selected in zip(rows, action_ids, selections, strict=True)
                 ]
                 add_jobs(connection, VOCABULARY, [NewJob([operation], request) for operation in queued], now)
                 # A cell that fails from here on may have them all the same.
@@ -140,10 +171,24 @@ class Acceptance:
         except IntegrityError as error:
             raise InstanceExistsError([row.uuid for row in rows]) from error
         except CellUnreachableError:
-            if not may_be_there:
+            if may_be_mapped and not may_be_there:
                 self._fleet.mark_queued_for_delete(self._cell.uuid, [row.uuid for row in rows])
             raise
         return rows
+
+    def _select_destinations(
+        self, connection: Connection, rows: Sequence[InstanceRow], spec: RequestSpec, *, needs_hosts: bool
+    ) -> Sequence[Sequence[Wrapped]]:
+        """The Selections of each instance, wrapped, whose first is claimed; none of any when not all find a host."""
+        demand = demand_of(rows[0].record["flavor"])
+        uuids = [row.uuid for row in rows]
+        try:
+            found = select_destinations(connection, self._cell, uuids, demand, spec, max_attempts=self._max_attempts)
+        except NoValidHostError:
+            if needs_hosts:
+                raise
+            return [()] * len(rows)
+        return [[selection.wrap() for selection in selections] for selections in found]
 
     def accept(self, uuid: str, order: Order, check: Callable[[Record], None] = lambda _record: None) -> InstanceRow:
         """Accept an action; returns the instance as it is then.
@@ -183,7 +228,11 @@ class Acceptance:
             action_id = None
             if action.record is not None:
                 [action_id] = begin_actions(connection, [uuid], action.record, order.request, now)
-            parameters |= {"origin": _origin(record), "is_by_administrator": order.is_admin}
+            parameters |= {
+                "origin": _origin(record),
+                "is_by_administrator": order.is_admin,
+                MAX_ATTEMPTS: self._max_attempts,
+            }
             operation = NewOperation(action.name, parameters, uuid, action_id, migration_id)
             add_jobs(connection, VOCABULARY, [NewJob([operation], order.request)], now)
             return instance.row

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notifications.event_types import INSTANCE_UPDATE
-from operations.actions.effects import choose_host
+from operations.actions.effects import choose_host, require_destination_up
 from operations.actions.steps import Effect, PublisherService, Step, Values
 from operations.jobs.vocabulary import Task
 
@@ -26,6 +26,7 @@ class Action:
     continues: the status that the migration which waits to be confirmed gets.
     failure: what is set when a step fails, besides the fault; failure_event: what is announced then.
     replaces_others: whether what is under way is given up.
+    reschedule_event: what is announced when another host is tried; rescheduled: what is set then.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Action:
     failure: Values = field(default_factory=lambda: {"vm_state": "error"})
     failure_event: str | None = None
     replaces_others: bool = False
+    reschedule_event: str = INSTANCE_UPDATE
+    rescheduled: Values = field(default_factory=dict)
 
 
 def start(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
@@ -65,12 +68,12 @@ def exists(source: PublisherService = PublisherService.COMPUTE) -> Step:
     return Step("instance.exists", source=source)
 
 
-def scheduling() -> tuple[Step, Step]:
-    """A host is looked for, and claimed."""
+def scheduling(choose: Effect = choose_host) -> tuple[Step, Step]:
+    """A host is looked for, and claimed. choose: what does so, or finds what was claimed before."""
     select = "scheduler.select_destinations"
     return (
         Step(f"{select}.start", source=PublisherService.SCHEDULER),
-        Step(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose_host,)),
+        Step(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose,)),
     )
 
 
@@ -90,6 +93,11 @@ def work(event: str, *steps: Step) -> tuple[Step, ...]:
 def calling(name: str, step: Step) -> Step:
     """`step`, once the host has done what it is called for."""
     return replace(step, call=name)
+
+
+def rescheduling(*steps: Step) -> tuple[Step, ...]:
+    """`steps` on a destination that has to be up; when it fails, all of them begin again on the next alternate."""
+    return tuple(replace(step, effects=(require_destination_up, *step.effects), reschedules=True) for step in steps)
 
 
 def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:

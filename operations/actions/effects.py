@@ -1,53 +1,127 @@
 """What steps do besides changing their instance: hosts that are claimed and given back, migrations that move on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from cells.errors import NotResizedError, ResourceNotFoundError
-from cells.fleet.server_groups import ServerGroup
+from sqlalchemy import select
+
+from cells.errors import MaxRetriesExceededError, NotResizedError, NoValidHostError
 from cells.kinds.native.instance_migrations import (
     Migration,
     finished_migration,
     read_migration,
     update_migration,
 )
+from cells.kinds.native.nodes import COMPUTE
+from cells.tables import services
+from notifications.payloads.selection import Selection
 from operations.actions.steps import Effect, destination_of
+from operations.jobs.errors import NodeCallError
 from operations.jobs.vocabulary import Task
-from operations.scheduling.placement import RequestSpec, claim_host, demand_of, release_except
+from operations.scheduling.allocations import release, release_except
+from operations.scheduling.hosts import Host
+from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec
+from operations.scheduling.select_destinations import claim_alternate, claim_hosts, selections_of
+
+SELECTIONS = "selections"
+"""Parameter of a creation: the wrapped Selections of its instance. Note of any job: those that are left to try."""
+MAX_ATTEMPTS = "max_attempts"
+"""Parameter: how many hosts may be tried, the first one included."""
+TRIED = "tried"
+"""Note: the hosts that have failed."""
 
 
 def choose_host(task: Task) -> None:
     """Claim a host for what the job is about, another one than it is on, and remember it as its destination."""
+    _choose_host(task, max_attempts=1)
+
+
+def choose_host_and_alternates(task: Task) -> None:
+    """As `choose_host`, and remember which hosts to try if that one fails."""
+    _choose_host(task, max_attempts=task.parameters.get(MAX_ATTEMPTS, 1))
+
+
+def take_selections(task: Task) -> None:
+    """Remember the host that was claimed when the creation was accepted. Raises NoValidHostError if there was none."""
+    if SELECTIONS not in task.parameters:
+        # Accepted by a program of the version before.
+        choose_host(task)
+        return
+    selections = _read_selections(task.parameters[SELECTIONS] or ())
+    if not selections:
+        raise NoValidHostError
+    chosen, *alternates = selections
+    _aim_at(task, chosen, alternates)
+
+
+def go_to_next_host(task: Task, reason: Exception) -> None:
+    """Claim the next alternate that can be claimed, and give back the host that has failed for `reason`.
+
+    Raises MaxRetriesExceededError behind the last one; what was claimed then stays so.
+    """
+    uuid, parameters = task.instance.uuid, task.parameters
+    failed = str(destination_of(task)["host"])
+    demand, spec = demand_of(parameters.get("flavor") or task.record["flavor"]), _spec_of(task)
+    alternates = _read_selections(task.notes.get(SELECTIONS, ()))
+    while alternates:
+        next_one, *alternates = alternates
+        host = claim_alternate(task.connection, next_one, uuid, demand, spec)
+        if host is not None:
+            break
+        task.log(f"host {next_one.service_host} does not suit any more")
+    else:
+        raise MaxRetriesExceededError(uuid) from reason
+    release(task.connection, uuid, destination_of(task)["node"])
+    task.notes[TRIED] = [*task.notes.get(TRIED, ()), failed]
+    task.log(f"host {failed} has failed: {reason}")
+    _aim_at(task, next_one, alternates, host)
+
+
+def require_destination_up(task: Task) -> None:
+    """Raises NodeCallError when the host that was chosen went down meanwhile."""
+    host = str(destination_of(task)["host"])
+    statement = select(services.c.forced_down).where(services.c.host == host, services.c.binary == COMPUTE)
+    if task.connection.scalar(statement) is not False:
+        raise NodeCallError(host, "build", "the host is down")
+
+
+def _choose_host(task: Task, *, max_attempts: int) -> None:
     record, parameters = task.record, task.parameters
-    hints: Mapping[str, Any] = record["scheduler_hints"] or {}
-    spec = RequestSpec(
-        zone=None if parameters.get("is_forced") else record["pinned_availability_zone"],
-        host=parameters.get("host"),
-        node=parameters.get("node"),
-        without=() if record["host"] is None else (record["host"],),
-        beside=_uuids(hints.get("same_host")),
-        apart=_uuids(hints.get("different_host")),
-        project_id=None if parameters.get("is_by_administrator") else record["project_id"],
-        group=_group_of(task),
-    )
     demand = demand_of(parameters.get("flavor") or record["flavor"])
-    node = claim_host(task.connection, task.instance.uuid, demand, spec)
+    [found] = claim_hosts(task.connection, [task.instance.uuid], demand, _spec_of(task), max_attempts=max_attempts)
+    chosen, *alternates = selections_of(task.cell, found, demand)
+    _aim_at(task, chosen, alternates, found.host)
+
+
+def _spec_of(task: Task) -> RequestSpec:
+    """Where the instance may go, which is not where it was when the action began."""
+    origin = task.parameters.get("origin", task.record)["host"]
+    return request_spec(task.fleet, {**task.record, "host": origin}, task.parameters)
+
+
+def _aim_at(task: Task, chosen: Selection, alternates: Sequence[Selection], host: Host | None = None) -> None:
+    """Remember the destination and what is left to try. host: of `chosen`, for the job's migration if it has one."""
     task.notes["destination"] = {
-        "host": node.service.host,
-        "node": node.hypervisor_hostname,
-        "availability_zone": node.service.availability_zone,
+        "host": chosen.service_host,
+        "node": chosen.nodename,
+        "availability_zone": chosen.availability_zone,
     }
-    task.log(f"host {node.service.host} was chosen")
-    if task.job.migration_id is not None:
+    task.notes[SELECTIONS] = [alternate.wrap() for alternate in alternates]
+    task.log(f"host {chosen.service_host} was chosen")
+    if task.job.migration_id is not None and host is not None:
         update_migration(
             task.connection,
             task.job.migration_id,
             task.now,
-            dest_compute=node.service.host,
-            dest_node=node.hypervisor_hostname,
-            dest_host=node.host_ip,
+            dest_compute=host.service_host,
+            dest_node=host.nodename,
+            dest_host=host.host_ip,
         )
+
+
+def _read_selections(wrapped: Sequence[Mapping[str, Any]]) -> list[Selection]:
+    return [Selection.unwrap(each) for each in wrapped]
 
 
 def queue_for_delete(*, queued: bool) -> Effect:
@@ -57,14 +131,6 @@ def queue_for_delete(*, queued: bool) -> Effect:
         task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid], queued=queued)
 
     return effect
-
-
-def _group_of(task: Task) -> ServerGroup | None:
-    """The group of the instance with the members of this moment; None too if the group was deleted meanwhile."""
-    for uuid in task.record["server_groups"] or ():
-        with suppress(ResourceNotFoundError):
-            return task.fleet.server_groups.find(uuid, project_id=None)
-    return None
 
 
 def give_back_all(task: Task) -> None:
@@ -110,9 +176,3 @@ def migration_of(task: Task) -> Migration:
     if task.job.migration_id is None:
         raise LookupError(f"job {task.job.id} ({task.job.operation}) has no migration")
     return read_migration(task.connection, task.job.migration_id)
-
-
-def _uuids(hint: Any) -> list[str]:
-    if hint is None:
-        return []
-    return [str(item) for item in hint] if isinstance(hint, list) else [str(hint)]

@@ -34,7 +34,7 @@ from operations.actions.new_instance import check_values, new_record
 from operations.actions.server_actions import ACTIONS
 from operations.jobs.model import Job, Stage, Status
 from operations.jobs.vocabulary import Task
-from operations.scheduling.placement import allocate_on_their_nodes, release_except
+from operations.scheduling.allocations import allocate_on_their_nodes, release_except
 from resources.clock import Clock, system_clock
 
 _FIRST_REVISION = 1

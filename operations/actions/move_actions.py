@@ -1,8 +1,20 @@
 """Actions that take an instance to another host: resize, migrate, evacuate (contracts/nova-rest, 2.5 and 2.6)."""
 
-from operations.actions.building import ANY_TASK, Action, calling, end, exists, progress, scheduling, start, work
+from operations.actions.building import (
+    ANY_TASK,
+    Action,
+    calling,
+    end,
+    exists,
+    progress,
+    rescheduling,
+    scheduling,
+    start,
+    work,
+)
 from operations.actions.effects import (
     aim_back,
+    choose_host_and_alternates,
     give_back_origin,
     give_back_others,
     migration_is,
@@ -13,7 +25,7 @@ from operations.actions.values import as_before, confirmed, evacuated, placed, r
 
 def _cold_migration() -> tuple[Step, ...]:
     """A host is looked for; the scheduling of a move is two events of its instance action."""
-    began, ended = scheduling()
+    began, ended = scheduling(choose_host_and_alternates)
     return *work("cold_migrate", began), *work("conductor_migrate_server", ended)
 
 
@@ -27,9 +39,11 @@ def _move(name: str, migration_type: str) -> Action:
             *_cold_migration(),
             *work(
                 "compute_prep_resize",
-                exists(PublisherService.DESTINATION),
-                start("resize_prep", source=PublisherService.DESTINATION),
-                Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                *rescheduling(
+                    exists(PublisherService.DESTINATION),
+                    start("resize_prep", source=PublisherService.DESTINATION),
+                    Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                ),
             ),
             *work(
                 "compute_resize_instance",
@@ -55,6 +69,7 @@ def _move(name: str, migration_type: str) -> Action:
         migration=(migration_type, "pre-migrating"),
         failure=as_before,
         failure_event="compute_task.migrate_server.error",
+        reschedule_event="instance.resize.error",
     )
 
 

@@ -16,6 +16,7 @@ from operations.actions.building import (
     exists,
     only_if,
     progress,
+    rescheduling,
     scheduling,
     scheduling_in_place,
     start,
@@ -28,6 +29,7 @@ from operations.actions.effects import (
     give_back_others,
     migration_is,
     queue_for_delete,
+    take_selections,
 )
 from operations.actions.move_actions import MOVES
 from operations.actions.steps import PublisherService, Step
@@ -40,6 +42,7 @@ from operations.actions.values import (
     networked,
     placed,
     rebuilt,
+    unplaced,
     was_offloaded,
     was_only_shelved,
     was_resized,
@@ -130,17 +133,21 @@ _ALL = (
         word="create",
         record="create",
         steps=(
-            *scheduling(),
+            *scheduling(take_selections),
             *work(
                 "compute__do_build_and_run_instance",
-                start("create", source=PublisherService.DESTINATION, task_state=None),
-                Step(INSTANCE_UPDATE, placed("networking")),
-                Step(INSTANCE_UPDATE, networked),
-                progress(task_state="spawning"),
-                calling("create", Step("instance.create.end", launched)),
+                *rescheduling(
+                    start("create", source=PublisherService.DESTINATION, task_state=None),
+                    Step(INSTANCE_UPDATE, placed("networking")),
+                    Step(INSTANCE_UPDATE, networked),
+                    progress(task_state="spawning"),
+                    calling("create", Step("instance.create.end", launched)),
+                ),
             ),
         ),
         failure_event="compute_task.build_instances.error",
+        reschedule_event="instance.create.error",
+        rescheduled=unplaced("scheduling"),
     ),
     _delete("delete"),
     _delete("forceDelete"),

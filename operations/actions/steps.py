@@ -3,8 +3,8 @@
 A step names its event, what it sets, and who announces it (contracts/nova-notifications, section 5). What has to be
 decided only when it runs is a function of the `Task`. Its parameters are what was asked for, and `origin` (where the
 instance was when the action was accepted), `is_by_administrator` (whether hints may name instances of other projects);
-its notes tell later steps `destination` (the host that was chosen) and `work` (the event of the instance action that is
-under way).
+its notes tell later steps `destination` (the host that was chosen), `selections` (the hosts that are left to try),
+`tried` (those that have failed) and `work` (the event of the instance action that is under way).
 """
 
 from collections.abc import Callable, Mapping
@@ -54,6 +54,7 @@ class Step:
     applies: whether the step is needed; otherwise it is passed over.
     work: the event of the instance action that it belongs to (contracts/nova-rest, 3.4); None: to none.
     call: what the host is called for before the transaction; None: for nothing.
+    reschedules: whether another host is tried when the chosen one fails here.
     """
 
     event_type: str
@@ -63,6 +64,7 @@ class Step:
     applies: Callable[[Task], bool] = _always
     work: str | None = None
     call: str | None = None
+    reschedules: bool = False
 
     def values_for(self, task: Task) -> Mapping[str, Any]:
         return self.values(task) if callable(self.values) else self.values

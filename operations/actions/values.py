@@ -63,6 +63,17 @@ def placed(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
     return values
 
 
+def unplaced(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
+    """On no host any more, as before one was chosen, and with `task_state`."""
+
+    def values(task: Task) -> Mapping[str, Any]:
+        zone = task.record["pinned_availability_zone"]
+        on_no_host = {"host": None, "node": None, "launched_on": None, "availability_zone": zone, "ip_addresses": []}
+        return {**on_no_host, "task_state": task_state}
+
+    return values
+
+
 def networked(task: Task) -> Mapping[str, Any]:
     return {"task_state": "block_device_mapping", "ip_addresses": task.parameters["ip_addresses"]}
 

@@ -8,20 +8,22 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
+from cells.errors import MaxRetriesExceededError
 from cells.kinds.native import outbox
-from cells.kinds.native.instance_actions import begin_event
+from cells.kinds.native.instance_actions import begin_event, finish_event
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.building import Action
+from operations.actions.effects import go_to_next_host
 from operations.actions.request_spec import to_payload
 from operations.actions.server_actions import ACTIONS
 from operations.actions.steps import PublisherService, Step, host_of, origin_of, publisher_id
-from operations.actions.values import as_before
+from operations.actions.values import as_before, unplaced
 from operations.jobs import vocabulary
-from operations.jobs.errors import JobCanceledError
+from operations.jobs.errors import JobCanceledError, NodeCallError
 from operations.jobs.model import Lock
 from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task, Vocabulary
-from operations.scheduling.placement import give_back_claims
+from operations.scheduling.allocations import give_back_claims
 
 _OF_AN_INSTANCE = "instance."
 # The note that says which event of the instance action is under way.
@@ -35,7 +37,7 @@ def _operation(action: Action) -> Operation:
         )
         for step in action.steps
     )
-    return Operation(tuple(steps), _locks, _is_deleted, partial(_show_failure, action))
+    return Operation(tuple(steps), _locks, _is_deleted, partial(_show_failure, action), partial(_try_next_host, action))
 
 
 def _locks(_parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
@@ -78,13 +80,39 @@ def run_step(step: Step, task: Task) -> None:
         task.fleet.mark_queued_for_delete(task.cell.uuid, [instance.uuid])
 
 
+def _try_next_host(action: Action, task: Task, error: Exception) -> int:
+    """Go on with the next alternate after a host has failed, and announce it; raises what the job ends with if not."""
+    places = [place for place, step in enumerate(action.steps) if step.reschedules]
+    failed_at = VOCABULARY[action.name].place(task.job.next_step)
+    if failed_at not in places or not isinstance(error, NodeCallError) or task.record["deleted"]:
+        raise error
+    _announce_failed_host(action, task)
+    finish_event(task.connection, task.job.instance_action_id, task.now, error)
+    task.notes.pop(_WORK, None)
+    go_to_next_host(task, error)
+    values = action.rescheduled(task) if callable(action.rescheduled) else action.rescheduled
+    publisher = publisher_id(task, PublisherService.CONDUCTOR)
+    task.instance.change(INSTANCE_UPDATE, values, task.now, publisher_id=publisher, request=task.job.request)
+    return places[0]
+
+
+def _announce_failed_host(action: Action, task: Task) -> None:
+    publisher = publisher_id(task, PublisherService.DESTINATION)
+    task.instance.change(action.reschedule_event, {}, task.now, publisher_id=publisher, request=task.job.request)
+
+
 def _show_failure(action: Action, task: Task, error: Exception) -> None:
     """Let the instance show what happened."""
     if isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
         failure = as_before(task)
     else:
         failure = action.failure(task) if callable(action.failure) else action.failure
-    fault = {"code": 500, "message": str(error), "details": None, "created_at": task.now}
+    if isinstance(error, MaxRetriesExceededError):
+        _announce_failed_host(action, task)
+        if origin_of(task)["host"] is None:
+            failure = {**failure, **unplaced(None)(task)}
+    details = None if error.__cause__ is None else str(error.__cause__)
+    fault = {"code": 500, "message": str(error), "details": details, "created_at": task.now}
     event_type = action.failure_event or INSTANCE_UPDATE
     is_of_instance = event_type.startswith(_OF_AN_INSTANCE)
     task.instance.change(

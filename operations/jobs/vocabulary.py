@@ -67,6 +67,11 @@ def _never(_task: Task) -> bool:
     return False
 
 
+def _end_with(_task: Task, error: Exception) -> int:
+    """For operations that a failure ends."""
+    raise error
+
+
 def _show_nothing(_task: Task, _error: Exception) -> None:
     """For operations whose failure shows in their job alone."""
 
@@ -91,19 +96,44 @@ class Operation:
     locks: what it needs from its first step to its last, by its parameters and the uuid of its instance.
     is_over: whether no step is needed any more. show_failure: what an error changes, in the transaction that ends the
         job; a job that is canceled ends with JobCanceledError here.
+    recover: makes a step that has failed good, and returns the place in `steps` where a new round begins; raises what
+        the job ends with otherwise. An exception undoes what it has changed.
+
+    Steps are numbered through all rounds, so that nobody takes a step of one round for the same of another.
     """
 
     steps: tuple[Step, ...]
     locks: Callable[[Mapping[str, Any], str | None], Collection[Lock]]
     is_over: Callable[[Task], bool] = _never
     show_failure: Callable[[Task, Exception], None] = _show_nothing
+    recover: Callable[[Task, Exception], int] = _end_with
 
     def next_step(self, task: Task) -> int | None:
         """The number of the step that comes next; None: of none."""
         if self.is_over(task):
             return None
-        left = range(task.job.next_step, len(self.steps))
-        return next((number for number in left if self.steps[number].applies(task)), None)
+        began, first = divmod(task.job.next_step, self._round)
+        left = range(first, len(self.steps))
+        place = next((place for place in left if self.steps[place].applies(task)), None)
+        return None if place is None else began * self._round + place
+
+    def step(self, number: int) -> Step | None:
+        """The step with a number; None: there is none."""
+        place = self.place(number)
+        return self.steps[place] if place < len(self.steps) else None
+
+    def place(self, number: int) -> int:
+        """Where in `steps` the step with a number is."""
+        return number % self._round
+
+    def in_next_round(self, number: int, place: int) -> int:
+        """The number of the step at a place, in the round behind that of a step with a number."""
+        return (number // self._round + 1) * self._round + place
+
+    @property
+    def _round(self) -> int:
+        """Numbers of a round: one more than it has steps, for the end behind the last of them."""
+        return len(self.steps) + 1
 
 
 Vocabulary = Mapping[str, Operation]

@@ -139,10 +139,10 @@ class Worker:
     def _ask_node(self, place: Place) -> _Answer | None:
         """The answer to the call that the next step names, if it names one."""
         operation = self._vocabulary.get(place.operation)
-        if operation is None or place.stage is not Stage.STEPS or place.next_step >= len(operation.steps):
+        if operation is None or place.stage is not Stage.STEPS:
             return None
-        step = operation.steps[place.next_step]
-        if step.call is None:
+        step = operation.step(place.next_step)
+        if step is None or step.call is None:
             return None
         with self._engine.connect() as connection:
             job = read_job(connection, place)
@@ -174,7 +174,7 @@ class Worker:
         task = self._task(connection, job, row, now, None if answer is None else answer.value)
         number = operation.next_step(task)
         if number is not None:
-            step = operation.steps[number]
+            step = operation.steps[operation.place(number)]
             if step.call is None or (answer is not None and number == place.next_step):
                 step.run(task)
                 job.next_step = number + 1
@@ -208,7 +208,7 @@ class Worker:
             end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job_number(self._cell, job.id)), now)
 
     def _end_failed(self, connection: Connection, place: Place, error: Exception) -> bool:
-        """End the job whose step has failed with `error`, if it still is where that was."""
+        """End the job whose step has failed with `error`, if it still is where that was, and cannot recover."""
         is_free, row = self._lock_instance(connection, place)
         job = lock_unread_job(connection, place) if is_free else None
         if job is None:
@@ -225,11 +225,38 @@ class Worker:
                 raise
             _log.error("job.unreadable", **self._names(job), reason=type(failure).__name__)
         else:
+            task = self._task(connection, job, row, now)
+            final = self._recover(task, error) if job.stage is Stage.STEPS else error
+            if final is None:
+                return True
+            error = final
             if not is_canceled:
                 self._log_failure(_log.warning, "job.failed", job, error)
-            self._show_failure(self._task(connection, job, row, now), error)
+            self._show_failure(task, error)
         end_jobs(connection, [job.id], Status.CANCELED if is_canceled else Status.ERROR, error, now)
         return True
+
+    def _recover(self, task: Task, error: Exception) -> Exception | None:
+        """Let the operation go on behind a step that has failed; what the job ends with if it cannot."""
+        operation = self._vocabulary.get(task.job.operation)
+        if operation is None:
+            return error
+        notes = dict(task.notes)
+        attempt = task.connection.begin_nested()
+        try:
+            place = operation.recover(task, error)
+        except Exception as failure:
+            attempt.rollback()
+            if not ends_alone(failure):
+                raise
+            task.notes.clear()
+            task.notes.update(notes)
+            return failure
+        attempt.commit()
+        task.job.next_step = operation.in_next_round(task.job.next_step, place)
+        save_operation(task.connection, task.job, Status.RUNNING, task.now)
+        self._log_failure(_log.warning, "job.goes_on", task.job, error)
+        return None
 
     def _show_failure(self, task: Task, error: Exception) -> None:
         attempt = task.connection.begin_nested()

@@ -1,7 +1,7 @@
 """Which cell new instances go to: the one with the most room for them.
 
 What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
-claimed there (operations.scheduling.placement).
+claimed there (operations.scheduling.select_destinations).
 """
 
 from collections import Counter
@@ -16,11 +16,12 @@ from cells.fleet.fleet import Fleet
 from cells.fleet.server_groups import ServerGroup
 from cells.kinds.native.nodes import Capacity
 from cells.model import Cell
-from cells.tables import allocations, compute_nodes, services
-from operations.scheduling.placement import RequestSpec, condition_of
+from cells.tables import SIZES, allocations, compute_nodes, services
+from operations.scheduling.filters import conditions_of
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.weighers import USABLE
 
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
-_SIZES = ("vcpus", "memory_mib", "disk_gib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ def read_capacity(
     """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
-    requested = nodes.where(condition_of(spec)).add_columns(*(node[size] for size in _SIZES)).subquery()
+    usable = (USABLE[size].label(size) for size in SIZES)
+    requested = nodes.where(conditions_of(spec)).add_columns(*usable).subquery()
     used = (
-        select(allocations.c.node_id, *(func.sum(allocations.c[size]).label(size) for size in _SIZES))
+        select(allocations.c.node_id, *(func.sum(allocations.c[size]).label(size) for size in SIZES))
         .where(allocations.c.node_id.in_(select(requested.c.id)))
         .group_by(allocations.c.node_id)
         .subquery()
@@ -57,14 +59,14 @@ def read_capacity(
             *(
                 # A sum of big integers is a fraction on PostgreSQL, of which no whole number would come below.
                 (requested.c[size] - cast(func.coalesce(used.c[size], 0), BigInteger)).label(size)
-                for size in _SIZES
+                for size in SIZES
             )
         )
         .join_from(requested, used, used.c.node_id == requested.c.id, isouter=True)
         .subquery()
     )
     statement = select(
-        func.coalesce(func.sum(_how_many({size: free.c[size] for size in _SIZES}, demand, count)), 0),
+        func.coalesce(func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, count)), 0),
         func.coalesce(func.sum(free.c.memory_mib), 0),
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
         _exists(spec.host or spec.node, nodes.where(_is_named(spec)).exists()),
@@ -86,19 +88,18 @@ class CellRequestSpec:
     rather: Mapping[str, int] = field(default_factory=dict)
 
 
-def choose_cell(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRequestSpec()) -> Cell | None:
-    """The cell with the most free memory among those with room for all that are asked for.
+def rank_cells(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRequestSpec()) -> Sequence[CellCapacity]:
+    """The cells that may be chosen, the best first; none when no cell was surveyed, or none that it can be.
 
-    Of several with room the most preferred one. When none has it, one that has some of the wished nodes, and at last
-    any: there the scheduling fails, and says so. None only when no cell was surveyed, or none that it can be.
+    Cells with room for all that are asked for come first, of these the most preferred one, of equal ones that with the
+    most free memory. Behind them are those with room for some, and at last any: there the scheduling fails.
     """
 
     def rank(now: CellCapacity) -> tuple[int, int, int]:
         return now.capacity, cells.rather.get(now.cell.uuid, 0), now.free_mib
 
     allowed = [now for now in surveyed if not cells.only or now.cell.uuid in cells.only]
-    best = max(allowed, key=rank, default=None)
-    return None if best is None else best.cell
+    return sorted(allowed, key=rank, reverse=True)
 
 
 def is_enough(
@@ -145,7 +146,7 @@ def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[
 
 def _how_many(free: Mapping[str, ColumnElement[int]], demand: Capacity, most: int) -> ColumnElement[int]:
     """How often `demand` fits into what is free of a node, up to `most`; what takes up nothing fits once."""
-    needs = {size: getattr(demand, size) for size in _SIZES if getattr(demand, size)}
+    needs = {size: getattr(demand, size) for size in SIZES if getattr(demand, size)}
     if not needs:
         return literal(1)
     times: list[ColumnElement[int]] = [literal(most), *(free[size] // need for size, need in needs.items())]

@@ -20,7 +20,7 @@ from cells.tables import allocations, changes, jobs
 from indexer.transform.documents import NativeChange
 from indexer.transform.messages import interpret
 from operations.actions.server_actions import ACTIONS
-from operations.scheduling.placement import demand_of
+from operations.scheduling.request_spec import demand_of
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder

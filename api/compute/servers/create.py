@@ -3,6 +3,7 @@
 import secrets
 import string
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from api.compute.servers.references import named_flavor, named_keypairs
 from api.compute.servers.shape import NEW_SERVER
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
-from cells.errors import ResourceNotFoundError
+from cells.errors import NoValidHostError, ResourceNotFoundError
 from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
@@ -32,12 +33,12 @@ from operations.actions.request_spec import hints_as_lists
 from operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
-    choose_cell,
     is_enough,
+    rank_cells,
     read_capacity,
     requested_cells,
 )
-from operations.scheduling.placement import RequestSpec, demand_of
+from operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
 from operations.usage import check_new_instances, project_lock
 
 _DESCRIPTIONS_SINCE = 19
@@ -156,7 +157,12 @@ class ServerCreation:
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
-        spec = RequestSpec(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
+        spec = RequestSpec(
+            zone=common["pinned_availability_zone"],
+            host=place.host,
+            node=place.node,
+            **flavor_conditions(fleet, common["flavor"]),
+        )
         cells = requested_cells(fleet, self._group(request, group_uuid), beside, project_id=named_project_id)
         values = [_own_values(server, common, number, count) for number in range(count)]
         return _Prepared(project_id, flavor, limits, group_uuid, beside, named_project_id, spec, cells, values)
@@ -187,7 +193,7 @@ class ServerCreation:
         """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
         project_id, group_uuid, count = prepared.project_id, prepared.group_uuid, len(values)
-        # It is a worker that looks the servers of the hints up, and those of other projects are an administrator's.
+        # Servers of other projects that hints name are an administrator's; workers look them up once more.
         is_by_administrator = prepared.named_project_id is None
         parameters = {
             "host": place.host,
@@ -201,8 +207,8 @@ class ServerCreation:
             group = self._group(request, group_uuid)
             check_new_instances(fleet, native, project_id, prepared.flavor, count)
             cells = requested_cells(fleet, group, prepared.beside, project_id=prepared.named_project_id)
-            cell = choose_cell([capacity for _, capacity in answered.answers], cells)
-            if cell is None:
+            ranked = rank_cells([capacity for _, capacity in answered.answers], cells)
+            if not ranked:
                 if cells.only != prepared.cells.only:
                     raise _CellsChangedError(cells)
                 raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
@@ -212,7 +218,14 @@ class ServerCreation:
                     fleet.server_groups.add_members(group.uuid, uuids, limit=prepared.limits["server_group_members"])
                 except ResourceNotFoundError as error:
                     raise _no_group(group.uuid) from error
-            return native.acceptance(fleet, cell).create(values, parameters, request.origin)
+            for capacity in ranked:
+                if capacity.capacity < count:
+                    break
+                # Others may have taken the room since the cell was asked; then the next one may have it.
+                with suppress(NoValidHostError):
+                    acceptance = native.acceptance(fleet, capacity.cell)
+                    return acceptance.create(values, parameters, request.origin, needs_hosts=True)
+            return native.acceptance(fleet, ranked[0].cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
         flavor = named_flavor(self._access, request, flavor_id)

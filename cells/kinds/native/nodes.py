@@ -12,13 +12,9 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
-    Double,
     Engine,
     Row,
     Select,
-    Subquery,
-    case,
-    cast,
     delete,
     func,
     insert,
@@ -30,7 +26,7 @@ from cells.database.engines import cell_failures, writing
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.kinds.native.outbox import append_event
 from cells.model import Cell
-from cells.tables import allocations, compute_nodes, instances, node_groups, services
+from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups, node_traits, services
 from notifications.payloads.resources import ServiceStatusPayload
 from resources.clock import Clock, system_clock
 from resources.fields import from_microseconds
@@ -42,8 +38,7 @@ COMPUTE = "nova-compute"
 _HYPERVISOR_TYPE = "simulated"
 _HYPERVISOR_VERSION = 1_000_000
 _SERVICE_VERSION = 1
-_SIZES = ("vcpus", "memory_mib", "disk_gib")
-# What hosts are chosen by. What is configured of them beside that is read for lists of nodes alone.
+# What lists of hosts show. What is configured of them beside that is read for lists of nodes alone.
 _OF_NODES = (
     "id",
     "uuid",
@@ -51,7 +46,7 @@ _OF_NODES = (
     "hypervisor_type",
     "hypervisor_version",
     "host_ip",
-    *_SIZES,
+    *SIZES,
     "created_at",
 )
 
@@ -278,6 +273,8 @@ class CellNodes:
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
             _require_unused(connection, row)
+            nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == row.id)
+            connection.execute(delete(node_traits).where(node_traits.c.node_id.in_(nodes)))
             connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
             connection.execute(delete(services).where(services.c.id == row.id))
 
@@ -319,31 +316,7 @@ def change_service(connection: Connection, uuid: str, values: Mapping[str, objec
 
 def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
     """Every node of the cell that fulfils the conditions (on `compute_nodes` and `services`), with one statement."""
-    statement, _ = _select_nodes(conditions)
-    return [_node(row) for row in connection.execute(statement.order_by(compute_nodes.c.id))]
-
-
-def read_emptiest_nodes(
-    connection: Connection,
-    demand: Capacity,
-    *conditions: ColumnElement[bool],
-    first: ColumnElement[int],
-    limit: int,
-) -> Sequence[ComputeNode]:
-    """The best `limit` nodes of those that fulfil the conditions and have room for `demand`.
-
-    Those with the least `first` come first, then those with the largest part of their memory free, then those with the
-    fewest instances; the order in which they joined decides the rest.
-    """
-    nodes, used = _select_nodes(conditions)
-    free = {size: compute_nodes.c[size] - func.coalesce(used.c[f"used_{size}"], 0) for size in _SIZES}
-    memory = case((compute_nodes.c.memory_mib < 1, 1), else_=compute_nodes.c.memory_mib)
-    free_part = cast(free["memory_mib"], Double) / cast(memory, Double)
-    statement = (
-        nodes.where(*(free[size] >= getattr(demand, size) for size in _SIZES))
-        .order_by(first, free_part.desc(), func.coalesce(used.c.instance_count, 0), compute_nodes.c.id)
-        .limit(limit)
-    )
+    statement = _select_nodes(conditions).order_by(compute_nodes.c.id)
     return [_node(row) for row in connection.execute(statement)]
 
 
@@ -351,8 +324,8 @@ def _has_id(column: Column[str], wanted: str | int) -> ColumnElement[bool]:
     return column == wanted if isinstance(wanted, str) else column.startswith(beginning_of(wanted))
 
 
-def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> tuple[Select[tuple[object, ...]], Subquery]:
-    """Nodes with their services and what is used of them, and the latter by itself; null: nothing."""
+def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+    """Nodes with their services and what is used of them; null: nothing."""
     of_services = services.c.id == compute_nodes.c.service_id
     # Only what is asked for is summed up; databases do not find that out by themselves.
     wanted = (
@@ -377,13 +350,12 @@ def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> tuple[Select[tup
         .subquery()
     )
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
-    statement = (
+    return (
         select(*(compute_nodes.c[name] for name in _OF_NODES), *service_columns, used)
         .join_from(compute_nodes, services, of_services)
         .where(*conditions)
         .outerjoin(used, used.c.node_id == compute_nodes.c.id)
     )
-    return statement, used
 
 
 def _node(row: Row[tuple[object, ...]]) -> ComputeNode:

@@ -12,7 +12,7 @@ from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
 from cells.tables import allocations
 from operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
-from operations.scheduling.placement import RequestSpec
+from operations.scheduling.request_spec import RequestSpec
 
 ZONES = ("west", "east", "empty")
 WISHES = (

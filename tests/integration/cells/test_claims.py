@@ -7,16 +7,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, insert
+from sqlalchemy import Connection, Engine, insert
 
 from cells.database.engines import writing
 from cells.errors import NoValidHostError
 from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native import nodes as nodes_module
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
 from cells.tables import allocations
-from operations.scheduling.placement import RequestSpec, claim_host
+from operations.scheduling import hosts
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.select_destinations import claim_host
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -112,16 +113,16 @@ def test_instance_gets_the_best_of_all_nodes_that_may_take_it(engine: Engine, ce
 def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Capacity(16, 4096, 40)) for n in range(100)])
     read: list[str] = []
-    made = nodes_module._node
+    made = hosts._host
 
-    def node(row: Any) -> ComputeNode:
+    def host(row: Any) -> hosts.Host:
         found = made(row)
-        read.append(found.service.host)
+        read.append(found.service_host)
         return found
 
-    monkeypatch.setattr(nodes_module, "_node", node)
+    monkeypatch.setattr(hosts, "_host", host)
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h000"
-    assert read == ["h000", "h001", "h002", "h003"]
+    assert read == ["h000", "h001", "h002", "h003", "h000"]  # the last one under its lock
 
 
 def test_node_that_filled_up_meanwhile_is_passed_over(
@@ -130,8 +131,12 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     """Also when all that were read at once did."""
     CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(16, 4096, 40)) for n in range(7)])
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
-    used = "operations.scheduling.placement._used"
-    monkeypatch.setattr(used, lambda _, node_id: Capacity(16, 4096, 40) if node_id in full else Capacity(0, 0, 0))
+    read = hosts.read_locked_host
+
+    def locked(connection: Connection, question: hosts.Question, node_id: int) -> hosts.Host | None:
+        return None if node_id in full else read(connection, question, node_id)
+
+    monkeypatch.setattr("operations.scheduling.select_destinations.read_locked_host", locked)
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h6"
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec(without=("h6",))) is None
 
@@ -140,7 +145,7 @@ def claimed(engine: Engine, demand: Capacity, spec: RequestSpec) -> str | None:
     """The host that a claim gets, which is given back."""
     with engine.connect() as connection, connection.begin() as transaction:
         try:
-            return claim_host(connection, NEW, demand, spec).service.host
+            return claim_host(connection, NEW, demand, spec).service_host
         except NoValidHostError:
             return None
         finally:

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "cell_0013"
-down_revision = "cell_0010"
+down_revision = "cell_0012"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,73 @@
+"""What instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their steps.
+
+They are the only truth about what is taken; who claims a node has locked it (operations.scheduling.hosts).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select
+
+from cells.kinds.native.nodes import Capacity
+from cells.tables import allocations, compute_nodes
+from operations.scheduling.request_spec import demand_of
+from resources.fields import Record
+
+_RESIZED = "resized"
+
+
+def allocate(connection: Connection, instance_uuid: str, node_id: int, demand: Capacity) -> None:
+    """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
+    # One may be left there of a resize that an administrator ended by resetting the state.
+    own = (allocations.c.instance_uuid == instance_uuid, allocations.c.node_id == node_id)
+    connection.execute(delete(allocations).where(*own))
+    connection.execute(insert(allocations).values(_allocation(instance_uuid, node_id, demand)))
+
+
+def release_except(connection: Connection, instance_uuid: str, node: str | None) -> None:
+    """Give back what an instance takes up of any node but the one called `node`; of all if that is None."""
+    statement = delete(allocations).where(allocations.c.instance_uuid == instance_uuid)
+    if node is not None:
+        kept = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == node)
+        statement = statement.where(allocations.c.node_id.not_in(kept))
+    connection.execute(statement)
+
+
+def release(connection: Connection, instance_uuid: str, node: str) -> None:
+    """Give back what an instance takes up of the node called `node`."""
+    of_node = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == node)
+    connection.execute(
+        delete(allocations).where(allocations.c.instance_uuid == instance_uuid, allocations.c.node_id.in_(of_node))
+    )
+
+
+def give_back_claims(connection: Connection, record: Record) -> None:
+    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places."""
+    if record["vm_state"] != _RESIZED:
+        release_except(connection, record["uuid"], record["node"])
+
+
+def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -> None:
+    """Count instances that are placed already: what they take up of the nodes that they are on."""
+    names = {record["node"] for record in records if record["node"] is not None}
+    statement = select(compute_nodes.c.hypervisor_hostname, compute_nodes.c.id).where(
+        compute_nodes.c.hypervisor_hostname.in_(names)
+    )
+    ids = {row.hypervisor_hostname: row.id for row in connection.execute(statement)} if names else {}
+    values = [
+        _allocation(record["uuid"], ids[record["node"]], demand_of(record["flavor"]))
+        for record in records
+        if record["node"] in ids and not record["deleted"]
+    ]
+    if values:
+        connection.execute(insert(allocations), values)
+
+
+def _allocation(instance_uuid: str, node_id: int, demand: Capacity) -> dict[str, Any]:
+    return {
+        "instance_uuid": instance_uuid,
+        "node_id": node_id,
+        "vcpus": demand.vcpus,
+        "memory_mib": demand.memory_mib,
+        "disk_gib": demand.disk_gib,
+    }

@@ -1,0 +1,119 @@
+"""Which nodes may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one reason.
+
+A node passes if every condition of every filter holds. Whether it has room is a condition on what is used of it, and so
+a matter of operations.scheduling.hosts.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, select, true
+
+from cells.fleet.server_groups import ServerGroup
+from cells.tables import compute_nodes, node_traits, services
+from operations.scheduling.neighbours import Neighbours
+from operations.scheduling.request_spec import RequestSpec
+
+Conditions = Iterator[ColumnElement[bool]]
+
+
+def _is_up(_spec: RequestSpec) -> Conditions:
+    yield services.c.forced_down.is_(False)
+
+
+def _is_enabled(spec: RequestSpec) -> Conditions:
+    """Who names a host may name one that is disabled."""
+    if not spec.is_forced:
+        yield services.c.disabled.is_(False)
+
+
+def _is_in_zone(spec: RequestSpec) -> Conditions:
+    if spec.zone is not None:
+        yield services.c.availability_zone == spec.zone
+
+
+def _is_named(spec: RequestSpec) -> Conditions:
+    if spec.host is not None:
+        yield services.c.host == spec.host
+    if spec.node is not None:
+        yield compute_nodes.c.hypervisor_hostname == spec.node
+    if spec.nodes:
+        yield compute_nodes.c.hypervisor_hostname.in_(spec.nodes)
+
+
+def _is_not_excluded(spec: RequestSpec) -> Conditions:
+    if spec.without:
+        yield services.c.host.not_in(spec.without)
+
+
+def _is_in_node_group(spec: RequestSpec) -> Conditions:
+    if spec.node_group is not None:
+        yield compute_nodes.c.group_uuid == spec.node_group
+
+
+def _is_in_aggregates(spec: RequestSpec) -> Conditions:
+    if spec.hosts is not None:
+        yield services.c.host.in_(spec.hosts)
+
+
+def _has_traits(spec: RequestSpec) -> Conditions:
+    of_node = node_traits.c.node_id == compute_nodes.c.id
+    for trait in spec.required_traits:
+        yield select(node_traits.c.trait).where(of_node, node_traits.c.trait == trait).exists()
+    if spec.forbidden_traits:
+        forbidden = node_traits.c.trait.in_(spec.forbidden_traits)
+        yield ~select(node_traits.c.trait).where(of_node, forbidden).exists()
+
+
+def _is_beside(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
+    for uuid in spec.beside:
+        yield services.c.host.in_(neighbours.named.get(uuid, ()))
+
+
+def _is_apart(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
+    for uuid in spec.apart:
+        yield services.c.host.not_in(neighbours.named.get(uuid, ()))
+
+
+def _keeps_to_policy(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
+    """A hard policy lets members share a host, or keeps them from it; a soft one is a matter of weight."""
+    match spec.group:
+        case ServerGroup(policy="affinity", members=members):
+            for member in members:
+                if member in neighbours.members:
+                    yield services.c.host.in_(neighbours.members[member])
+        case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
+            full = [host for host, count in neighbours.counts.items() if count >= (limit or 1)]
+            yield services.c.host.not_in(full)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """name: what it is about. of_host: what it asks of a host by itself. of_neighbours: beside other instances."""
+
+    name: str
+    of_host: Callable[[RequestSpec], Conditions] = lambda _spec: iter(())
+    of_neighbours: Callable[[RequestSpec, Neighbours], Conditions] = lambda _spec, _neighbours: iter(())
+
+
+FILTERS = (
+    Filter("up", _is_up),
+    Filter("enabled", _is_enabled),
+    Filter("zone", _is_in_zone),
+    Filter("host and node", _is_named),
+    Filter("other hosts", _is_not_excluded),
+    Filter("node group", _is_in_node_group),
+    Filter("aggregates", _is_in_aggregates),
+    Filter("traits", _has_traits),
+    Filter("same host", of_neighbours=_is_beside),
+    Filter("different host", of_neighbours=_is_apart),
+    Filter("server group", of_neighbours=_keeps_to_policy),
+)
+
+
+def conditions_of(spec: RequestSpec, neighbours: Neighbours | None = None) -> ColumnElement[bool]:
+    """Which nodes `spec` leaves, whatever is free of them. neighbours: None leaves these out of account."""
+    found = [condition for each in FILTERS for condition in each.of_host(spec)]
+    if neighbours is not None:
+        found += [condition for each in FILTERS for condition in each.of_neighbours(spec, neighbours)]
+    return and_(true(), *found)

@@ -1,0 +1,125 @@
+"""The nodes of a cell as the scheduler sees them: those that pass its filters and have room, the best first."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, cast, func, select
+
+from cells.kinds.native.nodes import Capacity
+from cells.tables import SIZES, allocations, compute_nodes, services
+from operations.scheduling.filters import conditions_of
+from operations.scheduling.neighbours import Neighbours
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.weighers import USABLE, WEIGHERS, Room
+
+_NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A node that may take an instance. weights: by WEIGHERS, less is better, and no two nodes have the same.
+
+    usable: what instances may take up of it. used: what they do.
+    """
+
+    node_id: int
+    node_uuid: str
+    nodename: str
+    group_uuid: str | None
+    host_ip: str
+    service_host: str
+    availability_zone: str
+    usable: Capacity
+    used: Capacity
+    weights: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which hosts are asked for: with room for `demand`, and suiting `spec` beside the `neighbours`."""
+
+    demand: Capacity
+    spec: RequestSpec
+    neighbours: Neighbours
+
+
+def read_best_hosts(
+    connection: Connection, question: Question, *, limit: int, without_nodes: Collection[int] = ()
+) -> Sequence[Host]:
+    """The best hosts, at most `limit`. without_nodes: numbers of nodes that are not to be among them."""
+    beside = [compute_nodes.c.id.not_in(without_nodes)] if without_nodes else []
+    statement, order = _candidates(question, *beside)
+    return [_host(row) for row in connection.execute(statement.order_by(*order).limit(limit))]
+
+
+def read_locked_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+    """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
+    of_node = compute_nodes.c.id == node_id
+    connection.execute(select(compute_nodes.c.id).where(of_node).with_for_update())
+    statement, _ = _candidates(question, of_node)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else _host(row)
+
+
+def _candidates(
+    question: Question, *conditions: ColumnElement[bool]
+) -> tuple[Select[tuple[Any, ...]], Sequence[ColumnElement[Any]]]:
+    """The statement that reads hosts with room, and what it is ordered by."""
+    demand, spec, neighbours = question.demand, question.spec, question.neighbours
+    wanted = (conditions_of(spec, neighbours), *conditions)
+    of_services = services.c.id == compute_nodes.c.service_id
+    # Only what is asked for is summed up; databases do not find that out by themselves.
+    nodes = select(compute_nodes.c.id).join_from(compute_nodes, services, of_services).where(*wanted)
+    used = (
+        select(
+            allocations.c.node_id,
+            func.count().label("instance_count"),
+            # A sum of big integers is a fraction on PostgreSQL.
+            *(cast(func.sum(allocations.c[size]), BigInteger).label(size) for size in SIZES),
+        )
+        .where(allocations.c.node_id.in_(nodes))
+        .group_by(allocations.c.node_id)
+        .subquery()
+    )
+    taken = {size: func.coalesce(used.c[size], 0) for size in SIZES}
+    free: dict[str, ColumnElement[int]] = {size: USABLE[size] - taken[size] for size in SIZES}
+    room = Room(free, func.coalesce(used.c.instance_count, 0))
+    weights = [
+        weigher(room, spec, neighbours).label(f"weight_{number}") for number, weigher in enumerate(WEIGHERS.values())
+    ]
+    statement = (
+        select(
+            compute_nodes.c.id,
+            *(compute_nodes.c[name] for name in _NAMES),
+            services.c.host,
+            services.c.availability_zone,
+            *(USABLE[size].label(f"usable_{size}") for size in SIZES),
+            *(taken[size].label(f"used_{size}") for size in SIZES),
+            *weights,
+        )
+        .join_from(compute_nodes, services, of_services)
+        .outerjoin(used, used.c.node_id == compute_nodes.c.id)
+        .where(*wanted, *_has_room(free, demand))
+    )
+    return statement, weights
+
+
+def _has_room(free: dict[str, ColumnElement[int]], demand: Capacity) -> Iterator[ColumnElement[bool]]:
+    return (free[size] >= getattr(demand, size) for size in SIZES)
+
+
+def _host(row: Row[Any]) -> Host:
+    values = row._mapping
+    return Host(
+        node_id=values["id"],
+        node_uuid=values["uuid"],
+        nodename=values["hypervisor_hostname"],
+        group_uuid=values["group_uuid"],
+        host_ip=values["host_ip"],
+        service_host=values["host"],
+        availability_zone=values["availability_zone"],
+        usable=Capacity(*(values[f"usable_{size}"] for size in SIZES)),
+        used=Capacity(*(values[f"used_{size}"] for size in SIZES)),
+        weights=tuple(values[f"weight_{number}"] for number in range(len(WEIGHERS))),
+    )

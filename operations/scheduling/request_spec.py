@@ -1,0 +1,128 @@
+"""What the scheduler is asked for: how much an instance takes up of a node, and where it may go."""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from cells.errors import ResourceNotFoundError
+from cells.fleet.aggregates import Aggregate
+from cells.fleet.fleet import Fleet
+from cells.fleet.server_groups import ServerGroup
+from cells.kinds.native.nodes import Capacity
+from resources.fields import Record
+
+_TRAIT = "trait:"
+_OF_AGGREGATES = "aggregate_instance_extra_specs:"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """Where an instance may go.
+
+    zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
+    beside, apart: uuids of instances of the cell that it has to share its host with, or must not.
+    project_id: these mean instances of this project, as if there were no others; None: those of any.
+    group: the server group that it is a member of.
+    node_group: the uuid of a group of nodes, only in that. nodes: only on nodes with these names; empty: on any.
+    hosts: only on these, which the aggregates have that its flavor asks for; None: on any.
+    required_traits, forbidden_traits: only on nodes with all of these, with none of those.
+    """
+
+    zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+    without: Collection[str] = ()
+    beside: Collection[str] = ()
+    apart: Collection[str] = ()
+    project_id: str | None = None
+    group: ServerGroup | None = None
+    node_group: str | None = None
+    nodes: Collection[str] = ()
+    hosts: Collection[str] | None = None
+    required_traits: Collection[str] = ()
+    forbidden_traits: Collection[str] = ()
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether a host or node is named."""
+        return self.host is not None or self.node is not None
+
+
+def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
+    """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk."""
+    if flavor is None:
+        return Capacity(0, 0, 0)
+    swap_gib = -(-(flavor.get("swap") or 0) // 1024)
+    disk_gib = (flavor["root_gb"] or 0) + (flavor["ephemeral_gb"] or 0) + swap_gib
+    return Capacity(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
+
+
+def request_spec(
+    fleet: Fleet, record: Record, parameters: Mapping[str, Any], *, group: ServerGroup | None = None
+) -> RequestSpec:
+    """What the record of an instance, and the parameters of an action, say of where it may go.
+
+    parameters: those of its job: `host`, `node`, `flavor`, `is_forced` (the zone does not count), `is_by_administrator`
+        (hints may name instances of other projects). group: of the instance, if it is known already.
+    Raises FleetUnreachableError.
+    """
+    hints: Mapping[str, Any] = record["scheduler_hints"] or {}
+    flavor: Mapping[str, Any] = parameters.get("flavor") or record["flavor"] or {}
+    return RequestSpec(
+        zone=None if parameters.get("is_forced") else record["pinned_availability_zone"],
+        host=parameters.get("host"),
+        node=parameters.get("node"),
+        without=() if record["host"] is None else (record["host"],),
+        beside=_uuids(hints.get("same_host")),
+        apart=_uuids(hints.get("different_host")),
+        project_id=None if parameters.get("is_by_administrator") else record["project_id"],
+        group=group or group_of(fleet, record),
+        **flavor_conditions(fleet, flavor),
+    )
+
+
+def group_of(fleet: Fleet, record: Record) -> ServerGroup | None:
+    """The group of an instance with the members of this moment; None too if the group was deleted meanwhile."""
+    for uuid in record["server_groups"] or ():
+        with suppress(ResourceNotFoundError):
+            return fleet.server_groups.find(uuid, project_id=None)
+    return None
+
+
+def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a RequestSpec that the extra specs of a flavor stand for. Raises FleetUnreachableError.
+
+    `trait:NAME` is `required` or `forbidden`; `aggregate_instance_extra_specs:KEY` is a value that the metadata of an
+    aggregate of the host must have there.
+    """
+    specs: Mapping[str, str] = flavor.get("extra_specs") or {}
+    traits = {name.removeprefix(_TRAIT): value for name, value in specs.items() if name.startswith(_TRAIT)}
+    metadata = {
+        name.removeprefix(_OF_AGGREGATES): value for name, value in specs.items() if name.startswith(_OF_AGGREGATES)
+    }
+    return {
+        "required_traits": sorted(name for name, value in traits.items() if value == "required"),
+        "forbidden_traits": sorted(name for name, value in traits.items() if value == "forbidden"),
+        "hosts": _hosts_in(fleet.aggregates.all(), metadata) if metadata else None,
+    }
+
+
+def _hosts_in(aggregates: Collection[Aggregate], metadata: Mapping[str, str]) -> Collection[str]:
+    """The hosts that have an aggregate with each of these keys and values; an aggregate may name several, by commas."""
+    hosts_by_key = [
+        {
+            host
+            for aggregate in aggregates
+            if wanted in {value.strip() for value in aggregate.metadata.get(key, "").split(",")}
+            for host in aggregate.hosts
+        }
+        for key, wanted in metadata.items()
+    ]
+    return sorted(set.intersection(*hosts_by_key))
+
+
+def _uuids(hint: Any) -> list[str]:
+    if hint is None:
+        return []
+    return [str(item) for item in hint] if isinstance(hint, list) else [str(hint)]

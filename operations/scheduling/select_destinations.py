@@ -1,0 +1,254 @@
+"""Hosts for the instances of one request: each gets one that is claimed for it, and alternates of the same cell.
+
+What is taken is claimed in the transaction of the caller, under the lock of the node, so that no node is given away
+twice, and under that of the group, so that no two of its members break its policy together. `allocations` are the only
+truth about what is taken. The rules are those of contracts/nova-selection, 4.
+"""
+
+import heapq
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from cells.database.locks import wait_for_lock
+from cells.errors import NoValidHostError
+from cells.kinds.native.nodes import Capacity
+from cells.model import Cell
+from cells.tables import compute_nodes
+from notifications.payloads.selection import (
+    NO_ALLOCATION_REQUEST,
+    PLACEMENT_VERSION,
+    AllocationRequest,
+    ProviderAllocation,
+    SchedulerLimits,
+    Selection,
+)
+from operations.scheduling.allocations import allocate
+from operations.scheduling.hosts import Host, Question, read_best_hosts, read_locked_host
+from operations.scheduling.neighbours import find_neighbours
+from operations.scheduling.request_spec import RequestSpec
+
+# More than one, for those who claim at the same time all want the best.
+_READ_AT_ONCE = 4
+# Who locks several nodes, one after the other in any order, must be alone in that.
+_SEVERAL_NODES = "claims of several nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The host that was claimed for an instance, and its alternates, the best first."""
+
+    host: Host
+    alternates: Sequence[Host] = ()
+
+
+def select_destinations(
+    connection: Connection,
+    cell: Cell,
+    instance_uuids: Sequence[str],
+    demand: Capacity,
+    spec: RequestSpec,
+    *,
+    max_attempts: int,
+) -> Sequence[Sequence[Selection]]:
+    """For each instance, in order, the Selection of the host that is claimed for it, and those of its alternates.
+
+    max_attempts: how many Selections an instance gets at most. Raises NoValidHostError, and then nothing is claimed.
+    """
+    found = claim_hosts(connection, instance_uuids, demand, spec, max_attempts=max_attempts)
+    return [selections_of(cell, destination, demand) for destination in found]
+
+
+def claim_hosts(
+    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, max_attempts: int = 1
+) -> Sequence[Destination]:
+    """As `select_destinations`, before it is put into words."""
+    if len(instance_uuids) > 1:
+        wait_for_lock(connection, _SEVERAL_NODES)
+    if spec.group is not None:
+        wait_for_lock(connection, f"server group {spec.group.uuid}")
+    attempt = connection.begin_nested()
+    try:
+        chosen = list(_claim_each(connection, instance_uuids, demand, spec))
+    except NoValidHostError:
+        attempt.rollback()
+        raise
+    attempt.commit()
+    alternates: Sequence[Host] = ()
+    if max_attempts > 1 and chosen:
+        taken = {host.service_host for host in chosen}
+        question = _question(connection, instance_uuids[-1], demand, spec)
+        alternates = _alternates(connection, question, taken, max_attempts - 1)
+    return [Destination(host, alternates) for host in chosen]
+
+
+def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Host:
+    """Choose a node and claim `demand` of it. Raises NoValidHostError."""
+    return claim_hosts(connection, [instance_uuid], demand, spec)[0].host
+
+
+def claim_alternate(
+    connection: Connection, selection: Selection, instance_uuid: str, demand: Capacity, spec: RequestSpec
+) -> Host | None:
+    """Claim the node of an alternate for an instance; None if it does not suit it any more, or has no room."""
+    if spec.group is not None:
+        wait_for_lock(connection, f"server group {spec.group.uuid}")
+    node_id = connection.scalar(
+        select(compute_nodes.c.id).where(compute_nodes.c.uuid == selection.compute_node_uuid.lower())
+    )
+    if node_id is None:
+        return None
+    host = read_locked_host(connection, _question(connection, instance_uuid, demand, spec), node_id)
+    if host is not None:
+        allocate(connection, instance_uuid, host.node_id, demand)
+    return host
+
+
+def claim_pair(
+    connection: Connection,
+    instance_uuid: str,
+    demand: Capacity,
+    spec: RequestSpec,
+    *,
+    secondary_nodes: Collection[str] = (),
+) -> tuple[Host, Host]:
+    """Claim `demand` of one node, and the disk of it of another one in the same group of nodes, for mirrored disks.
+
+    secondary_nodes: names that the second one may have; empty: any. Raises NoValidHostError; then nothing is claimed.
+    """
+    wait_for_lock(connection, _SEVERAL_NODES)
+    if spec.group is not None:
+        wait_for_lock(connection, f"server group {spec.group.uuid}")
+    without: list[int] = []
+    while True:
+        attempt = connection.begin_nested()
+        question = _question(connection, instance_uuid, demand, spec)
+        try:
+            primary = _Candidates(connection, question, without).claim(instance_uuid)
+        except NoValidHostError:
+            attempt.rollback()
+            raise
+        second = RequestSpec(
+            node_group=primary.group_uuid, nodes=secondary_nodes, without=(*spec.without, primary.service_host)
+        )
+        disk = Capacity(0, 0, demand.disk_gib)
+        try:
+            secondary = _Candidates(connection, _question(connection, instance_uuid, disk, second)).claim(instance_uuid)
+        except NoValidHostError:
+            attempt.rollback()
+            # No other node of this group can have a second one either, or only this one.
+            without += _nodes_beside(connection, primary)
+        else:
+            attempt.commit()
+            return primary, secondary
+
+
+def selections_of(cell: Cell, destination: Destination, demand: Capacity) -> Sequence[Selection]:
+    """The chosen host first, then its alternates."""
+    return [_selection(cell, host, demand) for host in (destination.host, *destination.alternates)]
+
+
+class _Candidates:
+    """Hosts for the instances of one request, the best of this moment first.
+
+    They are read once, and each is read again, under its lock, when it is about to be claimed. A claim makes one host
+    worse and no other one better, so the best is the first whose weights still are what the others at most have.
+    """
+
+    def __init__(
+        self, connection: Connection, question: Question, without: Sequence[int] = (), *, count: int = 1
+    ) -> None:
+        self._connection = connection
+        self._question = question
+        self._count = max(count, _READ_AT_ONCE)
+        self._gone = list(without)
+        self._best: list[tuple[tuple[Any, ...], int]] = []
+
+    def claim(self, instance_uuid: str) -> Host:
+        """Claim the best. Raises NoValidHostError."""
+        while True:
+            if not self._best and not self._read():
+                raise NoValidHostError
+            _, node_id = heapq.heappop(self._best)
+            host = read_locked_host(self._connection, self._question, node_id)
+            if host is None:
+                self._gone.append(node_id)
+            elif self._best and self._best[0][0] < host.weights:
+                heapq.heappush(self._best, (host.weights, node_id))
+            else:
+                allocate(self._connection, instance_uuid, node_id, self._question.demand)
+                heapq.heappush(self._best, (host.weights, node_id))
+                return host
+
+    def _read(self) -> bool:
+        """Read the best hosts that are not known to have no room; whether there are any."""
+        hosts = read_best_hosts(self._connection, self._question, limit=self._count, without_nodes=self._gone)
+        self._best = [(host.weights, host.node_id) for host in hosts]
+        return bool(self._best)
+
+
+def _claim_each(
+    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec
+) -> Iterator[Host]:
+    candidates: _Candidates | None = None
+    for number, uuid in enumerate(instance_uuids):
+        if candidates is None or spec.group is not None:
+            # Each member of a group is a neighbour of the next one, which changes what suits it.
+            question = _question(connection, uuid, demand, spec)
+            count = 1 if spec.group is not None else len(instance_uuids) - number
+            candidates = _Candidates(connection, question, count=count)
+        yield candidates.claim(uuid)
+
+
+def _question(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Question:
+    return Question(demand, spec, find_neighbours(connection, instance_uuid, spec))
+
+
+def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
+    """The numbers of all nodes in the group of a host."""
+    columns = compute_nodes.c
+    return connection.scalars(select(columns.id).where(columns.group_uuid == host.group_uuid)).all()
+
+
+def _alternates(connection: Connection, question: Question, taken: Collection[str], count: int) -> Sequence[Host]:
+    """The best hosts of this moment beside those that the request has `taken`, each once."""
+    found: dict[str, Host] = {}
+    while len(found) < count:
+        spec = replace(question.spec, without=(*question.spec.without, *taken, *found))
+        hosts = read_best_hosts(connection, replace(question, spec=spec), limit=count - len(found))
+        if not hosts:
+            break
+        for host in hosts:
+            found.setdefault(host.service_host, host)
+    return list(found.values())
+
+
+def _selection(cell: Cell, host: Host, demand: Capacity) -> Selection:
+    return Selection(
+        compute_node_uuid=host.node_uuid,
+        service_host=host.service_host,
+        nodename=host.nodename,
+        cell_uuid=cell.uuid,
+        limits=SchedulerLimits.of({}),
+        allocation_request=_allocation_request(host.node_uuid, demand),
+        allocation_request_version=PLACEMENT_VERSION,
+        availability_zone=host.availability_zone,
+    )
+
+
+def _allocation_request(node_uuid: str, demand: Capacity) -> str:
+    resources = resources_of(demand)
+    if not resources:
+        return NO_ALLOCATION_REQUEST
+    request = AllocationRequest(
+        allocations={node_uuid: ProviderAllocation(resources=resources)}, mappings={"": [node_uuid]}
+    )
+    return request.as_text()
+
+
+def resources_of(amount: Capacity) -> dict[str, int]:
+    """An amount by the resource classes of placement; what is 0 is left out."""
+    resources = {"VCPU": amount.vcpus, "MEMORY_MB": amount.memory_mib, "DISK_GB": amount.disk_gib}
+    return {name: value for name, value in resources.items() if value}
