@@ -51,6 +51,8 @@ from api.rapi.endpoint import RapiEndpoint
 from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
 from api.rapi.users import RapiUsers
+from api.scheduling.candidates import CANDIDATES, CandidatesHandler
+from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
 from api.settings import ApiSettings
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
@@ -217,6 +219,10 @@ def _add_compute_routes(
     counts = CountHandler(counter, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
     app.add_route(COUNTS.path, middleware.endpoint(counts.get), methods=["GET"])
     app.add_route(COUNTS_BY_BODY.path, middleware.endpoint(counts.post), methods=["POST"])
+    destinations = DestinationsHandler(access)
+    app.add_route(SELECT_DESTINATIONS.path, middleware.endpoint(destinations.select), methods=["POST"])
+    app.add_route(RELEASE_DESTINATION.path, middleware.endpoint(destinations.release), methods=["DELETE"])
+    app.add_route(CANDIDATES.path, middleware.endpoint(CandidatesHandler(access).show), methods=["GET"])
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
@@ -266,6 +272,9 @@ def _other_operations(identity: Identity) -> Sequence[Operation]:
         QUERY_BY_BODY,
         QUERY_FIELDS,
         RESET_SAFE_CONNECT,
+        SELECT_DESTINATIONS,
+        RELEASE_DESTINATION,
+        CANDIDATES,
         *HEALTH_OPERATIONS,
         *services,
     ]

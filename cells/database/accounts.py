@@ -58,6 +58,7 @@ _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
     _ANNOUNCE,
     May(tables.allocations),
+    May(tables.node_traits),
     May(tables.jobs),
     May(tables.job_operations),
     May(tables.job_log),

@@ -48,7 +48,7 @@ from operations.jobs.ending import end_jobs
 from operations.jobs.model import NewJob, NewOperation, Status
 from operations.jobs.queue import add_jobs, jobs_of
 from operations.scheduling.allocations import give_back_claims, release_except
-from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec
+from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec, with_members
 from operations.scheduling.select_destinations import select_destinations
 from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from resources.clock import Clock, system_clock
@@ -140,7 +140,7 @@ class Acceptance:
             publisher_id=self._publisher(PublisherService.CONDUCTOR),
             request=request,
         )
-        spec = request_spec(self._fleet, rows[0].record, parameters)
+        spec = with_members(request_spec(self._fleet, rows[0].record, parameters), [row.uuid for row in rows])
         may_be_mapped = may_be_there = False
         try:
             with cell_failures(self._cell.name), writing(self._engine) as connection:

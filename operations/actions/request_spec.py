@@ -1,12 +1,16 @@
 """What the scheduler and the conductor announce: which host was looked for, and that there was none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cells.fleet.server_groups import ServerGroup
 from notifications.payloads.parts import ExceptionPayload, FlavorPayload
-from notifications.payloads.request_spec import ComputeTaskPayload, RequestSpecPayload
+from notifications.payloads.request_spec import ComputeTaskPayload, RequestSpecPayload, SchedulerRetriesPayload
+from notifications.payloads.resources import ServerGroupPayload
 from notifications.versioned import VersionedPayload
+from operations.actions.effects import TRIED
 from operations.jobs.vocabulary import Task
+from operations.scheduling.request_spec import group_of
 
 
 def to_payload(task: Task, event_type: str, failure: BaseException | None = None) -> VersionedPayload:
@@ -29,25 +33,60 @@ def to_payload(task: Task, event_type: str, failure: BaseException | None = None
 
 def _request_spec(task: Task) -> RequestSpecPayload:
     record, parameters = task.record, task.parameters
-    flavor = parameters.get("flavor") or record["flavor"]
-    return RequestSpecPayload(
-        instance_uuid=record["uuid"],
-        project_id=record["project_id"],
-        user_id=record["user_id"],
-        availability_zone=record["pinned_availability_zone"],
-        flavor=None if flavor is None else FlavorPayload(**flavor),
-        image=None,
-        numa_topology=None,
-        pci_requests=None,
+    tried: Sequence[str] = task.notes.get(TRIED, ())
+    return request_spec_payload(
+        record,
+        parameters.get("flavor") or record["flavor"],
+        group=group_of(task.fleet, record),
         num_instances=parameters.get("count", 1),
         force_hosts=parameters.get("host"),
         force_nodes=parameters.get("node"),
-        ignore_hosts=None,
-        instance_group=None,
-        requested_destination=None,
-        retry=None,
-        scheduler_hints=hints_as_lists(record["scheduler_hints"]),
-        security_groups=record["security_groups"] or [],
+        # The host that it failed on last is one more than those that were followed by another.
+        retry=SchedulerRetriesPayload(num_attempts=len(tried) + 1, hosts=list(tried)) if tried else None,
+    )
+
+
+def request_spec_payload(
+    record: Mapping[str, Any], flavor: Mapping[str, Any] | None, *, group: ServerGroup | None = None, **fields: Any
+) -> RequestSpecPayload:
+    """What the scheduler is asked about an instance. record: its fields, or those of them that a request has.
+
+    fields: of the payload, which are told beside those of the record.
+    """
+    given: dict[str, Any] = {
+        "instance_uuid": record["uuid"],
+        "project_id": record["project_id"],
+        "user_id": record["user_id"],
+        "availability_zone": record["pinned_availability_zone"],
+        "flavor": None if flavor is None else FlavorPayload(**flavor),
+        "image": None,
+        "numa_topology": None,
+        "pci_requests": None,
+        "num_instances": 1,
+        "force_hosts": None,
+        "force_nodes": None,
+        "ignore_hosts": None,
+        "instance_group": None if group is None else _group_payload(group),
+        "requested_destination": None,
+        "retry": None,
+        "scheduler_hints": hints_as_lists(record["scheduler_hints"]),
+        "security_groups": record["security_groups"] or [],
+    }
+    return RequestSpecPayload(**{**given, **fields})
+
+
+def _group_payload(group: ServerGroup) -> ServerGroupPayload:
+    limit = group.max_server_per_host
+    return ServerGroupPayload(
+        uuid=group.uuid,
+        name=group.name,
+        user_id=group.user_id,
+        project_id=group.project_id,
+        policies=[group.policy],
+        members=list(group.members),
+        hosts=None,
+        policy=group.policy,
+        rules={} if limit is None else {"max_server_per_host": limit},
     )
 
 

@@ -225,14 +225,14 @@ class Worker:
                 raise
             _log.error("job.unreadable", **self._names(job), reason=type(failure).__name__)
         else:
-            task = self._task(connection, job, row, now)
-            final = self._recover(task, error) if job.stage is Stage.STEPS else error
+            final = self._recover(self._task(connection, job, row, now), error) if job.stage is Stage.STEPS else error
             if final is None:
                 return True
             error = final
             if not is_canceled:
                 self._log_failure(_log.warning, "job.failed", job, error)
-            self._show_failure(task, error)
+            # Of the row as it is: what a recovery in vain has made of it is undone.
+            self._show_failure(self._task(connection, job, row, now), error)
         end_jobs(connection, [job.id], Status.CANCELED if is_canceled else Status.ERROR, error, now)
         return True
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cells.errors import ResourceNotFoundError
@@ -80,6 +80,14 @@ def request_spec(
         group=group or group_of(fleet, record),
         **flavor_conditions(fleet, flavor),
     )
+
+
+def with_members(spec: RequestSpec, uuids: Collection[str]) -> RequestSpec:
+    """The same for instances that the fleet does not know yet, and so not as members of their group."""
+    if spec.group is None:
+        return spec
+    members = dict.fromkeys((*spec.group.members, *uuids))
+    return replace(spec, group=replace(spec.group, members=tuple(members)))
 
 
 def group_of(fleet: Fleet, record: Record) -> ServerGroup | None:

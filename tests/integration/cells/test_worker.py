@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import Event
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, func, select, text, update
@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError
-from cells.fleet.fleet import Fleet
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
 from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
@@ -257,19 +257,21 @@ def test_migrations_are_listed_newest_first_page_by_page(acting: ActingCell) -> 
     ("policy", "states", "hosts"),
     [("affinity", {"active": 6}, 1), ("anti-affinity", {"active": 2, "error": 4}, 2)],
 )
-def test_policy_of_a_group_holds_however_many_workers_choose_hosts(
+def test_policy_of_a_group_holds_however_many_requests_come_at_once(
     acting: ActingCell, fleet: Fleet, policy: str, states: Mapping[str, int], hosts: int
 ) -> None:
     group = fleet.server_groups.create("group", policy, project_id="demo", user_id="ada")
-    values = [{"project_id": "demo", "flavor": FLAVOR, "server_groups": [group.uuid]}] * 6
-    uuids = [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]
+    uuids = [str(UUID(int=number)) for number in range(6)]
+    # Members are those that the fleet has heard of; each is placed by a request of its own.
+    fleet.add_mappings([InstanceMapping(uuid, acting.cell.uuid, "demo", "ada", 0) for uuid in uuids])
     fleet.server_groups.add_members(group.uuid, uuids, limit=10)
-    workers = [new_worker(acting.engine, fleet, acting.cell) for _ in range(3)]
 
-    def work(worker: Worker) -> None:
-        wait_until(lambda: not worker.run_once() and not acting.count_live_jobs(), timeout_s=60)
+    def create_one(uuid: str) -> None:
+        values = {"uuid": uuid, "project_id": "demo", "flavor": FLAVOR, "server_groups": [group.uuid]}
+        acting.acceptance.create([values], {}, REQUEST)
 
     with ThreadPoolExecutor(3) as threads:
-        list(threads.map(work, workers))
+        list(threads.map(create_one, uuids))
+    acting.work()
     assert Counter(acting.state(uuid)[0] for uuid in uuids) == states
     assert len(acting.used()) == hosts

@@ -1,0 +1,255 @@
+"""`POST /fleetlight/select-destinations`: what the scheduler would answer, and claims for who wants to hold room.
+
+The answer is that of contracts/nova-selection, 4. Nothing is claimed unless that is asked for; what is claimed stays so
+until `DELETE /fleetlight/select-destinations/{instance_uuid}`.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
+from api.compute.protocol.headers import COMPLETE
+from api.compute.servers.references import named_flavor
+from api.documented import Operation
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
+from api.http.request_body import Body, RequestModel
+from api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
+from cells.errors import NoValidHostError, ResourceNotFoundError
+from cells.fleet.server_groups import ServerGroup
+from cells.kinds.native.nodes import Capacity
+from cells.model import Cell
+from listing.errors import CellDownError
+from notifications.payloads.selection import Selection
+from operations.actions.new_instance import completed_flavor
+from operations.actions.request_spec import request_spec_payload
+from operations.scheduling.announced_selection import announced_selection, tried_selection
+from operations.scheduling.candidates import release_claims
+from operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, rank_cells, read_capacity, requested_cells
+from operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
+
+_UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_MOST = 1000
+_Amount = Annotated[int, Field(ge=0, lt=2**31)]
+_Uuid = Annotated[str, Field(pattern=_UUID)]
+
+
+class Size(RequestModel):
+    """What an instance takes up, where no flavor is named; memory and swap in MiB, disks in GiB."""
+
+    vcpus: _Amount
+    memory_mb: _Amount
+    root_gb: _Amount
+    ephemeral_gb: _Amount = 0
+    swap: _Amount = 0
+    extra_specs: dict[str, str] = Field(default={})
+
+
+class Hints(RequestModel):
+    same_host: list[_Uuid] = Field(default=[])
+    different_host: list[_Uuid] = Field(default=[])
+    group: _Uuid | None = None
+
+
+class DestinationsBody(RequestModel):
+    """The body of `POST /fleetlight/select-destinations`.
+
+    flavor_ref or flavor: how large the instances are. instance_uuids: of instances that there are not; made up unless
+        given. host, node: only there, even if it is disabled. ignore_hosts: not there. alternates: whether hosts are
+        told that may stand in. version: of the Selections. claim: whether the chosen hosts are claimed.
+    """
+
+    num_instances: Annotated[int, Field(ge=1, le=_MOST)] = 1
+    instance_uuids: Annotated[list[_Uuid], Field(min_length=1, max_length=_MOST)] | None = None
+    flavor_ref: str | None = None
+    flavor: Size | None = None
+    availability_zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+    ignore_hosts: list[str] = Field(default=[])
+    scheduler_hints: Hints = Hints()
+    alternates: bool = True
+    version: Literal["1.0", "1.1"] = "1.1"
+    claim: bool = False
+
+
+_BODY: Body[DestinationsBody] = Body(DestinationsBody)
+SELECT_DESTINATIONS = Operation(
+    "POST",
+    "/fleetlight/select-destinations",
+    Shape({"instance_uuids": ListOf(TEXT), "selections": ListOf(ListOf(OBJECT)), "cell": TEXT, "claimed": BOOL}),
+    body=_BODY,
+    gives=(COMPLETE,),
+    faults=(400, 403, 409, 501),
+    summary="Which hosts the scheduler would choose, with alternates; claims them if asked to; for administrators",
+)
+RELEASE_DESTINATION = Operation(
+    "DELETE",
+    "/fleetlight/select-destinations/{instance_uuid}",
+    success=204,
+    faults=(403, 404),
+    summary="Give back what was claimed for an instance that there is not; for administrators",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a body means: `uuids` of the instances, what each takes up, where they may go."""
+
+    uuids: Sequence[str]
+    flavor: dict[str, Any]
+    demand: Capacity
+    spec: RequestSpec
+    cells: CellRequestSpec
+
+
+class DestinationsHandler:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    async def select(self, request: ComputeRequest) -> Response:
+        """Raises BadRequestError, ConflictError when no host is valid, CellDownError, NotSupportedError."""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:select-destinations")
+        body = await _BODY.read(request)
+        asked = await self._access.ask(partial(self._asked, request, body))
+        answered = await self._survey(asked)
+        ranked = rank_cells([capacity for _, capacity in answered.answers], asked.cells)
+        for capacity in ranked:
+            if not capacity.capacity:
+                break
+            with suppress(NoValidHostError):
+                selections = await self._select_in(request, capacity.cell, body, asked)
+                document = {
+                    "instance_uuids": asked.uuids,
+                    "selections": [[each.at_version(body.version).wrap() for each in one] for one in selections],
+                    "cell": capacity.cell.name,
+                    "claimed": body.claim,
+                }
+                return json_answer(document, headers=answered.headers)
+        raise ConflictError(str(NoValidHostError()))
+
+    async def release(self, request: ComputeRequest) -> Response:
+        """Raises NotFoundError when nothing is claimed, or an instance takes it up; CellDownError."""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:select-destinations")
+        uuid, native = str(request.http.path_params["instance_uuid"]), self._access.native
+        answered = await self._access.ask_cells(lambda cell: release_claims(native.engine(cell), cell, uuid))
+        if any(released for _, released in answered.answers):
+            return empty_answer(204)
+        if answered.down:
+            raise CellDownError(answered.down[0].name)
+        raise NotFoundError(f"Nothing is claimed for {uuid}, or an instance takes it up.")
+
+    async def _survey(self, asked: _Asked) -> OfCells[CellCapacity]:
+        """What the cells have that answer in time. Raises NotSupportedError, CellDownError."""
+        native, count = self._access.native, len(asked.uuids)
+        cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
+        if not cells:
+            raise NotSupportedError("This fleet has no native cell that could take an instance.")
+        answered = await self._access.ask_some(
+            cells, lambda cell: read_capacity(native.engine(cell), cell, asked.demand, asked.spec, count=count)
+        )
+        if not answered.answers:
+            raise CellDownError(answered.down[0].name)
+        return answered
+
+    async def _select_in(
+        self, request: ComputeRequest, cell: Cell, body: DestinationsBody, asked: _Asked
+    ) -> Sequence[Sequence[Selection]]:
+        """Raises NoValidHostError, CellUnreachableError."""
+        engine = self._access.native.engine(cell)
+        max_attempts = self._access.native.max_attempts if body.alternates else 1
+        if not body.claim:
+            return await self._access.ask_cell(
+                cell,
+                lambda: tried_selection(engine, cell, asked.uuids, asked.demand, asked.spec, max_attempts=max_attempts),
+            )
+        payload = request_spec_payload(
+            self._record(request, body, asked),
+            asked.flavor,
+            group=asked.spec.group,
+            num_instances=len(asked.uuids),
+            force_hosts=body.host,
+            force_nodes=body.node,
+            ignore_hosts=body.ignore_hosts or None,
+        )
+        return await self._access.act(
+            cell,
+            lambda: announced_selection(
+                engine,
+                cell,
+                asked.uuids,
+                asked.demand,
+                asked.spec,
+                max_attempts=max_attempts,
+                payload=payload,
+                request=request.origin,
+            ),
+        )
+
+    def _asked(self, request: ComputeRequest, body: DestinationsBody) -> _Asked:
+        fleet, uuids = self._access.fleet, _uuids(body)
+        known = fleet.cells_of(uuids) if body.instance_uuids else {}
+        if known:
+            raise ConflictError(f"{min(known)} is an instance already: hosts are claimed for new ones only.")
+        flavor = self._flavor(request, body)
+        hints = body.scheduler_hints
+        group = self._group(hints.group)
+        spec = RequestSpec(
+            zone=body.availability_zone,
+            host=body.host,
+            node=body.node,
+            without=tuple(body.ignore_hosts),
+            beside=tuple(hints.same_host),
+            apart=tuple(hints.different_host),
+            group=group,
+            **flavor_conditions(fleet, flavor),
+        )
+        cells = requested_cells(fleet, group, hints.same_host, project_id=None)
+        return _Asked(uuids, flavor, demand_of(flavor), with_members(spec, uuids), cells)
+
+    def _flavor(self, request: ComputeRequest, body: DestinationsBody) -> dict[str, Any]:
+        if (body.flavor is None) == (body.flavor_ref is None):
+            raise BadRequestError("Either flavor_ref or flavor has to be given.")
+        if body.flavor_ref is not None:
+            return dict(named_flavor(self._access, request, body.flavor_ref).payload())
+        size = {} if body.flavor is None else body.flavor.model_dump()
+        return dict(completed_flavor({"flavorid": None, **size}))
+
+    def _group(self, uuid: str | None) -> ServerGroup | None:
+        if uuid is None:
+            return None
+        try:
+            return self._access.fleet.server_groups.find(uuid, project_id=None)
+        except ResourceNotFoundError as error:
+            raise BadRequestError(f"Instance group {uuid} could not be found.") from error
+
+    def _record(self, request: ComputeRequest, body: DestinationsBody, asked: _Asked) -> dict[str, Any]:
+        """Of the first instance, what the announcement tells."""
+        return {
+            "uuid": asked.uuids[0],
+            "project_id": request.caller.project_id,
+            "user_id": request.caller.user_id,
+            "pinned_availability_zone": body.availability_zone,
+            "scheduler_hints": body.scheduler_hints.model_dump(exclude_unset=True),
+            "security_groups": [],
+        }
+
+
+def _uuids(body: DestinationsBody) -> Sequence[str]:
+    if body.instance_uuids is None:
+        return [str(uuid4()) for _ in range(body.num_instances)]
+    if len(set(body.instance_uuids)) < len(body.instance_uuids):
+        raise BadRequestError("instance_uuids: one is there twice.")
+    if body.num_instances not in {1, len(body.instance_uuids)}:
+        raise BadRequestError("num_instances is not the number of instance_uuids.")
+    return body.instance_uuids

@@ -1,0 +1,60 @@
+"""The scheduler for who has no job to be asked by: a transaction of its own, that claims and announces, or neither."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import Engine
+
+from cells.database.engines import cell_failures, writing
+from cells.kinds.native.nodes import Capacity
+from cells.kinds.native.outbox import append_event
+from cells.model import Cell, Request
+from notifications.payloads.request_spec import RequestSpecPayload
+from notifications.payloads.selection import Selection
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.select_destinations import select_destinations
+from resources.clock import Clock, system_clock
+
+_EVENT = "scheduler.select_destinations"
+Selections = Sequence[Sequence[Selection]]
+
+
+def tried_selection(
+    engine: Engine,
+    cell: Cell,
+    instance_uuids: Sequence[str],
+    demand: Capacity,
+    spec: RequestSpec,
+    *,
+    max_attempts: int,
+) -> Selections:
+    """What `select_destinations` answers now, with everything undone. Raises what it raises, CellUnreachableError."""
+    with cell_failures(cell.name), writing(engine) as connection:
+        attempt = connection.begin_nested()
+        try:
+            return select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
+        finally:
+            if attempt.is_active:
+                attempt.rollback()
+
+
+def announced_selection(
+    engine: Engine,
+    cell: Cell,
+    instance_uuids: Sequence[str],
+    demand: Capacity,
+    spec: RequestSpec,
+    *,
+    max_attempts: int,
+    payload: RequestSpecPayload,
+    request: Request,
+    clock: Clock = system_clock,
+) -> Selections:
+    """Claim hosts, and announce that they were looked for. Raises as `tried_selection`; then nothing has happened."""
+    now, publisher_id = clock(), f"nova-scheduler:{cell.name}"
+    with cell_failures(cell.name), writing(engine) as connection:
+        announce = partial(append_event, connection, publisher_id=publisher_id, at=now, request=request)
+        announce(f"{_EVENT}.start", payload)
+        found = select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
+        announce(f"{_EVENT}.end", payload)
+        return found

@@ -1,0 +1,53 @@
+"""Where in a cell an amount could be taken, in the order of the scheduler; and claims of programs, which hold room."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, delete, exists, select
+
+from cells.database.engines import cell_failures, writing
+from cells.kinds.native.nodes import Capacity
+from cells.model import Cell
+from cells.tables import allocations, instances, node_traits
+from operations.scheduling.hosts import Host, Question, read_best_hosts
+from operations.scheduling.neighbours import Neighbours
+from operations.scheduling.request_spec import RequestSpec
+
+_NOBODY = Neighbours({}, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node with room, and its traits."""
+
+    host: Host
+    traits: Sequence[str]
+
+
+def read_candidates(
+    engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, limit: int
+) -> Sequence[Candidate]:
+    """The best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
+    with cell_failures(cell.name), engine.connect() as connection:
+        hosts = read_best_hosts(connection, Question(demand, spec, _NOBODY), limit=limit)
+        traits = _traits_of(connection, [host.node_id for host in hosts])
+    return [Candidate(host, traits.get(host.node_id, ())) for host in hosts]
+
+
+def release_claims(engine: Engine, cell: Cell, instance_uuid: str) -> bool:
+    """Give back what a program claimed for an instance that there is not; whether there was something.
+
+    What an instance takes up stays. Raises CellUnreachableError.
+    """
+    is_claim = allocations.c.instance_uuid == instance_uuid
+    is_instance = exists().where(instances.c.uuid == instance_uuid)
+    with cell_failures(cell.name), writing(engine) as connection:
+        return connection.execute(delete(allocations).where(is_claim, ~is_instance)).rowcount > 0
+
+
+def _traits_of(connection: Connection, node_ids: Sequence[int]) -> Mapping[int, Sequence[str]]:
+    statement = select(node_traits).where(node_traits.c.node_id.in_(node_ids)).order_by(node_traits.c.trait)
+    found: dict[int, list[str]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.node_id, []).append(row.trait)
+    return found

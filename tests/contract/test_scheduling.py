@@ -1,0 +1,291 @@
+"""The scheduler for programs: dry runs, claims, and allocation candidates of the whole fleet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import insert, select, update
+
+from cells.database.engines import writing
+from cells.tables import allocations, changes, compute_nodes, node_traits, services
+from notifications.payloads.request_spec import RequestSpecPayload
+from notifications.payloads.selection import Selection
+from notifications.registry import parse_payload
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet
+
+ADMIN = {"X-Project-Id": "red", "X-User-Id": "ada"}
+SIZE = {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}
+WHOLE = {"vcpus": 64, "memory_mb": 1024, "root_gb": 1}
+URL = "/fleetlight/select-destinations"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts(4)
+        yield fleet
+
+
+@pytest.fixture
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+def post(api: Api, **body: Any) -> httpx.Response:
+    return api.request("POST", URL, ADMIN, json={"flavor": SIZE, **body})
+
+
+def selected(api: Api, **body: Any) -> list[list[Selection]]:
+    response = post(api, **body)
+    assert response.status_code == 200, response.text
+    return [[Selection.unwrap(each) for each in one] for one in response.json()["selections"]]
+
+
+def message(response: httpx.Response) -> str:
+    [fault] = response.json().values()
+    return str(fault["message"])
+
+
+def taken(fleet: ComputeFleet) -> dict[str, str]:
+    """Who has claimed something, and on which host."""
+    statement = (
+        select(allocations.c.instance_uuid, services.c.host)
+        .join_from(allocations, compute_nodes, compute_nodes.c.id == allocations.c.node_id)
+        .join(services, services.c.id == compute_nodes.c.service_id)
+    )
+    found: dict[str, str] = {}
+    for cell in CELLS:
+        with fleet.engine(cell).connect() as connection:
+            found |= {row.instance_uuid: row.host for row in connection.execute(statement)}
+    return found
+
+
+def announced(fleet: ComputeFleet, cell: str) -> list[dict[str, Any]]:
+    """The notifications of the scheduler in the outbox of a cell."""
+    with fleet.engine(cell).connect() as connection:
+        messages = connection.execute(select(changes.c.message).order_by(changes.c.id)).scalars()
+        inner = [msgspec.json.decode(msgspec.json.decode(each)["oslo.message"]) for each in messages]
+    return [each for each in inner if each["event_type"].startswith("scheduler.")]
+
+
+def test_dry_run_answers_with_selections_and_claims_nothing(api: Api, fleet: ComputeFleet) -> None:
+    response = post(api, num_instances=2)
+    assert response.status_code == 200, response.text
+    assert response.headers["Fleetlight-Complete"] == "true"
+    document = response.json()
+    assert (document["claimed"], len(document["instance_uuids"])) == (False, 2)
+    first, second = [[Selection.unwrap(each) for each in one] for one in document["selections"]]
+    cell = fleet.cells[document["cell"]]
+    assert [each.service_host.removeprefix(f"{cell.name}-") for each in first] == ["host0", "host2", "host3"]
+    assert [each.service_host.removeprefix(f"{cell.name}-") for each in second] == ["host1", "host2", "host3"]
+    assert {each.cell_uuid for each in (*first, *second)} == {cell.uuid}
+    request = first[0].requested_allocations
+    assert request is not None
+    assert request.allocations[first[0].compute_node_uuid].resources == {
+        "VCPU": 2,
+        "MEMORY_MB": 4096,
+        "DISK_GB": 20,
+    }
+    assert (first[0].allocation_request_version, first[0].availability_zone) == ("1.36", cell.name)
+    assert taken(fleet) == {}
+    assert announced(fleet, cell.name) == []
+
+
+def test_claims_are_made_when_asked_for_announced_and_given_back(api: Api, fleet: ComputeFleet) -> None:
+    uuids = [str(UUID(int=1)), str(UUID(int=2))]
+    body = post(api, instance_uuids=uuids, claim=True, availability_zone="south", ignore_hosts=["south-host0"]).json()
+    assert (body["claimed"], body["instance_uuids"], body["cell"]) == (True, uuids, "south")
+    assert taken(fleet) == {uuids[0]: "south-host1", uuids[1]: "south-host2"}
+    started, ended = announced(fleet, "south")
+    assert [started["event_type"], ended["event_type"]] == [
+        "scheduler.select_destinations.start",
+        "scheduler.select_destinations.end",
+    ]
+    assert started["publisher_id"] == "nova-scheduler:south"
+    spec = parse_payload(ended["payload"])
+    assert isinstance(spec, RequestSpecPayload)
+    assert (spec.instance_uuid, spec.num_instances, spec.ignore_hosts) == (uuids[0], 2, ["south-host0"])
+    assert spec.availability_zone == "south"
+    for uuid in uuids:
+        assert api.request("DELETE", f"{URL}/{uuid}", ADMIN).status_code == 204
+    assert taken(fleet) == {}
+    assert api.request("DELETE", f"{URL}/{uuids[0]}", ADMIN).status_code == 404
+
+
+def test_what_an_instance_takes_up_is_neither_claimed_again_nor_given_back(api: Api, fleet: ComputeFleet) -> None:
+    uuid = fleet.create(
+        "north", host="north-host0", node="north-host0", flavor={**SIZE, "ephemeral_gb": 0, "flavorid": "m"}
+    )
+    assert post(api, instance_uuids=[uuid], claim=True).status_code == 409
+    assert api.request("DELETE", f"{URL}/{uuid}", ADMIN).status_code == 404
+    assert taken(fleet) == {uuid: "north-host0"}
+
+
+def test_request_of_more_than_fits_is_refused_and_claims_nothing(api: Api, fleet: ComputeFleet) -> None:
+    """Each host takes one; a cell has four."""
+    refused = post(api, flavor=WHOLE, num_instances=5, claim=True)
+    assert (refused.status_code, "No valid host" in message(refused)) == (409, True)
+    assert taken(fleet) == {}
+    assert [len(one) for one in selected(api, flavor=WHOLE, num_instances=4)] == [1, 1, 1, 1]
+
+
+def test_alternates_are_told_only_if_wanted_and_versions_as_asked_for(api: Api) -> None:
+    [[chosen]] = selected(api, alternates=False)
+    assert chosen.has_zone
+    [[older, *_]] = selected(api, version="1.0")
+    assert (older.sent_version, older.has_zone) == ("1.0", False)
+
+
+def test_named_host_may_be_disabled_and_hints_and_groups_count(api: Api, fleet: ComputeFleet) -> None:
+    nodes = fleet.native.nodes(fleet.cells["east"])
+    nodes.update_service(nodes.services(host="east-host3")[0].uuid, disabled=True, disabled_reason=None)
+    [[chosen, *alternates]] = selected(api, host="east-host3")
+    assert (chosen.service_host, alternates) == ("east-host3", [])
+    uuid = fleet.create("east", host="east-host1", node="east-host1")
+    [[beside, *_]] = selected(api, scheduler_hints={"same_host": [uuid]})
+    assert beside.service_host == "east-host1"
+    group = fleet.fleet.server_groups.create("g", "anti-affinity", project_id="red", user_id="ada")
+    hosts = {one[0].service_host for one in selected(api, num_instances=4, scheduler_hints={"group": group.uuid})}
+    assert len(hosts) == 4
+
+
+def test_traits_ratios_and_reserves_decide_on_the_host(api: Api, fleet: ComputeFleet) -> None:
+    with writing(fleet.engine("east")) as connection:
+        node = connection.scalar(select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == "east-host2"))
+        connection.execute(insert(node_traits).values(node_id=node, trait="CUSTOM_GPU"))
+        of_node = update(compute_nodes).where(compute_nodes.c.id == node)
+        connection.execute(of_node.values(vcpus_permille=2000, reserved_memory_mib=262_144 - 2048))
+    wanted = {**SIZE, "memory_mb": 1024, "vcpus": 128, "extra_specs": {"trait:CUSTOM_GPU": "required"}}
+    [[chosen]] = selected(api, flavor=wanted)
+    assert chosen.service_host == "east-host2"
+    assert post(api, flavor={**wanted, "vcpus": 129}).status_code == 409
+    assert post(api, flavor={**wanted, "memory_mb": 2049}).status_code == 409
+    [[other, *_]] = selected(
+        api, flavor={**SIZE, "extra_specs": {"trait:CUSTOM_GPU": "forbidden"}}, availability_zone="east"
+    )
+    assert other.service_host != "east-host2"
+
+
+def test_aggregates_that_a_flavor_asks_for_decide_on_the_host(api: Api, fleet: ComputeFleet) -> None:
+    aggregate = fleet.fleet.aggregates.create("fast", {"ssd": "true"})
+    fleet.fleet.aggregates.add_host(aggregate.number, "south-host3")
+    specs = {"aggregate_instance_extra_specs:ssd": "true"}
+    [[chosen]] = selected(api, flavor={**SIZE, "extra_specs": specs})
+    assert chosen.service_host == "south-host3"
+    assert post(api, flavor={**SIZE, "extra_specs": {"aggregate_instance_extra_specs:ssd": "false"}}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"flavor": None},
+        {"flavor_ref": "1"},
+        {"flavor": None, "flavor_ref": "no-such"},
+        {"num_instances": 0},
+        {"num_instances": 1001},
+        {"instance_uuids": ["server"]},
+        {"instance_uuids": [str(UUID(int=1))] * 2},
+        {"instance_uuids": [str(UUID(int=1))], "num_instances": 2},
+        {"version": "2.0"},
+        {"scheduler_hints": {"group": str(UUID(int=1))}},
+        {"scheduler_hints": {"near": "x"}},
+        {"flavor": {"vcpus": -1, "memory_mb": 1, "root_gb": 1}},
+    ],
+)
+def test_bodies_that_make_no_sense_are_refused(api: Api, body: dict[str, Any]) -> None:
+    assert post(api, **body).status_code == 400
+
+
+def test_cell_that_does_not_answer_costs_its_hosts_alone(fleet: ComputeFleet, api: Api) -> None:
+    fleet.fleet.set_disabled(fleet.cells["south"].uuid, True)
+    try:
+        assert selected(api)[0][0].cell_uuid != fleet.cells["south"].uuid
+        assert post(api, availability_zone="south").status_code == 409
+    finally:
+        fleet.fleet.set_disabled(fleet.cells["south"].uuid, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", URL),
+        ("DELETE", f"{URL}/{UUID(int=1)}"),
+        ("GET", "/fleetlight/allocation-candidates?resources=VCPU:1"),
+    ],
+)
+def test_only_administrators_ask_the_scheduler(api: Api, method: str, path: str) -> None:
+    assert api.request(method, path, MEMBER, json={"flavor": SIZE}).status_code == 403
+
+
+def candidates(api: Api, query: str) -> Any:
+    response = api.get(f"/fleetlight/allocation-candidates?{query}", ADMIN)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_candidates_are_told_in_the_shape_of_placement(api: Api, fleet: ComputeFleet) -> None:
+    found = candidates(api, "resources=VCPU:2,MEMORY_MB:4096,DISK_GB:20")
+    assert len(found["allocation_requests"]) == len(found["provider_summaries"]) == 12
+    [uuid] = found["allocation_requests"][0]["allocations"]
+    assert found["allocation_requests"][0] == {
+        "allocations": {uuid: {"resources": {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20}}},
+        "mappings": {"": [uuid]},
+    }
+    assert found["provider_summaries"][uuid] == {
+        "resources": {
+            "VCPU": {"capacity": 64, "used": 0},
+            "MEMORY_MB": {"capacity": 262_144, "used": 0},
+            "DISK_GB": {"capacity": 4000, "used": 0},
+        },
+        "traits": [],
+        "parent_provider_uuid": None,
+        "root_provider_uuid": uuid,
+    }
+
+
+def test_candidates_of_all_cells_come_in_the_order_of_the_scheduler(api: Api, fleet: ComputeFleet) -> None:
+    flavor = {"flavorid": "m", "vcpus": 1, "memory_mb": 1024, "root_gb": 1, "ephemeral_gb": 0}
+    for cell in CELLS:
+        for number in (0, 1, 2):
+            fleet.create(cell, host=f"{cell}-host{number}", node=f"{cell}-host{number}", flavor=flavor)
+    found = candidates(api, "resources=VCPU:1&limit=4")
+    used = [
+        found["provider_summaries"][uuid]["resources"]["VCPU"]["used"]
+        for request in found["allocation_requests"]
+        for uuid in request["allocations"]
+    ]
+    assert used == [0, 0, 0, 1]
+
+
+def test_candidates_have_the_traits_and_aggregates_that_are_asked_for(api: Api, fleet: ComputeFleet) -> None:
+    with writing(fleet.engine("north")) as connection:
+        nodes = connection.execute(select(compute_nodes.c.id).order_by(compute_nodes.c.id)).scalars().all()
+        for node in nodes[:2]:
+            connection.execute(insert(node_traits).values(node_id=node, trait="CUSTOM_GPU"))
+    found = candidates(api, "resources=VCPU:1&required=CUSTOM_GPU")
+    assert [summary["traits"] for summary in found["provider_summaries"].values()] == [["CUSTOM_GPU"]] * 2
+    assert len(candidates(api, "resources=VCPU:1&required=!CUSTOM_GPU")["allocation_requests"]) == 10
+    aggregate = fleet.fleet.aggregates.create("fast", {})
+    fleet.fleet.aggregates.add_host(aggregate.number, "south-host3")
+    assert len(candidates(api, f"resources=VCPU:1&member_of={aggregate.uuid}")["allocation_requests"]) == 1
+    assert (
+        len(candidates(api, f"resources=VCPU:1&member_of=in:{UUID(int=1)},{aggregate.uuid}")["allocation_requests"])
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        *(f"resources={text}" for text in ("", "VCPU", "VCPU:0", "VCPU:1,VCPU:2", "GPU:1", "VCPU:9999999999999999999")),
+        *(f"resources=VCPU:1&{text}" for text in ("limit=0", "limit=x", "required=gpu", "in_tree=x")),
+    ],
+)
+def test_questions_for_candidates_that_make_no_sense_are_refused(api: Api, query: str) -> None:
+    refused = api.get(f"/fleetlight/allocation-candidates?{query}", ADMIN)
+    assert (refused.status_code, bool(message(refused))) == (400, True)
