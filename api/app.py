@@ -50,6 +50,7 @@ from api.rapi.changing.target import Targets
 from api.rapi.endpoint import RapiEndpoint
 from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
+from api.rapi.seen_jobs import SeenJobs
 from api.rapi.users import RapiUsers
 from api.scheduling.candidates import CANDIDATES, CandidatesHandler
 from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
@@ -227,7 +228,7 @@ def _add_compute_routes(
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
-    resources = RapiResources(RapiItems(answerer), parts.cells)
+    resources = RapiResources(RapiItems(answerer), parts.cells, SeenJobs(access, writes))
     targets, submitter = Targets(access), Submitter(access)
     changes = (
         InstanceChanges(targets, submitter),

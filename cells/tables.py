@@ -307,6 +307,14 @@ network_nics = Table(
     UniqueConstraint("network_uuid", "address"),
 )
 
+# The MAC addresses of instances of Ganeti's remote API, of which no two are the same.
+nic_macs = Table(
+    "nic_macs",
+    cell_metadata,
+    Column("mac", String(17), primary_key=True),
+    Column("instance_uuid", _UUID, nullable=False, index=True),
+)
+
 # What the hosts of the cell can install. image_ref: the image of the compute API that it is.
 operating_systems = Table(
     "operating_systems",
@@ -387,8 +395,9 @@ node_traits = Table(
     Column("trait", Text, primary_key=True),
 )
 
-# What an instance takes up of a node; of two nodes while it is moved or resized. The used part of a node is their sum,
-# which one index answers alone, so there is no second number that could differ from it.
+# What an instance takes up of a node; of two nodes while it is moved or resized, or if its disks are mirrored.
+# The used part of a node is their sum, which one index answers alone, so there is no second number that could differ
+# from it. is_forthcoming: of a reservation; it counts in all that places, and not in what nodes say of themselves.
 allocations = Table(
     "allocations",
     cell_metadata,
@@ -397,7 +406,16 @@ allocations = Table(
     Column("vcpus", BigInteger, nullable=False),
     Column("memory_mib", BigInteger, nullable=False),
     Column("disk_gib", BigInteger, nullable=False),
+    Column("is_forthcoming", Boolean, nullable=False, server_default=false()),
     Index("ix_allocations_of_node", "node_id", "vcpus", "memory_mib", "disk_gib"),
+)
+
+# When reservations end by themselves; most do not.
+reservation_expiries = Table(
+    "reservation_expiries",
+    cell_metadata,
+    Column("instance_uuid", _UUID, primary_key=True),
+    Column("expires_at", BigInteger, nullable=False, index=True),
 )
 
 # What was accepted, also what has ended, until it is pruned (operations.jobs.pruning). Each is a list of operations,

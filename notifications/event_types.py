@@ -98,6 +98,15 @@ _NOVA: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("libvirt.connect", ("error",), "LibvirtErrorPayload"),
     ("metrics.update", (), "MetricsPayload"),
 )
+# Of instances that are reserved only, which no consumer of servers is to take for one. All carry our payload.
+_RESERVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("reservation.create", _START_END),
+    ("reservation.update", ()),
+    ("reservation.move", _START_END),
+    ("reservation.commit", _WITH_ERROR),
+    ("reservation.delete", _START_END),
+    ("reservation.expire", ()),
+)
 
 
 def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
@@ -108,6 +117,9 @@ def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
             names |= {("fleetlight", "InstancePayload")}
         for event_type in [f"{base}.{phase}" for phase in phases] or [base]:
             yield event_type, names
+    for base, phases in _RESERVATIONS:
+        for event_type in [f"{base}.{phase}" for phase in phases] or [base]:
+            yield event_type, frozenset({("fleetlight", "InstancePayload")})
     yield CELL_HEARTBEAT, frozenset({("fleetlight", "CellHeartbeatPayload")})
 
 

@@ -18,8 +18,9 @@ class JobLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """info: values of the fields that were asked for. entries: of the log, newer than those that are known."""
+    """status: of the job. info: values of the fields that were asked for. entries: of the log, new ones."""
 
+    status: str
     info: list[Any]
     entries: list[Any]
 
@@ -44,7 +45,7 @@ async def next_change(
         status, logs, *info = values
         entries = sorted(entry for of_one in logs or () for entry in of_one if entry[0] > (known_serial or 0))
         if entries or info != known_info or status in _ENDED:
-            return JobChange(info, entries)
+            return JobChange(status, info, entries)
         if time.monotonic() + _LOOKS_EACH_S > deadline:
             return None
         await asyncio.sleep(_LOOKS_EACH_S)

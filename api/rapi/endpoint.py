@@ -5,7 +5,7 @@ Path and verb, who is calling, what the caller may do, the type of the body, its
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -48,6 +48,10 @@ class RapiRequest:
     has_body: bool
     fresh: AskedFreshness
     only: Collection[str] | None
+
+    def with_body(self, body: Any) -> "RapiRequest":
+        """The same request with another body."""
+        return replace(self, body=body, has_body=True)
 
     def flag(self, name: str) -> bool:
         """A parameter that is 1 or 0; 0 without it. Raises RapiError."""

@@ -13,6 +13,7 @@ from api.query.visible_fields import visible_fields
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
 from api.rapi.items import RapiItems, answer
+from api.rapi.seen_jobs import ENDED, SeenJobs
 
 LONGEST_S = 10.0
 
@@ -27,7 +28,7 @@ class _WaitBody(BaseModel):
     previous_log_serial: int | None = None
 
 
-async def wait_for_job(items: RapiItems, request: RapiRequest) -> Response:
+async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -> Response:
     """Answers with null when nothing has changed for `LONGEST_S`; of a job that has ended at once."""
     body = _parsed(request.body)
     names = [*WATCHED, *body.fields]
@@ -48,6 +49,8 @@ async def wait_for_job(items: RapiItems, request: RapiRequest) -> Response:
         raise NotFoundError(f"There is no job {request.names['job']}") from None
     if change is None:
         return answer(None, headers)
+    if change.status in ENDED:
+        await seen.note(request, int(request.names["job"]))
     return answer({"job_info": change.info, "log_entries": change.entries}, headers)
 
 

@@ -22,6 +22,7 @@ from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from api.rapi.items import RapiItems, answer, as_object
 from api.rapi.jobs import wait_for_job
+from api.rapi.seen_jobs import ENDED, SeenJobs
 from cells.model import Cell, CellAdapter, ItemsAdapter
 from listing.sources import CellReader
 from query.fields_query import definitions
@@ -31,6 +32,13 @@ from resources.query_fields.catalog import ITEM_TYPES
 from views.query2.projection import Cells
 
 _VERSION = 2
+_FEATURES = (
+    "instance-create-reqv1",
+    "instance-reinstall-reqv1",
+    "node-migrate-reqv1",
+    "node-evac-res1",
+    "instance-reservations",
+)
 _ROLES = {"M": "master", "C": "master-candidate", "D": "drained", "O": "offline", "R": "regular"}
 # The key that an entry of a list which is not bulk names its item by, beside the uri.
 _COLLECTIONS = {
@@ -61,9 +69,10 @@ _CHANGING = (
 class RapiResources:
     """Everything below `/2`, and the version beside it."""
 
-    def __init__(self, items: RapiItems, cells: CellReader) -> None:
+    def __init__(self, items: RapiItems, cells: CellReader, seen: SeenJobs) -> None:
         self._items = items
         self._cells = cells
+        self._seen = seen
 
     def table(self) -> Sequence[Resource]:
         """Every resource below `/2`."""
@@ -100,8 +109,8 @@ class RapiResources:
         return answer(None)
 
     async def _features(self, _request: RapiRequest) -> Response:
-        """Those of Ganeti's are all of requests that change something."""
-        return answer([])
+        """Those of Ganeti's, and one of our own: it has reservations."""
+        return answer(_FEATURES)
 
     async def _info(self, request: RapiRequest) -> Response:
         if request.only is None:
@@ -175,6 +184,8 @@ class RapiResources:
     def _one(self, item_type: str) -> Any:
         async def handle(request: RapiRequest) -> Response:
             item, headers = await self._items.one(request, item_type, request.names[item_type])
+            if item_type == "job" and item["status"] in ENDED:
+                await self._seen.note(request, item["id"])
             more = {"secondary_ip": item["sip"]} if item_type == "node" else {}
             return answer({**item, **more}, headers)
 
@@ -197,7 +208,7 @@ class RapiResources:
         raise RapiError(HTTPStatus.SERVICE_UNAVAILABLE, "Instance console unavailable")
 
     async def _wait(self, request: RapiRequest) -> Response:
-        return await wait_for_job(self._items, request)
+        return await wait_for_job(self._items, self._seen, request)
 
 
 def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:

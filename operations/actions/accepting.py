@@ -204,7 +204,7 @@ class Acceptance:
         if parameters.get("flavor"):
             parameters["flavor"] = completed_flavor(parameters["flavor"])
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance = _locked_server(connection, self._cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
             check(record)
@@ -255,7 +255,7 @@ class Acceptance:
         decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
         """
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance = _locked_server(connection, self._cell, uuid)
             values = decide(instance.record)
             check_values(values)
             if not announces_always and all(instance.record[name] == value for name, value in values.items()):
@@ -272,7 +272,7 @@ class Acceptance:
     def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance = _locked_server(connection, self._cell, uuid)
             if instance.record["locked"] and by == "owner":
                 return instance.row
             values = {"locked": True, "locked_by": by, "locked_reason": reason or instance.record["locked_reason"]}
@@ -283,7 +283,7 @@ class Acceptance:
     ) -> InstanceRow:
         """check: is given the record, which no other transaction can change meanwhile, and may raise as in `revise`."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance = _locked_server(connection, self._cell, uuid)
             check(instance.record)
             values = {"locked": False, "locked_by": None, "locked_reason": None}
             return self._change_at_once(
@@ -293,7 +293,7 @@ class Acceptance:
     def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> InstanceRow:
         """An administrator says what the state is: "active" or "error". What is under way is given up."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance = _locked_server(connection, self._cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
             self._give_up_resize(instance, self._clock())
             values = {"vm_state": vm_state, "task_state": None}
@@ -349,6 +349,14 @@ class Acceptance:
 
     def _publisher(self, source: PublisherService) -> str:
         return f"{source.value}:{self._cell.name}"
+
+
+def _locked_server(connection: Connection, cell: Cell, uuid: str) -> LockedInstance:
+    """The instance, locked. Raises InstanceNotFoundError for a reservation too, which is no server."""
+    instance = LockedInstance.lock(connection, cell, uuid)
+    if instance.record["forthcoming"]:
+        raise InstanceNotFoundError(uuid)
+    return instance
 
 
 def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> None:

@@ -6,6 +6,7 @@ the steps read (contracts/ganeti-rapi, 1: parameters that all have).
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
+from uuid import uuid4
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,16 +46,25 @@ class OpCode(BaseModel):
         return cls.model_validate_json(_encode(parameters))
 
     @property
-    def instance(self) -> str | None:
-        """The name of the instance that it is about, or its uuid, of one that is there when it is accepted."""
-        return None
-
-    @property
     def summary(self) -> str:
         """`INSTANCE_STARTUP(web1)`"""
         name = self.OP_ID.removeprefix(_PREFIX)
         about = None if self.ABOUT is None else getattr(self, self.ABOUT)
         return name if about is None else f"{name}({about})"
+
+    @property
+    def instance(self) -> str | None:
+        """The name of the instance that it is about, or its uuid, of one that is there when it is accepted."""
+        return None
+
+    @property
+    def makes_instance(self) -> bool:
+        """Whether it is about an instance that it makes."""
+        return False
+
+    def to_operation_of_new(self) -> NewOperation:
+        """As `to_operation`, of an instance that it makes."""
+        return self.to_operation(str(uuid4()))
 
     def to_operation(self, instance_uuid: str | None = None) -> NewOperation:
         """What is queued of it. instance_uuid: the instance that it is about."""

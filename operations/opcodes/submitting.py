@@ -57,6 +57,8 @@ class JobSubmission:
 
 def _operation(connection: Connection, opcode: OpCode) -> NewOperation:
     """Of an instance that is not there, or not the only one of its name, the check of the operation tells."""
+    if opcode.makes_instance:
+        return opcode.to_operation_of_new()
     if opcode.instance is None:
         return opcode.to_operation()
     found = instances_called(connection, opcode.instance)

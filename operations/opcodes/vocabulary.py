@@ -3,10 +3,18 @@
 from operations.jobs.vocabulary import Vocabulary
 from operations.opcodes.cluster import CLUSTER
 from operations.opcodes.groups import GROUPS
+from operations.opcodes.instances.contents import CONTENTS
+from operations.opcodes.instances.create import CREATE
+from operations.opcodes.instances.modify import MODIFY
+from operations.opcodes.instances.move import MOVE
 from operations.opcodes.instances.power import POWER
+from operations.opcodes.instances.remove import REMOVE
+from operations.opcodes.instances.several import SEVERAL
 from operations.opcodes.networks import NETWORKS
 from operations.opcodes.nodes import NODES
 from operations.opcodes.storage import STORAGE
 from operations.opcodes.tags import TAGS
 
-OPCODES: Vocabulary = dict((*CLUSTER, *GROUPS, *NETWORKS, *NODES, *STORAGE, *TAGS, *POWER))
+OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *STORAGE, *TAGS)
+OF_INSTANCES = (*CREATE, *REMOVE, *POWER, *MODIFY, *MOVE, *CONTENTS, *SEVERAL)
+OPCODES: Vocabulary = dict((*OF_CELLS, *OF_INSTANCES))

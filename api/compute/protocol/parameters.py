@@ -124,6 +124,8 @@ _SCOPE = (
     Parameter("project_id", ParameterKind.TEXT),
     Parameter("tenant_id", ParameterKind.TEXT),
     Parameter("deleted", ParameterKind.TEXT),
+    # Ours: reservations are no servers, unless they are asked for.
+    Parameter("forthcoming", ParameterKind.TEXT, public_since=1),
     Parameter("soft_deleted", ParameterKind.TEXT),
     Parameter("changes-since", ParameterKind.TIME, public_since=1),
     Parameter("changes-before", ParameterKind.TIME, since=66, public_since=66),

@@ -26,8 +26,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         raise ForbiddenError("listing deleted servers")
     return all_of(
         build_scope(query, caller, action=action),
-        # A reservation is no server.
-        Eq("forthcoming", False),
+        _reservations(query),
         Eq("hidden", False),
         _existence(query, is_about_deleted=is_about_deleted),
         _changes(query),
@@ -35,6 +34,12 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         _identity(query),
         *_columns(query, overruled={"vm_state", "task_state"} if vm_states else set()),
     )
+
+
+def _reservations(query: QueryString) -> Filter:
+    """A reservation is no server; `forthcoming=true` asks for reservations alone. Raises ParameterError."""
+    value = query.last("forthcoming")
+    return Eq("forthcoming", value is not None and strict_bool("forthcoming", value))
 
 
 def is_for_all_tenants(query: QueryString) -> bool:

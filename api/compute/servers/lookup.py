@@ -32,7 +32,7 @@ async def find_server(access: FleetAccess, request: ComputeRequest, *, also_dele
     server_id: str = request.http.path_params["server_id"]
     cell = await access.ask(partial(_cell_of, access, request, server_id))
     row = None if cell is None else await access.ask_cell(cell, partial(access.native.find, cell, server_id))
-    if cell is None or row is None or (row.record["deleted"] and not also_deleted):
+    if cell is None or row is None or row.record["forthcoming"] or (row.record["deleted"] and not also_deleted):
         raise ServerNotFoundError(server_id)
     return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
 

@@ -1,7 +1,7 @@
 """From a request to the operation that it asks for (contracts/ganeti-rapi, 2 and 6)."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -24,15 +24,16 @@ def opcode_of(
     renamed: Mapping[str, str] | None = None,
     takes_body: bool = True,
     needs_body: bool = False,
+    without: Collection[str] = (),
 ) -> Op:
     """The operation with the parameters of the body, and those that the address gives, which no body may.
 
     resource: what the trail of reasons calls it. renamed: new names of parameters by their old ones.
     takes_body: whether there may be parameters in the body; otherwise nothing in it counts. needs_body: whether a
-    request without a body is refused. Raises RapiError.
+    request without a body is refused. without: what else the body may have. Raises RapiError.
     """
     given = _parameters(request, needs_body=needs_body) if takes_body else {}
-    given = _renamed(given, renamed or {})
+    given = _renamed({name: value for name, value in given.items() if name not in without}, renamed or {})
     overwritten = sorted(given.keys() & static.keys())
     if overwritten:
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Can't overwrite static parameters {', '.join(overwritten)}")

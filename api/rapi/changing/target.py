@@ -11,8 +11,13 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
 from cells.database.engines import cell_failures
+from cells.kinds.native.nodes import Capacity
 from cells.model import Cell
+from listing.errors import CellDownError
+from operations.opcodes.instances.places import nodes_called
 from operations.opcodes.named_instances import instances_called
+from operations.scheduling.choose_cell import rank_cells, read_capacity
+from operations.scheduling.request_spec import RequestSpec
 from resources.uuids import is_uuid
 
 
@@ -45,6 +50,26 @@ class Targets:
             mapping = await self._access.ask(partial(self._access.mappings.mapping_of, name))
             return next((cell for cell in cells if mapping is not None and cell.uuid == mapping.cell_uuid), cells[0])
         return await self._first(cells, lambda connection: instances_called(connection, name))
+
+    async def for_new(self, request: RapiRequest, demand: Capacity, node: str | None = None) -> Cell:
+        """The cell for a new instance: that of its node, if it is to have a certain one, else that with the most room.
+
+        Raises CellDownError where no cell answers.
+        """
+        if node is not None:
+            return await self.of_item(request, lambda connection: nodes_called(connection, node))
+        cells = await self.cells(request)
+        if len(cells) == 1:
+            return cells[0]
+        engine = self._access.native.engine
+        answered = await self._access.ask_some(
+            [cell for cell in cells if not cell.disabled],
+            lambda cell: read_capacity(engine(cell), cell, demand, RequestSpec(), count=1),
+        )
+        ranked = rank_cells([capacity for _, capacity in answered.answers])
+        if not ranked:
+            raise CellDownError(cells[0].name)
+        return ranked[0].cell
 
     async def of_item(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell:
         """The first cell that finds something; of none the first cell, as of `of_instance`.

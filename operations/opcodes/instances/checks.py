@@ -1,19 +1,30 @@
 """What operations on instances ask before they begin (contracts/ganeti-rapi, 5; contracts/ganeti-reservations, 7)."""
 
 from collections.abc import Collection
+from typing import Protocol
 
 from sqlalchemy import select
 
-from cells.tables import compute_nodes, services
+from cells.database.locks import wait_for_lock
+from cells.tables import compute_nodes, instances, operating_systems, services
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Task
-from operations.opcodes.opcode import InstanceOpCode
+from resources.cluster_parameters import Parameters
 from resources.fields import Record
 
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 
 
-def known_instance(op: InstanceOpCode, task: Task) -> Record:
+class NamesInstance(Protocol):
+    """An operation that is about one instance."""
+
+    @property
+    def instance_name(self) -> str | None: ...
+    @property
+    def instance_uuid(self) -> str | None: ...
+
+
+def known_instance(op: NamesInstance, task: Task) -> Record:
     """The record of the instance that an operation is about; remembers for later steps where it was.
 
     Raises PrerequisiteError for one that is not there (any more), or is not the one that the caller means.
@@ -28,7 +39,7 @@ def known_instance(op: InstanceOpCode, task: Task) -> Record:
     return record
 
 
-def real_instance(op: InstanceOpCode, task: Task) -> Record:
+def real_instance(op: NamesInstance, task: Task) -> Record:
     """As `known_instance`, of one that is no reservation."""
     record = known_instance(op, task)
     if record["forthcoming"]:
@@ -37,7 +48,7 @@ def real_instance(op: InstanceOpCode, task: Task) -> Record:
     return record
 
 
-def check_state(op: InstanceOpCode, record: Record, allowed: Collection[str], what: str) -> None:
+def check_state(op: NamesInstance, record: Record, allowed: Collection[str], what: str) -> None:
     """Raises PrerequisiteError unless the instance is in one of these states. what: the operation, as in `be started`.
 
     A task of the compute API that is under way is in the way too.
@@ -64,3 +75,43 @@ def check_node_online(task: Task, node: str, *, may_be_drained: bool = True) -> 
         raise PrerequisiteError(f"Can't use offline node {node}", Reason.WRONG_STATE)
     if row.disabled and not may_be_drained:
         raise PrerequisiteError(f"Can't use drained node {node}", Reason.WRONG_STATE)
+
+
+def check_name_is_free(task: Task, name: str, uuid: str) -> None:
+    """Raises PrerequisiteError for the name of another instance of the cell; no other job takes it meanwhile."""
+    wait_for_lock(task.connection, f"instance name {name}")
+    columns = instances.c
+    of_name = columns.display_name == name, columns.deleted.is_(False), columns.uuid != uuid
+    if task.connection.execute(select(columns.uuid).where(*of_name).limit(1)).first() is not None:
+        raise PrerequisiteError(f"Instance '{name}' is already in the cluster", Reason.EXISTS)
+
+
+def check_system(task: Task, name: str | None) -> None:
+    """Raises PrerequisiteError for an operating system that the cell does not have, or a variant that it has not."""
+    if name is None:
+        return
+    base, _, variant = name.partition("+")
+    row = task.connection.execute(
+        select(operating_systems.c.variants).where(operating_systems.c.name == base)
+    ).one_or_none()
+    if row is None:
+        raise PrerequisiteError(f"OS '{base}' not known in this cell", Reason.WRONG_INPUT)
+    if variant and variant not in row.variants:
+        raise PrerequisiteError(f"OS '{base}' has no variant '{variant}'", Reason.WRONG_INPUT)
+
+
+def check_template(cluster: Parameters, template: str | None) -> None:
+    """Raises PrerequisiteError for a template that is not enabled."""
+    if template not in {None, "diskless", *cluster["enabled_disk_templates"]}:
+        enabled = ", ".join(cluster["enabled_disk_templates"])
+        text = f"Disk template '{template}' is not enabled in cluster. Enabled disk templates are: {enabled}"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+
+
+def check_hypervisor_parameters(cluster: Parameters, hypervisor: str | None, given: Parameters) -> None:
+    """Raises PrerequisiteError for parameters that the hypervisor does not have."""
+    known = cluster["hvparams"].get(hypervisor or cluster["enabled_hypervisors"][0], {})
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        text = f"Hypervisor '{hypervisor}' has no parameter {', '.join(map(repr, unknown))}"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)

@@ -1,0 +1,100 @@
+"""OP_INSTANCE_CREATE: an instance is made or reserved, or a reservation made real (contracts/ganeti-reservations, 3).
+
+What it takes, its name and addresses among it, is taken in one transaction, so of two that want the same one fails.
+From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
+"""
+
+from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END
+from operations.actions.values import deleted
+from operations.jobs.nodes import NodeCall
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.instances.commit import commit_reservation, reserve_again
+from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
+from operations.opcodes.instances.interfaces import give_up_interfaces
+from operations.opcodes.instances.new import add_instance
+from operations.scheduling.allocations import release_except
+from resources.power_states import RUNNING, SHUT_DOWN
+
+
+def _create(op: InstanceCreate, task: Task) -> None:
+    """Take everything; the result is the uuid of a reservation, and else the names of the nodes."""
+    if not op.dry_run:
+        _make(op, task)
+        return
+    attempt = task.connection.begin_nested()
+    try:
+        _make(op, task)
+    finally:
+        attempt.rollback()
+
+
+def _make(op: InstanceCreate, task: Task) -> None:
+    check_input(op)
+    places = commit_reservation(op, task) if op.commit else add_instance(op, task, task.job.instance_uuid)
+    if op.forthcoming:
+        task.job.result = task.job.instance_uuid
+    elif places is not None:
+        task.job.result = places.names
+        task.notes["destination"] = {
+            "host": places.primary.host,
+            "node": places.primary.name,
+            "availability_zone": places.primary.zone,
+        }
+
+
+def _is_real(op: InstanceCreate, _task: Task) -> bool:
+    return not op.forthcoming
+
+
+def _call_host(op: InstanceCreate, task: Task) -> NodeCall:
+    return NodeCall(
+        task.notes["destination"]["host"], "create", {"instance_uuid": task.instance.uuid, "start": op.start}
+    )
+
+
+def _built(op: InstanceCreate, task: Task) -> None:
+    """The host has made it."""
+    state = (
+        {"vm_state": "active", "power_state": RUNNING}
+        if _starts(op)
+        else {"vm_state": "stopped", "power_state": SHUT_DOWN}
+    )
+    task.instance.change(
+        INSTANCE_CREATE_END,
+        {
+            **state,
+            "task_state": None,
+            "launched_at": task.now if _starts(op) else None,
+            "launched_on": task.record["host"] if _starts(op) else None,
+        },
+        task.now,
+        request=task.job.request,
+    )
+
+
+def _starts(op: InstanceCreate) -> bool:
+    return op.start and not op.no_install
+
+
+def _give_up(op: InstanceCreate, task: Task, error: Exception) -> None:
+    """What could not be built goes, with what it took; a reservation that could not be made real is one again."""
+    if op.commit:
+        reserve_again(task)
+        return
+    release_except(task.connection, task.instance.uuid, None)
+    give_up_interfaces(task.connection, task.instance.uuid)
+    task.instance.change(INSTANCE_DELETE_END, deleted(task), task.now, request=task.job.request)
+    task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid])
+    task.log(f"the instance was removed: {error}")
+
+
+CREATE: tuple[tuple[str, Operation], ...] = (
+    operation(
+        InstanceCreate,
+        _create,
+        OpStep(_built, _is_real, _call_host),
+        locks=instance_lock,
+        show_failure=_give_up,
+    ),
+)

@@ -1,0 +1,246 @@
+"""OP_INSTANCE_SET_PARAMS, OP_INSTANCE_RENAME and OP_INSTANCE_GROW_DISK (contracts/ganeti-rapi, 6).
+
+They change what is configured; a guest that runs has it from its next start. Of a reservation no node is asked.
+"""
+
+import re
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cells.kinds.native.items.cluster import read_parameters
+from cells.kinds.native.nodes import Capacity
+from notifications.event_types import INSTANCE_UPDATE
+from operations.jobs.errors import PrerequisiteError, Reason
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.instances.checks import (
+    check_hypervisor_parameters,
+    check_name_is_free,
+    check_system,
+    check_template,
+    known_instance,
+    real_instance,
+)
+from operations.opcodes.instances.configuration import Configuration, configuration_of
+from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
+from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Template
+from operations.opcodes.instances.places import demand_of_instance, node_called, take_more
+from operations.opcodes.instances.policy import check_policy
+from operations.opcodes.opcode import InstanceOpCode
+from resources.cluster_parameters import Parameters
+from resources.uuids import is_uuid
+
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
+
+
+class InstanceSetParams(InstanceOpCode):
+    OP_ID = "OP_INSTANCE_SET_PARAMS"
+
+    nics: Changes = Field(default_factory=list)
+    disks: Changes = Field(default_factory=list)
+    beparams: BackendParameters = Field(default_factory=BackendParameters)
+    hvparams: dict[str, Any] = Field(default_factory=dict)
+    osparams: dict[str, Any] = Field(default_factory=dict)
+    osparams_private: dict[str, Any] | None = None
+    os_name: str | None = None
+    disk_template: Template | None = None
+    ext_params: dict[str, Any] = Field(default_factory=dict)
+    file_driver: str | None = None
+    file_storage_dir: str | None = None
+    pnode: str | None = None
+    remote_node: str | None = None
+    iallocator: str | None = None
+    runtime_mem: Annotated[int, Field(gt=0)] | None = None
+    offline: bool | None = None
+    force: bool = False
+    force_variant: bool = False
+    ignore_ipolicy: bool = False
+    wait_for_sync: bool = True
+    conflicts_check: bool = True
+    hotplug: bool = True
+    instance_communication: bool | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it says nothing that could be changed."""
+        lists = (self.nics, self.disks, self.beparams.values(), self.hvparams, self.osparams)
+        others = (self.os_name, self.disk_template, self.pnode, self.runtime_mem, self.offline)
+        return not any(lists) and all(value is None for value in others)
+
+
+class InstanceRename(InstanceOpCode):
+    OP_ID = "OP_INSTANCE_RENAME"
+
+    new_name: str
+    name_check: bool = False
+    ip_check: bool = False
+
+
+class InstanceGrowDisk(InstanceOpCode):
+    """amount: MiB. absolute: whether it is the new size, and not what is added."""
+
+    OP_ID = "OP_INSTANCE_GROW_DISK"
+
+    disk: Annotated[int, Field(ge=0)]
+    amount: Mebibytes
+    absolute: bool = False
+    wait_for_sync: bool = True
+    ignore_ipolicy: bool = False
+
+
+def _modify(op: InstanceSetParams, task: Task) -> None:
+    """Change the record in the transaction that has checked it; the result says what has changed."""
+    record = known_instance(op, task)
+    _check_changes(op, task)
+    cluster = read_parameters(task.connection)
+    before = configuration_of(record)
+    attempt = task.connection.begin_nested()
+    after, changes = _changed(op, task, before, cluster)
+    if not op.ignore_ipolicy:
+        node = record["node"]
+        group = None if node is None else node_called(task.connection, node).group_uuid
+        check_policy(task.connection, after, cluster, group, nic_count=len(after.nics))
+    task.job.result = changes
+    if op.dry_run:
+        attempt.rollback()
+        return
+    _save(task, before, after, cluster)
+    attempt.commit()
+
+
+def _check_changes(op: InstanceSetParams, task: Task) -> None:
+    reserved = task.record["forthcoming"]
+    is_running = task.record["vm_state"] not in {"stopped", "building"}
+    for is_wrong, text, reason in (
+        (op.changes_nothing, "No changes submitted", Reason.WRONG_INPUT),
+        (op.ext_params and op.disk_template != "ext", "ext_params are for the template ext", Reason.WRONG_INPUT),
+        (op.disk_template is not None and not reserved, _CHANGEABLE_TEMPLATE, Reason.WRONG_INPUT),
+        (op.pnode is not None, "the primary node is changed by moves alone", Reason.WRONG_INPUT),
+        (op.runtime_mem is not None and reserved, "a reservation has no memory in use", Reason.WRONG_STATE),
+        (op.runtime_mem is not None and not is_running, "the instance does not run", Reason.WRONG_STATE),
+        (op.offline is not None and reserved, "a reservation is neither online nor offline", Reason.WRONG_STATE),
+        (bool(op.offline) and is_running, "a running instance cannot be set offline", Reason.WRONG_STATE),
+    ):
+        if is_wrong:
+            raise PrerequisiteError(f"Instance '{op.instance_name}': {text}", reason)
+
+
+def _changed(
+    op: InstanceSetParams, task: Task, before: Configuration, cluster: Parameters
+) -> tuple[Configuration, list[list[Any]]]:
+    """The configuration with the changes, and these as pairs of a name and a value."""
+    check_system(task, op.os_name)
+    check_hypervisor_parameters(cluster, before.hypervisor, _unset_removed(op.hvparams))
+    check_template(cluster, op.disk_template)
+    template = op.disk_template or before.template
+    disks, of_disks = changed_disks(before.disks, op.disks)
+    if disks and template in {None, "diskless"}:
+        template = cluster["enabled_disk_templates"][0] if template is None else template
+        if template == "diskless":
+            raise PrerequisiteError("Disk operations not supported for diskless instances", Reason.WRONG_STATE)
+    nics, of_nics = changed_nics(task, before.nics, op.nics, cluster)
+    backend = op.beparams.values()
+    after = replace(
+        before,
+        os=op.os_name or before.os,
+        template=template,
+        backend={**before.backend, **backend},
+        hypervisor_parameters=_merged(before.hypervisor_parameters, op.hvparams),
+        os_parameters=_merged(before.os_parameters, op.osparams),
+        disks=disks,
+        nics=nics,
+        is_offline=before.is_offline if op.offline is None else op.offline,
+    )
+    changes = [
+        *of_disks,
+        *of_nics,
+        *([f"be/{name}", value] for name, value in backend.items()),
+        *([f"hv/{name}", value] for name, value in op.hvparams.items()),
+        *([f"os/{name}", value] for name, value in op.osparams.items()),
+        *([["os", op.os_name]] if op.os_name else []),
+        *([["disk_template", op.disk_template]] if op.disk_template else []),
+        *([["admin_state", "offline" if op.offline else "down"]] if op.offline is not None else []),
+        *([["runtime_memory", op.runtime_mem]] if op.runtime_mem is not None else []),
+    ]
+    return after, changes
+
+
+def _unset_removed(given: Parameters) -> Parameters:
+    return {name: value for name, value in given.items() if value != _DEFAULT}
+
+
+_DEFAULT = "default"
+
+
+def _merged(own: Parameters, given: Parameters) -> Parameters:
+    """What is set afterwards: a parameter that is given as `default` is not set any more."""
+    return _unset_removed({**own, **given})
+
+
+def _save(task: Task, before: Configuration, after: Configuration, cluster: Parameters) -> None:
+    """Take what it takes up more, and write the row."""
+    record, uuid = task.record, task.instance.uuid
+    was, is_now = demand_of_instance(before, cluster), demand_of_instance(after, cluster)
+    if record["node"] is not None and was != is_now:
+        take_more(task.connection, uuid, record["node"], was, is_now)
+        if after.template in MIRRORED and after.secondary is not None:
+            disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
+            take_more(task.connection, uuid, after.secondary, *disks)
+    values = after.values(cluster, is_forthcoming=record["forthcoming"])
+    event_type = "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
+    task.instance.change(event_type, values, task.now, request=task.job.request)
+
+
+def _rename(op: InstanceRename, task: Task) -> None:
+    """The result is the new name."""
+    record = known_instance(op, task)
+    name = op.new_name
+    if op.name_check:
+        raise PrerequisiteError("Names are not looked up here: name_check has to be off", Reason.WRONG_INPUT)
+    if op.ip_check:
+        raise PrerequisiteError("IP address check requires a name check", Reason.WRONG_INPUT)
+    if not _HOST_NAME.fullmatch(name) or is_uuid(name):
+        raise PrerequisiteError(f"'{name}' is no name of a host", Reason.WRONG_INPUT)
+    if not record["forthcoming"] and record["vm_state"] not in {"stopped", "error"}:
+        text = f"Instance '{op.instance_name}' is in state '{record['vm_state']}': it has to be shut down for this"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if name != record["display_name"]:
+        check_name_is_free(task, name, task.instance.uuid)
+    task.job.result = name
+    if not op.dry_run:
+        event_type = "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
+        values = {"display_name": name, "hostname": name.partition(".")[0].lower()}
+        task.instance.change(event_type, values, task.now, request=task.job.request)
+
+
+def _check_grow(op: InstanceGrowDisk, task: Task) -> None:
+    record = real_instance(op, task)
+    before = configuration_of(record)
+    if op.disk >= len(before.disks):
+        text = f"Instance '{op.instance_name}' has no disk {op.disk}: it has {len(before.disks)}"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    size = before.disks[op.disk]["size"]
+    if op.absolute and op.amount < size:
+        text = f"Can't shrink disks: disk {op.disk} has {size} MiB, and is to have {op.amount}"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+
+
+def _grow(op: InstanceGrowDisk, task: Task) -> None:
+    cluster = read_parameters(task.connection)
+    before = configuration_of(task.record)
+    disk = before.disks[op.disk]
+    size = op.amount if op.absolute else disk["size"] + op.amount
+    grown = [*before.disks[: op.disk], {**disk, "size": size}, *before.disks[op.disk + 1 :]]
+    _save(task, before, replace(before, disks=grown), cluster)
+
+
+MODIFY: tuple[tuple[str, Operation], ...] = (
+    operation(InstanceSetParams, _modify, locks=instance_lock),
+    operation(InstanceRename, _rename, locks=instance_lock),
+    operation(InstanceGrowDisk, _check_grow, OpStep(_grow), locks=instance_lock),
+)

@@ -1,0 +1,296 @@
+"""OP_INSTANCE_FAILOVER, OP_INSTANCE_MIGRATE and OP_INSTANCE_REPLACE_DISKS (contracts/ganeti-rapi, 6).
+
+An instance with mirrored disks changes places with its secondary node; one whose disks every node reaches goes to any
+node of its group. Of a reservation only the row changes, and no node is asked (contracts/ganeti-reservations, 7).
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from cells.errors import NoValidHostError
+from cells.kinds.native.items.cluster import read_parameters
+from cells.kinds.native.nodes import Capacity
+from notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
+from operations.jobs.errors import PrerequisiteError, Reason
+from operations.jobs.nodes import NodeCall
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
+from operations.opcodes.instances.configuration import Configuration, configuration_of
+from operations.opcodes.instances.parameters import MIRRORED, SHARED
+from operations.opcodes.instances.places import (
+    Node,
+    Wanted,
+    demand_of_instance,
+    mark_forthcoming,
+    no_room,
+    node_called,
+    take_more,
+    take_secondary,
+    usable_node,
+)
+from operations.opcodes.instances.power import task_ends
+from operations.opcodes.opcode import InstanceOpCode
+from operations.scheduling.allocations import allocate, release
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.select_destinations import claim_host
+from resources.fields import Record
+from resources.power_states import RUNNING
+
+_MOVABLE = MIRRORED | SHARED | {"diskless"}
+
+
+class InstanceFailover(InstanceOpCode):
+    """The guest is stopped, and started on another node."""
+
+    OP_ID = "OP_INSTANCE_FAILOVER"
+
+    target_node: str | None = None
+    iallocator: str | None = None
+    ignore_consistency: bool = False
+    ignore_ipolicy: bool = False
+    cleanup: bool = False
+    shutdown_timeout: Annotated[int, Field(ge=0)] = 120
+
+
+class InstanceMigrate(InstanceOpCode):
+    """The guest goes on to run while it is moved."""
+
+    OP_ID = "OP_INSTANCE_MIGRATE"
+
+    mode: Literal["live", "non-live"] | None = None
+    target_node: str | None = None
+    cleanup: bool = False
+    iallocator: str | None = None
+    allow_failover: bool = False
+    allow_runtime_changes: bool = True
+    ignore_ipolicy: bool = False
+    ignore_hvversions: bool = False
+
+
+def _numbers(value: object) -> object:
+    """`0,1` as a list, which old clients send."""
+    if not isinstance(value, str):
+        return value
+    return [int(part) for part in value.split(",") if part.strip()]
+
+
+class InstanceReplaceDisks(InstanceOpCode):
+    """disks: indexes; none: all."""
+
+    OP_ID = "OP_INSTANCE_REPLACE_DISKS"
+
+    mode: Literal["replace_on_primary", "replace_on_secondary", "replace_new_secondary", "replace_auto"]
+    disks: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_numbers)] = Field(default_factory=list)
+    remote_node: str | None = None
+    iallocator: str | None = None
+    early_release: bool = False
+    ignore_ipolicy: bool = False
+
+
+def _check_move(op: InstanceFailover | InstanceMigrate, task: Task, record: Record) -> None:
+    configuration = configuration_of(record)
+    if record["node"] is None:
+        raise PrerequisiteError(f"Instance '{op.instance_name}' is on no node", Reason.WRONG_STATE)
+    if op.target_node is not None and op.iallocator is not None:
+        raise PrerequisiteError("Do not specify both, iallocator and node", Reason.WRONG_INPUT)
+    if configuration.template not in _MOVABLE:
+        text = f"Instance '{op.instance_name}': disk layout '{configuration.template}' does not allow it to be moved"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    target = _named_target(op, task, record, configuration)
+    if target is not None:
+        check_node_online(task, target, may_be_drained=configuration.template in MIRRORED)
+
+
+def _named_target(
+    op: InstanceFailover | InstanceMigrate, task: Task, record: Record, configuration: Configuration
+) -> str | None:
+    """The name of the node that the instance goes to; None where the scheduler chooses."""
+    target = None if op.target_node is None else node_called(task.connection, op.target_node).name
+    if target == record["node"]:
+        text = f"Instance '{op.instance_name}' is on '{target}' already"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if configuration.template not in MIRRORED:
+        return target
+    if configuration.secondary is None:
+        text = f"Instance '{op.instance_name}' has no secondary node"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if target not in {None, configuration.secondary}:
+        text = f"Instances with disk template '{configuration.template}' can only go to their secondary node"
+        raise PrerequisiteError(f"{text}, '{configuration.secondary}'", Reason.WRONG_INPUT)
+    return configuration.secondary
+
+
+def _check_failover(op: InstanceFailover, task: Task) -> None:
+    _check_move(op, task, known_instance(op, task))
+
+
+def _check_migrate(op: InstanceMigrate, task: Task) -> None:
+    record = real_instance(op, task)
+    _check_move(op, task, record)
+    if record["power_state"] != RUNNING and not op.allow_failover:
+        text = f"Instance '{op.instance_name}' does not run: only a failover can move it"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    check_node_online(task, record["node"])
+
+
+def _take(op: InstanceFailover | InstanceMigrate, task: Task) -> None:
+    """Claim what the instance takes up of the node that it goes to."""
+    record, uuid = task.record, task.instance.uuid
+    configuration = configuration_of(record)
+    demand = demand_of_instance(configuration, read_parameters(task.connection))
+    name = _named_target(op, task, record, configuration)
+    if configuration.template in MIRRORED and name is not None:
+        take_more(task.connection, uuid, name, Capacity(0, 0, demand.disk_gib), demand)
+    else:
+        name = _claim(task, demand, name)
+    target = node_called(task.connection, name)
+    task.notes["destination"] = {"host": target.host, "node": target.name, "availability_zone": target.zone}
+    if record["forthcoming"]:
+        mark_forthcoming(task.connection, uuid, is_forthcoming=True)
+    else:
+        event_type = "instance.live_migration_pre.start"
+        task.instance.change(event_type, {"task_state": "migrating"}, task.now, request=task.job.request)
+
+
+def _claim(task: Task, demand: Capacity, name: str | None) -> str:
+    origin = node_called(task.connection, task.record["node"])
+    spec = RequestSpec(node=name, node_group=None if name else origin.group_uuid, without=(origin.host,))
+    try:
+        return claim_host(task.connection, task.instance.uuid, demand, spec).nodename
+    except NoValidHostError:
+        raise no_room(demand, Wanted(name)) from None
+
+
+def _call_origin(name: str) -> Any:
+    def call(_op: Any, task: Task) -> NodeCall:
+        parameters = {"instance_uuid": task.instance.uuid, "target": task.notes["destination"]["node"]}
+        return NodeCall(task.notes["origin"]["host"], name, parameters)
+
+    return call
+
+
+def _arrive(_op: Any, task: Task) -> None:
+    """The instance is on the other node; what it took up of the first one is free, but for mirrored disks."""
+    record, uuid = task.record, task.instance.uuid
+    configuration = configuration_of(record)
+    origin = node_called(task.connection, record["node"])
+    cluster = read_parameters(task.connection)
+    after = configuration
+    if configuration.template in MIRRORED:
+        disk_gib = demand_of_instance(configuration, cluster).disk_gib
+        allocate(task.connection, uuid, origin.id, Capacity(0, 0, disk_gib))
+        after = replace(configuration, secondary=origin.name)
+    else:
+        release(task.connection, uuid, origin.name)
+    is_reserved = record["forthcoming"]
+    if is_reserved:
+        mark_forthcoming(task.connection, uuid, is_forthcoming=True)
+    moved: dict[str, Any] = {**task.notes["destination"], "task_state": None}
+    if record["ganeti"] is not None:
+        moved |= after.values(cluster, is_forthcoming=is_reserved)
+    event_type = "reservation.move.end" if is_reserved else INSTANCE_LIVE_MIGRATION_POST_DEST_END
+    task.instance.change(event_type, moved, task.now, request=task.job.request)
+
+
+def _is_reserved(_op: Any, task: Task) -> bool:
+    return bool(task.record["forthcoming"])
+
+
+def _is_real(_op: Any, task: Task) -> bool:
+    return not task.record["forthcoming"]
+
+
+def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Exception) -> None:
+    """The instance stays where it is; what was claimed elsewhere is given back."""
+    destination = task.notes.get("destination")
+    if destination is None:
+        return
+    configuration = configuration_of(task.record)
+    node = node_called(task.connection, destination["node"])
+    if configuration.secondary == node.name:
+        demand = demand_of_instance(configuration, read_parameters(task.connection))
+        allocate(task.connection, task.instance.uuid, node.id, Capacity(0, 0, demand.disk_gib))
+    else:
+        release(task.connection, task.instance.uuid, node.name)
+    if not task.record["forthcoming"]:
+        task_ends(op, task, error)
+
+
+def _check_replace(op: InstanceReplaceDisks, task: Task) -> None:
+    record = known_instance(op, task)
+    configuration = configuration_of(record)
+    if configuration.template not in MIRRORED:
+        text = "Can only run replace disks for DRBD8-based instances"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    is_new = op.mode == "replace_new_secondary"
+    if is_new and (op.remote_node is None) == (op.iallocator is None):
+        text = "When changing the secondary either an iallocator script must be used or the new node given"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    if not is_new and (op.remote_node is not None or op.iallocator is not None):
+        text = "The iallocator and new node options can only be used when changing the secondary node"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    unknown = [index for index in op.disks if index >= len(configuration.disks)]
+    if unknown:
+        raise PrerequisiteError(f"Disk {unknown[0]} is not of this instance", Reason.WRONG_INPUT)
+    if op.remote_node is not None:
+        _check_new_secondary(task, record, configuration, op.remote_node)
+
+
+def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> Node:
+    node = usable_node(task.connection, name, is_primary=False)
+    if node.name == record["node"]:
+        raise PrerequisiteError("The specified node is the primary node of the instance", Reason.WRONG_INPUT)
+    if node.name == configuration.secondary:
+        raise PrerequisiteError("The specified node is already the secondary node of the instance", Reason.WRONG_INPUT)
+    return node
+
+
+def _changes_secondary(op: InstanceReplaceDisks, _task: Task) -> bool:
+    return op.mode == "replace_new_secondary"
+
+
+def _replace_secondary(op: InstanceReplaceDisks, task: Task) -> None:
+    record, uuid = task.record, task.instance.uuid
+    configuration = configuration_of(record)
+    cluster = read_parameters(task.connection)
+    disk_gib = demand_of_instance(configuration, cluster).disk_gib
+    before = configuration.secondary
+    # What it has of the node that it leaves is not to count against another one, and must not be that one again.
+    new = take_secondary(task.connection, uuid, record["node"], op.remote_node, disk_gib, without=before)
+    if before is not None:
+        release(task.connection, uuid, before)
+    is_reserved = record["forthcoming"]
+    mark_forthcoming(task.connection, uuid, is_forthcoming=is_reserved)
+    values = replace(configuration, secondary=new.name).values(cluster, is_forthcoming=is_reserved)
+    event_type = "reservation.move.end" if is_reserved else "instance.update"
+    task.instance.change(event_type, values, task.now, request=task.job.request)
+
+
+MOVE: tuple[tuple[str, Operation], ...] = (
+    operation(
+        InstanceFailover,
+        _check_failover,
+        OpStep(_take),
+        OpStep(_arrive, _is_reserved),
+        OpStep(_arrive, _is_real, _call_origin("failover")),
+        locks=instance_lock,
+        show_failure=_give_back,
+    ),
+    operation(
+        InstanceMigrate,
+        _check_migrate,
+        OpStep(_take),
+        OpStep(_arrive, call=_call_origin("migrate")),
+        locks=instance_lock,
+        show_failure=_give_back,
+    ),
+    operation(
+        InstanceReplaceDisks,
+        _check_replace,
+        OpStep(_replace_secondary, _changes_secondary),
+        locks=instance_lock,
+    ),
+)

@@ -1,0 +1,125 @@
+"""A new instance, or a reservation: everything that it takes, and its row."""
+
+from dataclasses import replace
+from typing import Any
+
+from cells.fleet.fleet import InstanceMapping
+from cells.kinds.native import outbox
+from cells.kinds.native.instance_rows import add_rows
+from cells.kinds.native.items.cluster import read_parameters
+from cells.model import InstanceRow
+from operations.actions.new_instance import new_record
+from operations.jobs.errors import PrerequisiteError, Reason
+from operations.jobs.vocabulary import Task
+from operations.opcodes.instances.checks import (
+    check_hypervisor_parameters,
+    check_name_is_free,
+    check_system,
+    check_template,
+)
+from operations.opcodes.instances.configuration import Configuration, new_disk
+from operations.opcodes.instances.create_parameters import InstanceCreate
+from operations.opcodes.instances.expiry import set_expiry
+from operations.opcodes.instances.interfaces import take_interfaces
+from operations.opcodes.instances.parameters import MIRRORED
+from operations.opcodes.instances.places import Places, Wanted, demand_of_instance, mark_forthcoming, take_places
+from operations.opcodes.instances.policy import check_policy
+from resources.cluster_parameters import Parameters
+from resources.power_states import NO_STATE
+
+_FIRST_REVISION = 1
+_MICROSECONDS = 1_000_000
+
+
+def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | None:
+    """Make a row; returns where the instance is, unless a reservation has no place yet. Raises PrerequisiteError."""
+    if uuid is None:
+        raise LookupError("a job that makes an instance has its uuid")
+    cluster = read_parameters(task.connection)
+    if op.instance_name is not None:
+        check_name_is_free(task, op.instance_name, uuid)
+    check_system(task, op.os_type)
+    configuration = _configuration(op, cluster)
+    places = _places(op, task, uuid, configuration, cluster)
+    group = None if places is None else places.primary.group_uuid
+    if not op.ignore_ipolicy:
+        check_policy(task.connection, configuration, cluster, group, nic_count=len(op.nics or ()))
+    nics = take_interfaces(task.connection, uuid, op.nics or (), mac_prefix=cluster["mac_prefix"], group_uuid=group)
+    secondary = None if places is None or places.secondary is None else places.secondary.name
+    configuration = replace(configuration, nics=nics, secondary=secondary)
+    _add_row(op, task, uuid, configuration.values(cluster, is_forthcoming=op.forthcoming), places)
+    mark_forthcoming(task.connection, uuid, is_forthcoming=op.forthcoming)
+    return places
+
+
+def _configuration(op: InstanceCreate, cluster: Parameters) -> Configuration:
+    """What is asked for, before nodes and addresses are known."""
+    hypervisor = op.hypervisor or (None if op.forthcoming else cluster["enabled_hypervisors"][0])
+    if hypervisor is not None and hypervisor not in cluster["enabled_hypervisors"]:
+        enabled = ", ".join(cluster["enabled_hypervisors"])
+        text = f"Selected hypervisor ({hypervisor}) not enabled in the cluster ({enabled})"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
+    template = op.disk_template
+    if template is None and (op.disks or not op.forthcoming):
+        template = cluster["enabled_disk_templates"][0] if op.disks else "diskless"
+    check_template(cluster, template)
+    if not op.forthcoming and not op.os_type and not op.no_install:
+        raise PrerequisiteError("No guest OS or OS image specified", Reason.WRONG_INPUT)
+    return Configuration(
+        os=op.os_type,
+        hypervisor=hypervisor,
+        template=template,
+        backend=op.beparams.values(),
+        hypervisor_parameters=op.hvparams,
+        os_parameters=op.osparams,
+        disks=[new_disk(disk) for disk in op.disks or ()],
+    )
+
+
+def _places(
+    op: InstanceCreate, task: Task, uuid: str, configuration: Configuration, cluster: Parameters
+) -> Places | None:
+    """Nodes with room for the instance. A reservation that says nothing of its resources has none yet."""
+    says_nothing = not (op.disks or op.beparams.values() or op.pnode or op.iallocator or op.group_name)
+    if op.forthcoming and says_nothing:
+        return None
+    wanted = Wanted(op.pnode, op.snode, op.group_name, is_temporary=op.opportunistic_locking)
+    demand = demand_of_instance(configuration, cluster)
+    if configuration.template in MIRRORED and op.pnode is not None and op.snode is None:
+        raise PrerequisiteError("The networked disk templates need a mirror node", Reason.WRONG_INPUT)
+    return take_places(task.connection, uuid, demand, wanted, configuration.template or "diskless")
+
+
+def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], places: Places | None) -> None:
+    """The row of the instance, and its announcement."""
+    request = task.job.request
+    record = new_record(
+        {
+            **values,
+            "uuid": uuid,
+            "display_name": op.instance_name,
+            "project_id": request.project_id,
+            "user_id": request.user_id,
+            "tags": sorted(set(op.tags)),
+            "image_ref": "",
+            "host": None if places is None else places.primary.host,
+            "node": None if places is None else places.primary.name,
+            "availability_zone": None if places is None else places.primary.zone,
+            "vm_state": "building",
+            "task_state": None if op.forthcoming else "spawning",
+            "power_state": NO_STATE,
+            "launched_at": None,
+            "launched_on": None,
+        },
+        task.now,
+    )
+    row = InstanceRow(task.cell.uuid, _FIRST_REVISION, record)
+    if not op.dry_run:
+        # Before the commit, as without it no API would find the instance.
+        task.fleet.add_mappings([InstanceMapping.of(row, task.now)])
+    add_rows(task.connection, [row])
+    event_type = "reservation.create.end" if op.forthcoming else "instance.create.start"
+    outbox.append(task.connection, outbox.announcements(task.cell, event_type, [row], task.now, request=request))
+    if op.expires_at is not None:
+        set_expiry(task.connection, uuid, op.expires_at * _MICROSECONDS)

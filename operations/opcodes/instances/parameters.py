@@ -1,0 +1,108 @@
+"""Parameters that operations on instances share: disks, interfaces, backend parameters (contracts/ganeti-rapi, 5)."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_DISKS = 16
+MAX_NICS = 8
+
+_UNITS = {
+    "": 1,
+    "m": 1,
+    "mb": 1,
+    "mib": 1,
+    "g": 1024,
+    "gb": 1024,
+    "gib": 1024,
+    "t": 1024**2,
+    "tb": 1024**2,
+    "tib": 1024**2,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+# What databases keep in 64 bits, summed over disks and instances.
+_MOST_MIB = 2**40
+
+
+def _mebibytes(value: object) -> object:
+    """The size that a text such as `10G` stands for, in MiB; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        raise ValueError(f"'{value}' is no size in MiB, and none with the unit M, G or T")
+    return round(float(found[1]) * _UNITS[found[2].lower()])
+
+
+Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(ge=0, le=_MOST_MIB)]
+"""A whole number of MiB, or a text with a unit."""
+Text = Annotated[str, Field(min_length=1, max_length=255)]
+Template = Literal["diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster"]
+MIRRORED: frozenset[str] = frozenset({"drbd"})
+"""Templates whose disks are on two nodes."""
+SHARED: frozenset[str] = frozenset({"sharedfile", "rbd", "ext", "gluster", "blockdev"})
+"""Templates whose disks every node reaches."""
+
+
+class Part(BaseModel):
+    """Part of the parameters of an operation."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Disk(Part):
+    """size: MiB."""
+
+    size: Mebibytes
+    mode: Literal["ro", "rw"] = "rw"
+    name: Text | None = None
+    vg: Text | None = None
+    metavg: Text | None = None
+    adopt: Text | None = None
+    provider: Text | None = None
+    spindles: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    access: Text | None = None
+
+
+class Nic(Part):
+    """mac: `auto`, `generate`, or an address. ip: an address, or `pool` for the next one of the network."""
+
+    mac: Text | None = None
+    ip: Text | None = None
+    mode: Literal["bridged", "routed", "openvswitch", "pool", "ext"] | None = None
+    link: Text | None = None
+    name: Text | None = None
+    vlan: str | None = None
+    bridge: Text | None = None
+    network: Text | None = None
+
+
+class BackendParameters(Part):
+    """memory: stands for maxmem and minmem, and not beside them."""
+
+    minmem: Mebibytes | None = None
+    maxmem: Mebibytes | None = None
+    memory: Mebibytes | None = None
+    vcpus: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    auto_balance: bool | None = None
+    always_failover: bool | None = None
+    spindle_use: Annotated[int, Field(ge=0, le=2**31)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "BackendParameters":
+        if self.memory is not None and (self.minmem is not None or self.maxmem is not None):
+            raise ValueError("memory stands for minmem and maxmem, so it cannot be given beside them")
+        if self.minmem is not None and self.maxmem is not None and self.minmem > self.maxmem:
+            raise ValueError(f"minmem ({self.minmem}) is more than maxmem ({self.maxmem})")
+        return self
+
+    def values(self) -> dict[str, Any]:
+        """What is set, by the names that are stored."""
+        is_set = self.model_dump(exclude_none=True)
+        memory = is_set.pop("memory", None)
+        return is_set if memory is None else {**is_set, "minmem": memory, "maxmem": memory}
+
+
+Disks = Annotated[list[Disk], Field(max_length=MAX_DISKS)]
+Nics = Annotated[list[Nic], Field(max_length=MAX_NICS)]

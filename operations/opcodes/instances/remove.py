@@ -1,0 +1,73 @@
+"""OP_INSTANCE_REMOVE, by the steps of the compute API's deletion; of a reservation the row and what it takes go."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from operations.actions.server_actions import ACTIONS
+from operations.actions.values import deleted
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
+from operations.opcodes.instances.checks import known_instance
+from operations.opcodes.instances.expiry import clear_expiry
+from operations.opcodes.instances.interfaces import give_up_interfaces
+from operations.opcodes.instances.power import task_begins, task_ends
+from operations.opcodes.opcode import InstanceOpCode
+from operations.scheduling.allocations import release_except
+
+
+class InstanceRemove(InstanceOpCode):
+    """shutdown_timeout: seconds."""
+
+    OP_ID = "OP_INSTANCE_REMOVE"
+
+    ignore_failures: bool = False
+    shutdown_timeout: Annotated[int, Field(ge=0)] = 120
+
+
+def _check(op: InstanceRemove, task: Task) -> None:
+    record = known_instance(op, task)
+    task.notes["was_forthcoming"] = record["forthcoming"]
+
+
+def _was_reserved(_op: InstanceRemove, task: Task) -> bool:
+    return bool(task.notes["was_forthcoming"])
+
+
+def _was_real(_op: InstanceRemove, task: Task) -> bool:
+    return not task.notes["was_forthcoming"]
+
+
+def _remove_reservation(_op: InstanceRemove, task: Task) -> None:
+    remove_reservation(task)
+
+
+def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -> None:
+    """The reservation that a step is about is gone, with all that it takes."""
+    uuid = task.instance.uuid
+    release_except(task.connection, uuid, None)
+    give_up_interfaces(task.connection, uuid)
+    clear_expiry(task.connection, uuid)
+    task.instance.change(event_type, deleted(task), task.now, request=task.job.request)
+    task.fleet.mark_queued_for_delete(task.cell.uuid, [uuid])
+
+
+def _give_up_addresses(_op: InstanceRemove, task: Task) -> None:
+    give_up_interfaces(task.connection, task.instance.uuid)
+
+
+REMOVE: tuple[tuple[str, Operation], ...] = (
+    operation(
+        InstanceRemove,
+        _check,
+        OpStep(_remove_reservation, _was_reserved),
+        *only_if(
+            _was_real,
+            task_begins("deleting"),
+            OpStep(_give_up_addresses),
+            *as_steps(ACTIONS["delete"].steps),
+        ),
+        locks=instance_lock,
+        show_failure=task_ends,
+    ),
+)

@@ -1,0 +1,297 @@
+"""The life of instances over the remote API: made, changed, moved, removed (contracts/ganeti-rapi, 5 and 6)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.support.rapi_calls import RapiCalls
+
+NEW: dict[str, Any] = {
+    "__version__": 1,
+    "mode": "create",
+    "name": "web1.example.com",
+    "disk_template": "plain",
+    "disks": [{"size": 2048}, {"size": "1g", "name": "data"}],
+    "nics": [{}],
+    "os": "debian-12",
+    "beparams": {"memory": 512, "vcpus": 2},
+    "tags": ["blue"],
+}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts(3)
+        fleet.index()
+        yield fleet
+
+
+@pytest.fixture
+def rapi(fleet: ComputeFleet) -> RapiCalls:
+    return RapiCalls(fleet, fleet.api()).cell("north")
+
+
+def create(rapi: RapiCalls, **values: Any) -> Any:
+    return rapi.result("POST", "/instances", {**NEW, **values})
+
+
+def test_new_instance_runs_on_a_node_with_room(rapi: RapiCalls) -> None:
+    [node] = create(rapi)
+    instance = rapi.get("/instances/web1")
+    assert (instance["name"], instance["pnode"], instance["status"]) == ("web1.example.com", node, "running")
+    assert (instance["os"], instance["disk_template"], instance["snodes"]) == ("debian-12", "plain", [])
+    assert (instance["disk.sizes"], instance["disk.names"]) == ([2048, 1024], [None, "data"])
+    assert (instance["beparams"]["maxmem"], instance["beparams"]["minmem"], instance["beparams"]["vcpus"]) == (
+        512,
+        512,
+        2,
+    )
+    assert (instance["tags"], instance["forthcoming"], instance["admin_state"]) == (["blue"], False, "up")
+    [mac] = instance["nic.macs"]
+    assert mac.startswith("aa:00:00:")
+    assert rapi.get(f"/nodes/{node}")["pinst_list"] == ["web1.example.com"]
+
+
+def test_new_instance_is_a_server_of_the_compute_api(rapi: RapiCalls) -> None:
+    create(rapi, nics=[{"ip": "192.0.2.7"}])
+    uuid = rapi.get("/instances/web1")["uuid"]
+    server = rapi.api.get(f"/v2.1/servers/{uuid}", {"OpenStack-API-Version": "compute 2.60"}).json()["server"]
+    assert (server["name"], server["status"], server["tags"]) == ("web1.example.com", "ACTIVE", ["blue"])
+    assert (server["flavor"]["ram"], server["flavor"]["vcpus"], server["flavor"]["disk"]) == (512, 2, 3)
+    assert [address["addr"] for addresses in server["addresses"].values() for address in addresses] == ["192.0.2.7"]
+    stopped = rapi.api.request("POST", f"/v2.1/servers/{uuid}/action", json={"os-stop": None})
+    assert stopped.status_code == 202
+    rapi.fleet.work()
+    assert rapi.get("/instances/web1")["status"] == "ADMIN_down"
+
+
+def test_instance_that_is_not_to_start_is_down(rapi: RapiCalls) -> None:
+    create(rapi, start=False)
+    assert rapi.get("/instances/web1")["status"] == "ADMIN_down"
+
+
+def test_trial_run_tells_the_nodes_and_takes_nothing(rapi: RapiCalls) -> None:
+    assert rapi.result("POST", "/instances?dry-run=1", NEW)[0].startswith("north-host")
+    assert rapi.get("/instances") == []
+    assert all(node["pinst_cnt"] == 0 for node in rapi.get("/nodes?bulk=1"))
+    assert rapi.failure("POST", "/instances?dry-run=1", {**NEW, "os": "plan9"})[1] == "wrong_input"
+
+
+def test_mirrored_disks_are_on_two_nodes_of_one_group(rapi: RapiCalls) -> None:
+    primary, secondary = create(rapi, disk_template="drbd")
+    assert primary != secondary
+    instance = rapi.get("/instances/web1")
+    assert (instance["pnode"], instance["snodes"], instance["disk_usage"]) == (primary, [secondary], 3072 + 2 * 128)
+    assert rapi.get(f"/nodes/{secondary}")["sinst_list"] == ["web1.example.com"]
+    rapi.result("PUT", "/instances/web1/migrate", {})
+    instance = rapi.get("/instances/web1")
+    assert (instance["pnode"], instance["snodes"], instance["status"]) == (secondary, [primary], "running")
+    rapi.result("PUT", "/instances/web1/failover", {"target_node": primary})
+    assert rapi.get("/instances/web1")["pnode"] == primary
+    third = next(node["name"] for node in rapi.get("/nodes?bulk=1") if node["name"] not in {primary, secondary})
+    rapi.result("POST", "/instances/web1/replace-disks", {"mode": "replace_new_secondary", "remote_node": third})
+    assert rapi.get("/instances/web1")["snodes"] == [third]
+    assert rapi.get(f"/nodes/{secondary}")["sinst_cnt"] == 0
+    text, reason = rapi.failure("PUT", "/instances/web1/migrate", {"target_node": secondary})
+    assert (reason, third in text) == ("wrong_input", True)
+
+
+def test_named_nodes_are_taken_and_checked(rapi: RapiCalls) -> None:
+    assert create(rapi, disk_template="drbd", pnode="north-host1", snode="north-host2") == [
+        "north-host1",
+        "north-host2",
+    ]
+    for values, says in (
+        ({"pnode": "north-host1", "snode": "north-host1", "disk_template": "drbd"}, "cannot be the primary"),
+        ({"pnode": "north-host1", "disk_template": "drbd"}, "need a mirror node"),
+        ({"pnode": "nowhere"}, "Node 'nowhere' not known"),
+        ({"pnode": "north-host1", "iallocator": "hail"}, "Either a primary node or an allocator"),
+        ({"group_name": "nothing"}, "Group 'nothing' not known"),
+    ):
+        text, _ = rapi.failure("POST", "/instances", {**NEW, "name": "web2", **values})
+        assert says in text
+
+
+def test_room_is_never_exceeded(rapi: RapiCalls) -> None:
+    text, reason = rapi.failure("POST", "/instances", {**NEW, "beparams": {"memory": "200g"}})
+    assert (reason, "violates policy" in text) == ("wrong_input", True)
+    large = {**NEW, "ignore_ipolicy": True, "beparams": {"memory": "200g"}}
+    assert len({create(rapi, **{**large, "name": f"large{number}"})[0] for number in range(3)}) == 3
+    text, reason = rapi.failure("POST", "/instances", {**large, "name": "large4"})
+    assert (reason, text) == (
+        "insufficient_resources",
+        "There is no room on any node for 1 processors, 204800 MiB of memory and 3 GiB of disk",
+    )
+    text, reason = rapi.failure("PUT", "/instances/large0/modify", {"beparams": {"vcpus": 65}, "ignore_ipolicy": True})
+    assert reason == "insufficient_resources"
+    assert rapi.get("/instances/large0")["beparams"]["vcpus"] == 1
+
+
+def test_what_is_configured_can_be_changed(rapi: RapiCalls) -> None:
+    create(rapi)
+    changes = rapi.result(
+        "PUT",
+        "/instances/web1/modify",
+        {
+            "custom_beparams": {"maxmem": 1024},
+            "hvparams": {"boot_order": "cdrom"},
+            "disks": [["add", {"size": 4096}], ["modify", 1, {"name": "logs"}], [0, {"name": "root"}]],
+            "nics": [["add", {"mac": "02:00:00:00:00:01"}], ["remove", 0, {}]],
+            "os_name": "ubuntu-24.04",
+        },
+    )
+    assert ["be/maxmem", 1024] in changes
+    assert ["disk/2", "add:size=4096,mode=rw"] in changes
+    instance = rapi.get("/instances/web1")
+    assert (instance["beparams"]["maxmem"], instance["beparams"]["minmem"]) == (1024, 512)
+    assert (instance["disk.sizes"], instance["disk.names"]) == ([2048, 1024, 4096], ["root", "logs", None])
+    assert (instance["nic.macs"], instance["custom_hvparams"]) == (["02:00:00:00:00:01"], {"boot_order": "cdrom"})
+    assert instance["os"] == "ubuntu-24.04"
+    rapi.result("PUT", "/instances/web1/modify", {"hvparams": {"boot_order": "default"}})
+    assert rapi.get("/instances/web1")["custom_hvparams"] == {}
+
+
+WRONG_CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({}, "No changes submitted"),
+    ({"disks": [["modify", 7, {"name": "x"}]]}, "There is no disk 7"),
+    ({"disks": [["modify", 0, {"size": 1}]]}, "mode, name and spindles can be changed, and not size"),
+    ({"disks": [["remove", "nothing", {}]]}, "There is no disk 'nothing'"),
+    ({"disks": [["attach", 0, {}]]}, "cannot attach"),
+    ({"disks": ["add"]}, "disks.0"),
+    ({"disks": [["add", {"size": "big"}]]}, "no size in MiB"),
+    ({"nics": [["add", {"mac": "nothing"}]]}, "no MAC address"),
+    ({"nics": [["add", {"ip": "300.1.1.1"}]]}, "no IP address"),
+    ({"nics": [["add", {"network": "lan"}]]}, "Network 'lan' not found"),
+    ({"hvparams": {"nothing": 1}}, "has no parameter 'nothing'"),
+    ({"os_name": "plan9"}, "OS 'plan9' not known"),
+    ({"offline": True}, "running instance cannot be set offline"),
+    ({"disk_template": "drbd"}, "converted by no host"),
+    ({"beparams": {"vcpus": 9}}, "cpu-count value 9 is not in range [1, 8]"),
+]
+
+
+def test_wrong_changes_name_what_is_wrong_and_change_nothing(rapi: RapiCalls) -> None:
+    create(rapi)
+    before = rapi.get("/instances/web1")
+    for body, says in WRONG_CHANGES:
+        response = rapi.api.request("PUT", f"{rapi.base}/instances/web1/modify", json=body)
+        if response.status_code == 400:
+            assert says in response.json()["message"]
+            continue
+        rapi.fleet.work()
+        job = rapi.job(response.json())
+        assert (job["status"], says in str(job["opresult"])) == ("error", True), (body, job["opresult"])
+    assert rapi.get("/instances/web1") == before
+
+
+def test_disk_grows_and_never_shrinks(rapi: RapiCalls) -> None:
+    create(rapi)
+    rapi.result("POST", "/instances/web1/disk/0/grow", {"amount": 1024})
+    rapi.result("POST", "/instances/web1/disk/1/grow", {"amount": 2048, "absolute": True})
+    assert rapi.get("/instances/web1")["disk.sizes"] == [3072, 2048]
+    assert rapi.failure("POST", "/instances/web1/disk/0/grow", {"amount": 1, "absolute": True})[1] == "wrong_state"
+    assert rapi.failure("POST", "/instances/web1/disk/7/grow", {"amount": 1})[1] == "wrong_input"
+
+
+def test_instance_that_is_down_gets_another_name(rapi: RapiCalls) -> None:
+    create(rapi)
+    create(rapi, name="web2.example.com")
+    assert rapi.failure("PUT", "/instances/web1/rename", {"new_name": "web3"})[1] == "wrong_state"
+    rapi.result("PUT", "/instances/web1/shutdown")
+    for name, reason in (("web2.example.com", "already_exists"), ("a b", "wrong_input"), ("", "wrong_input")):
+        assert rapi.failure("PUT", "/instances/web1/rename", {"new_name": name})[1] == reason
+    assert rapi.result("PUT", "/instances/web1/rename", {"new_name": "web3.example.com"}) == "web3.example.com"
+    assert [each["id"] for each in rapi.get("/instances")] == ["web2.example.com", "web3.example.com"]
+
+
+def test_instance_is_removed_with_all_that_it_took(rapi: RapiCalls) -> None:
+    create(rapi, disk_template="drbd", nics=[{"mac": "02:00:00:00:00:01"}])
+    assert rapi.failure("POST", "/instances", {**NEW, "name": "x", "nics": [{"mac": "02:00:00:00:00:01"}]})[1] == (
+        "resource_not_unique"
+    )
+    rapi.result("DELETE", "/instances/web1", {})
+    assert rapi.get("/instances") == []
+    assert all(node["pinst_cnt"] == node["sinst_cnt"] == 0 for node in rapi.get("/nodes?bulk=1"))
+    create(rapi, nics=[{"mac": "02:00:00:00:00:01"}])
+    assert rapi.failure("DELETE", "/instances/nothing")[1] == "unknown_entity"
+
+
+def test_reinstallation_is_one_job_of_three_operations(rapi: RapiCalls) -> None:
+    create(rapi)
+    job = rapi.run("POST", "/instances/web1/reinstall", {"os": "ubuntu-24.04"})
+    assert job["summary"] == ["INSTANCE_SHUTDOWN(web1)", "INSTANCE_REINSTALL(web1)", "INSTANCE_STARTUP(web1)"]
+    assert job["opstatus"] == ["success"] * 3
+    instance = rapi.get("/instances/web1")
+    assert (instance["os"], instance["status"]) == ("ubuntu-24.04", "running")
+    job = rapi.run("POST", "/instances/web1/reinstall?nostartup=1&os=debian-12")
+    assert job["opstatus"] == ["success"] * 2
+    assert rapi.refusal("POST", "/instances/web1/reinstall?reason=x", {"os": "debian-12"})[0] == 400
+
+
+def test_several_are_made_by_jobs_of_their_own(rapi: RapiCalls) -> None:
+    one = {name: value for name, value in NEW.items() if name != "__version__"}
+    bodies = [{**one, "name": f"many{number}"} for number in range(3)]
+    bodies += [{**one, "name": "large", "beparams": {"memory": "1t"}, "ignore_ipolicy": True}]
+    for body in bodies:
+        body["instance_name"], body["os_type"] = body.pop("name"), body.pop("os")
+    result = rapi.result("POST", "/instances-multi-alloc", {"instances": bodies})
+    assert (result["allocatable"], result["failed"]) == (["many0", "many1", "many2"], ["large"])
+    assert [rapi.job(number)["status"] for _, number in result["jobs"]] == ["success"] * 3
+    assert [each["id"] for each in rapi.get("/instances")] == ["many0", "many1", "many2"]
+    assert rapi.refusal("POST", "/instances-multi-alloc", {})[0] == 400
+
+
+def test_what_simulated_hosts_cannot_do_fails_as_a_job(rapi: RapiCalls) -> None:
+    create(rapi)
+    for method, path, body in (
+        ("PUT", "/export", {"destination": "north-host0"}),
+        ("PUT", "/prepare-export?mode=local", None),
+    ):
+        assert rapi.failure(method, f"/instances/web1{path}", body)[1] == "OpExecError"
+
+
+def test_what_is_known_of_an_instance_is_told_by_a_job(rapi: RapiCalls) -> None:
+    create(rapi)
+    number = rapi.api.get(f"{rapi.base}/instances/web1/info").json()
+    rapi.fleet.work()
+    [told] = rapi.job(number)["opresult"]
+    assert told["web1.example.com"]["disks"][1]["size"] == 1024
+
+
+WRONG_CREATIONS: list[tuple[dict[str, Any], int | str, str]] = [
+    ({"__version__": 0}, 400, "version 0 is no longer supported"),
+    ({"__version__": 2}, 400, "Unsupported request data version 2"),
+    ({"mode": None}, 400, "mode missing"),
+    ({"nothing": 1}, 400, "nothing"),
+    ({"os_type": "debian-12"}, 400, "renamed to 'os_type'"),
+    ({"disks": [{}]}, 400, "disks.0.size"),
+    ({"disks": [{"size": 1}] * 17}, 400, "disks"),
+    ({"nics": [{}] * 9}, 400, "nics"),
+    ({"beparams": {"memory": 1, "maxmem": 1}}, 400, "beparams"),
+    ({"os": None}, "wrong_input", "No guest OS"),
+    ({"hypervisor": "xen-pvm"}, "wrong_state", "not enabled in the cluster"),
+    ({"disk_template": "rbd"}, "wrong_state", "not enabled in cluster"),
+    ({"disk_template": "diskless"}, "wrong_input", "has no disks"),
+    ({"mode": "import"}, "wrong_input", "cannot import"),
+    ({"name": "9b3a1e6e-2f3c-4a25-9d43-0d4a1d4f8f11"}, "wrong_input", "cannot look like a UUID"),
+    ({"ip_check": True}, "wrong_input", "needs name_check"),
+    ({"forthcoming": True, "commit": True}, "wrong_input", "exclude each other"),
+]
+
+
+def test_wrong_creations_are_refused_with_the_reason_and_leave_nothing(rapi: RapiCalls) -> None:
+    for values, status, says in WRONG_CREATIONS:
+        response = rapi.api.request("POST", f"{rapi.base}/instances", json={**NEW, **values})
+        if response.status_code == 200:
+            rapi.fleet.work()
+            [[_, arguments]] = rapi.job(response.json())["opresult"]
+            assert (arguments[1], says in arguments[0]) == (status, True), (values, arguments)
+        else:
+            message = response.json()["message"].replace("&#x27;", "'")
+            assert (response.status_code, says in message) == (status, True), (values, message)
+    assert rapi.get("/instances") == []
+    assert all(node["pinst_cnt"] == 0 for node in rapi.get("/nodes?bulk=1"))
