@@ -1,10 +1,11 @@
 """What can be wrong with a question.
 
 QueryError
-├── ExpressionError         the filter is not written as one, or asks what its field cannot be asked
-├── FilterTextError         the text of a filter does not follow its grammar
-├── RegularExpressionError  the pattern is not one that every route can run
-└── NotExpressibleError     a compiler cannot express this leaf exactly; another route must answer
+├── ExpressionError               the filter asks what its field cannot be asked
+│   └── MalformedExpressionError  the filter is not written as one
+├── FilterTextError               the text of a filter does not follow its grammar
+├── RegularExpressionError        the pattern is not one that every route can run
+└── NotExpressibleError           a compiler cannot express this leaf exactly; another route must answer
 
 What can be wrong with one field of it: resources.errors.
 """
@@ -16,6 +17,10 @@ class QueryError(Exception):
 
 class ExpressionError(QueryError):
     """A filter in JSON that is not one; the text says which operator, field or value, and what would be right."""
+
+
+class MalformedExpressionError(ExpressionError):
+    """It is wrong whatever fields there are: its lists, its operators, how many operands they have, or a pattern."""
 
 
 class FilterTextError(QueryError):

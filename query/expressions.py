@@ -10,7 +10,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from query.errors import ExpressionError, RegularExpressionError
+from query.errors import ExpressionError, MalformedExpressionError, RegularExpressionError
 from query.filters import (
     EVERYTHING,
     Eq,
@@ -40,7 +40,7 @@ MAX_LEVELS = 10
 _EQUAL = {"==", "="}
 _ORDERED: dict[str, Callable[[str, Any], Leaf]] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge}
 _MICROSECONDS = 1_000_000
-_DIGITS = re.compile(r"[0-9]+")
+_NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
 
 
@@ -56,9 +56,11 @@ def to_filter(expression: object, fields: ItemType) -> Filter:
 
 def _node(expression: object, fields: ItemType, level: int) -> Filter:
     if level >= MAX_LEVELS:
-        raise ExpressionError(f"Only up to {MAX_LEVELS} levels are allowed (filter nested too deep)")
+        raise MalformedExpressionError(f"Only up to {MAX_LEVELS} levels are allowed (filter nested too deep)")
     if not isinstance(expression, list) or not expression:
-        raise ExpressionError(f"Invalid filter on level {level}: {_shown(expression)} is no list with an operator")
+        raise MalformedExpressionError(
+            f"Invalid filter on level {level}: {_shown(expression)} is no list with an operator"
+        )
     operator, *operands = expression
     match operator:
         case "|" | "&":
@@ -72,17 +74,17 @@ def _node(expression: object, fields: ItemType, level: int) -> Filter:
             return _truth(_field(name, fields))
         case "==" | "=" | "!=" | "<" | "<=" | ">" | ">=" | "=~" | "=[]":
             if len(operands) != 2:
-                raise ExpressionError(
+                raise MalformedExpressionError(
                     f"Invalid binary operator, expected exactly two operands: {_shown(operator)} has {len(operands)}"
                 )
             name, value = operands
             return _condition(operator, _field(name, fields), value)
-    raise ExpressionError(f"Unknown operator {_shown(operator)}")
+    raise MalformedExpressionError(f"Unknown operator {_shown(operator)}")
 
 
 def _one(operator: str, operands: Sequence[object]) -> Sequence[object]:
     if len(operands) != 1:
-        raise ExpressionError(f"Unary operator '{operator}' expects exactly one operand, not {len(operands)}")
+        raise MalformedExpressionError(f"Unary operator '{operator}' expects exactly one operand, not {len(operands)}")
     return operands
 
 
@@ -112,7 +114,7 @@ def _condition(operator: str, field: QueryField, value: object) -> Filter:
             f"expected {error.expected}"
         ) from None
     except RegularExpressionError as error:
-        raise ExpressionError(f"Invalid regex pattern ({error})") from None
+        raise MalformedExpressionError(f"Invalid regex pattern ({error})") from None
     except UnknownFieldError as error:
         raise ExpressionError(str(error)) from None
 
@@ -124,11 +126,12 @@ def _kept_if_missing(leaf: Leaf) -> Filter:
 def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
     """The condition `field operator value`, for an operator of equality or order. Raises FilterValueError."""
     if FieldFlag.SPLIT_TIMESTAMP in field.flags:
-        return AtTime(field.name, operator, _split_time(field, value))
+        # Of a whole number only the seconds are compared (contracts/ganeti-query, 3).
+        return AtTime(field.name, operator, _split_time(field, value), in_seconds=type(value) is int)
     if field.kind is Kind.OTHER:
         return Same(field.name, value) if operator == "==" else _order_of_anything(operator, field, value)
     is_number_of_job = FieldFlag.JOB_ID in field.flags and operator != "=="
-    if is_number_of_job and isinstance(value, str) and _DIGITS.fullmatch(value):
+    if is_number_of_job and isinstance(value, str) and _NUMBER_OF_JOB.fullmatch(value):
         value = int(value)
     if field.kind is Kind.TIMESTAMP:
         value = _moment(field, value)
@@ -152,7 +155,9 @@ def _order_of_anything(operator: str, field: QueryField, value: object) -> Leaf:
 def _search(field: QueryField, value: object) -> Leaf:
     if not isinstance(value, str):
         raise FilterValueError(field.name, value, "a regular expression")
-    if _is_of_any_shape(field) or field.is_list:
+    if field.is_list:
+        raise FilterValueError(field.name, value, "an element of the list, by '=[]'")
+    if _is_of_any_shape(field):
         leaf: Leaf = Finds(field.name, value)
     elif field.kind is Kind.TEXT:
         leaf = Matches(field.name, value)

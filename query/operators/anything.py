@@ -107,16 +107,23 @@ class Compares(LooksInside):
 
 @dataclass(frozen=True, slots=True)
 class AtTime(LooksInside):
-    """The value, [seconds, microseconds], has that `relation` to a time in microseconds since the epoch."""
+    """The value, [seconds, microseconds], has that `relation` to a time in microseconds since the epoch.
+
+    in_seconds: whether only its seconds are compared.
+    """
 
     relation: str
     value: int
+    in_seconds: bool = False
 
     _RELATIONS: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {**RELATIONS, "==": operator.eq}
 
     def is_true_of(self, value: Any) -> bool:
-        seconds, microseconds = value
-        return bool(self._RELATIONS[self.relation](seconds * _MICROSECONDS + microseconds, self.value))
+        match value:
+            case [int() as seconds, int() as microseconds]:
+                moment = seconds * _MICROSECONDS + (0 if self.in_seconds else microseconds)
+                return bool(self._RELATIONS[self.relation](moment, self.value))
+        return False
 
 
 def _rank(value: Any) -> str | None:

@@ -97,7 +97,9 @@ def is_kept(expression: object, item: Mapping[str, Any] = ITEM, fields: ItemType
         (["<", "id", "13"], True),
         (["==", "id", 12], True),
         (["==", "began", [1_700_000_000, 5]], True),
-        ([">", "began", 1_700_000_000], True),
+        (["==", "began", 1_700_000_000], True),
+        ([">", "began", 1_700_000_000], False),
+        ([">", "began", 1_700_000_000.0], True),
         (["<", "began", 1_700_000_000.5], True),
         (["!", ["|", ["?", "flag"], ["==", "number", 1]]], False),
     ],
@@ -162,6 +164,8 @@ def test_not_equal_drops_an_item_without_the_value() -> None:
         (["<", "other", [1]], "field 'other' (type 'other') by '<' with a list"),
         (["=~", "number", "5"], "field 'number' (type 'number') by '=~'"),
         (["=~", "text", 5], "field 'text' (type 'text') by '=~' with 5"),
+        (["=~", "list", "x"], "field 'list' (type 'other') by '=~' with 'x', expected an element of the list, by '=[]'"),
+        (["<", "id", "9" * 5000], "field 'id' (type 'number') by '<'"),
         (["=~", "text", "("], "Invalid regex pattern"),
         (["=~", "other", "(a)\\1"], "Invalid regex pattern"),
         (["=[]", "text", 1], "field 'text' (type 'text') by '=[]' with 1"),
@@ -172,6 +176,12 @@ def test_refusal_names_operator_field_and_value(expression: object, says: str) -
     with pytest.raises(ExpressionError) as refused:
         to_filter(expression, FIELDS)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["x", [1], [1, "2"], [1, 2, 3], {}])
+def test_damaged_split_time_is_at_no_time(value: object) -> None:
+    for operator in ("==", "<", ">="):
+        assert not is_kept([operator, "began", 1], {**ITEM, "began": value})
 
 
 def _nested(wrappers: int) -> list[object]:
@@ -229,7 +239,7 @@ _conditions = st.one_of(
     st.tuples(_ORDER, st.just("began"), st.sampled_from((1, 1.5, [1, 500_000]))),
     st.tuples(st.sampled_from(("==", "!=")), st.just("other"), ANYTHING),
     st.tuples(st.just("=[]"), st.sampled_from(("text", "other", "list")), st.sampled_from(TEXTS)),
-    st.tuples(st.just("=~"), st.sampled_from(("text", "other", "list", "name")), st.sampled_from(("a", "^$", "(?i)A"))),
+    st.tuples(st.just("=~"), st.sampled_from(("text", "other", "name")), st.sampled_from(("a", "^$", "(?i)A"))),
 )
 _expressions = st.recursive(
     _conditions.map(list),
@@ -264,7 +274,7 @@ def oracle(expression: list[Any], item: Mapping[str, Any]) -> bool:
     if name == "time":
         value /= 1e6
     if name == "began":
-        value = value[0] + value[1] / 1e6
+        value = value[0] if type(literal) is int else value[0] + value[1] / 1e6
         literal = literal[0] + literal[1] / 1e6 if isinstance(literal, list) else literal
     return _oracle_of_value(operator, name, value, literal)
 
