@@ -37,6 +37,7 @@ from api.query.answering import Answerer
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
+from api.query.whole_answers import WholeAnswers
 from api.rapi.access import RapiAccess
 from api.rapi.changing.filters import FilterChanges
 from api.rapi.changing.fleet import FleetChanges
@@ -228,7 +229,7 @@ def _add_compute_routes(
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
-    resources = RapiResources(RapiItems(answerer), parts.cells, SeenJobs(access, writes))
+    resources = RapiResources(RapiItems(WholeAnswers(answerer)), parts.cells, SeenJobs(access, writes))
     targets, submitter = Targets(access), Submitter(access)
     changes = (
         InstanceChanges(targets, submitter),

@@ -1,9 +1,10 @@
 """The calls of the socket: what each takes, checked, and what it answers (contracts/ganeti-query, 9)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from api.compute.protocol.proof import AskedFreshness
@@ -12,21 +13,28 @@ from api.identity.caller import Caller
 from api.query.answering import Answerer
 from api.query.cluster import FLEET, cluster_info
 from api.query.job_changes import WATCHED, JobLostError, next_change
-from api.query.named_items import ItemLookupError, NamedItems, UnknownFieldsError
+from api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
+from api.query.visible_fields import visible_fields
+from api.query.whole_answers import Asking, RowStream, WholeAnswers, parts_of
 from listing.answer import Consistency
 from listing.consistency.read_your_writes import ReadYourWrites
-from query.errors import QueryError
+from query.errors import MalformedExpressionError, QueryError
 from query.fields_query import definitions
 from resources.query_fields.catalog import ITEM_TYPES
+from views.query2.projection import Row, cells_of
 
 _LONGEST_WAIT_S = 89.0
 # The socket is for administrators of this machine: who can open it sees the whole fleet.
 _CALLER = Caller("luxi", None, frozenset({"admin"}))
-_WITH_TAGS = ("instance", "node", "nodegroup", "network", "cluster")
+# By the kind that a call names; no type of the fleet itself, which has none.
+_WITH_TAGS = {"instance": "instance", "node": "node", "nodegroup": "group", "network": "network", "cluster": None}
+_MOST_DIGITS = 18
 _CHANGING = (
     "SubmitJob SubmitManyJobs SubmitJobToDrainedQueue CancelJob ArchiveJob AutoArchiveJobs ChangeJobPriority "
     "SetDrainFlag SetWatcherPause ReplaceFilter DeleteFilter PickupJob"
 )
+
+_encode = msgspec.json.Encoder().encode
 
 Names = list[str]
 
@@ -45,18 +53,29 @@ class MalformedRequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What a call returns.
+
+    parts: its JSON, made while it is read. is_complete: tells behind the last part whether all cells have answered.
+    """
+
+    parts: AsyncIterator[bytes]
+    is_complete: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
     """arguments: their types, in order. run: with them."""
 
     arguments: TypeAdapter[tuple[Any, ...]]
-    run: Callable[..., Awaitable[Any]]
+    run: Callable[..., Awaitable[Result]]
 
 
 class LuxiCalls:
     """cell_timeout_s: what one cell may cost."""
 
     def __init__(self, answerer: Answerer, writes: ReadYourWrites, *, cell_timeout_s: float) -> None:
-        self._items = NamedItems(answerer, _CALLER)
+        self._answers = WholeAnswers(answerer)
         self._writes = writes
         self._cell_timeout_s = cell_timeout_s
         self._calls: Mapping[str, _Call] = {
@@ -77,7 +96,7 @@ class LuxiCalls:
             ),
         }
 
-    async def answer(self, method: str, arguments: Sequence[Any]) -> Any:
+    async def answer(self, method: str, arguments: Sequence[Any]) -> Result:
         """What a call returns. Raises LuxiError, MalformedRequestError."""
         if method in _CHANGING.split():
             raise LuxiError("GenericError", f"{method} changes something, and this socket only reads")
@@ -92,92 +111,131 @@ class LuxiCalls:
             raise MalformedRequestError(f"{method}: argument {place}: {wrong['msg']}") from None
         try:
             return await call.run(*checked)
-        except (UnknownFieldsError, QueryError) as error:
-            raise LuxiError("OpPrereqError", str(error), "wrong_input") from error
-        except ItemLookupError as error:
-            raise LuxiError("OpPrereqError", str(error), "unknown_entity") from error
-        except NotFoundError as error:
+        except (MalformedExpressionError, NotFoundError) as error:
             raise MalformedRequestError(str(error)) from None
+        except QueryError as error:
+            raise LuxiError("ParameterError", str(error)) from error
+        except ItemLookupError as error:
+            code = "unknown_entity" if error.is_certain else "environment_error"
+            raise LuxiError("OpPrereqError", str(error), code) from error
         except Exception as error:
             if isinstance(error, LuxiError) or status_of(error) is None:
                 raise
             raise LuxiError("GenericError", str(error)) from error
 
-    async def _fresh(self) -> AskedFreshness:
+    async def _asking(self) -> Asking:
         behind = await self._writes.cells_behind(_CALLER.reader)
-        return AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s)
+        return Asking(_CALLER, AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s))
 
-    async def _query(self, what: str, fields: Names, expression: list[Any] | None) -> Any:
-        rows = await self._items.rows(what, fields, expression, await self._fresh())
-        return {"fields": definitions(ITEM_TYPES[what], fields), "data": rows}
+    async def _query(self, what: str, fields: Names, expression: list[Any] | None) -> Result:
+        known = visible_fields(what, _CALLER)
+        asking = await self._asking()
+        head = definitions(known, fields)
+        if wanted := names_in(expression, known):
+            found = await self._answers.look_up(asking, what, fields, wanted)
+            return _result({"fields": head, "data": found.rows}, is_complete=found.proof.is_complete)
+        rows = await self._answers.stream(asking, what, fields, expression)
+        return _result_of(rows, lambda row: row[1], b'{"fields":%b,"data":[' % _encode(head), b"]}")
 
-    async def _query_fields(self, what: str, fields: Names | None) -> Any:
-        if what not in ITEM_TYPES:
-            raise MalformedRequestError(f"unknown item type {what!r}")
-        return {"fields": definitions(ITEM_TYPES[what], fields or None)}
+    async def _query_fields(self, what: str, fields: Names | None) -> Result:
+        return _result({"fields": definitions(visible_fields(what, _CALLER), fields or None)})
 
-    def _old_query(self, item_type: str) -> Callable[[Names | None, Names, bool], Awaitable[Any]]:
-        async def query(names: Names | None, fields: Names, with_locks: bool) -> Any:
+    async def _values(self, item_type: str, fields: Names, items: Sequence[str | int] | None) -> Result:
+        """The old format: values, null for every status but normal; of all items, or those called or identified so."""
+        known = visible_fields(item_type, _CALLER)
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise LuxiError("OpPrereqError", f"Unknown output fields selected: {', '.join(unknown)}", "wrong_input")
+        rows = await self._answers.stream(await self._asking(), item_type, fields, called_or_identified(known, items))
+        return _result_of(rows, lambda row: [value for _, value in cells_of(row[1])], b"[", b"]")
+
+    def _old_query(self, item_type: str) -> Callable[[Names | None, Names, bool], Awaitable[Result]]:
+        async def query(names: Names | None, fields: Names, with_locks: bool) -> Result:
             if with_locks:
                 raise LuxiError("OpPrereqError", "Sync queries are not allowed", "wrong_input")
-            return await self._items.values(item_type, fields, names, await self._fresh())
+            return await self._values(item_type, fields, names)
 
         return query
 
-    async def _query_jobs(self, ids: list[int | str] | None, fields: Names) -> Any:
-        return await self._items.values("job", fields, _numbers(ids), await self._fresh())
+    async def _query_jobs(self, ids: list[int | str] | None, fields: Names) -> Result:
+        numbers = _numbers(ids or ())
+        if not numbers or any(name not in ITEM_TYPES["job"] for name in fields):
+            return await self._values("job", fields, None)
+        found = await self._answers.look_up(await self._asking(), "job", fields, numbers)
+        rows = [[value for _, value in cells] for cells in found.rows]
+        return _result(rows, is_complete=found.proof.is_complete)
 
-    async def _query_exports(self, nodes: Names | None, with_locks: bool) -> Any:
+    async def _query_exports(self, nodes: Names | None, with_locks: bool) -> Result:
         return await self._old_query("export")(nodes, ["node", "export"], with_locks)
 
-    async def _query_filters(self, uuids: Names | None, fields: Names) -> Any:
-        return await self._items.values("filter", fields, uuids, await self._fresh())
+    async def _query_filters(self, uuids: Names | None, fields: Names) -> Result:
+        return await self._values("filter", fields, uuids)
 
-    async def _query_tags(self, kind: str, name: str) -> Any:
+    async def _query_tags(self, kind: str, name: str) -> Result:
         if kind not in _WITH_TAGS:
             raise MalformedRequestError(f"there are no tags of {kind!r}; there are of {', '.join(_WITH_TAGS)}")
-        if kind == "cluster":
-            return []
-        item_type = "group" if kind == "nodegroup" else kind
-        found = await self._items.values(item_type, ["tags"], [name], await self._fresh())
-        if len(found) != 1:
-            many = "has multiple matches" if found else "not found"
-            raise LuxiError("OpPrereqError", f"{item_type.capitalize()} {name} {many}", "unknown_entity")
-        return sorted(found[0][0] or [])
+        item_type = _WITH_TAGS[kind]
+        if item_type is None:
+            return _result([])
+        known = visible_fields(item_type, _CALLER)
+        expression = called_or_identified(known, [name])
+        found = await self._answers.collect(await self._asking(), item_type, ["tags"], expression)
+        if len(found.rows) != 1:
+            many = "has multiple matches" if found.rows else "not found"
+            is_certain = bool(found.rows) or found.proof.is_complete
+            raise ItemLookupError(f"{kind_of(known)} name {name} {many}", is_certain=is_certain)
+        [[(_, tags)]] = found.rows
+        return _result(sorted(tags or []), is_complete=found.proof.is_complete)
 
-    async def _query_cluster_info(self) -> Any:
-        return cluster_info(FLEET, None)
+    async def _query_cluster_info(self) -> Result:
+        return _result(cluster_info(FLEET, None))
 
-    async def _query_config_values(self, names: Names) -> Any:
+    async def _query_config_values(self, names: Names) -> Result:
         values = {"cluster_name": FLEET, "drain_flag": False}
-        return [values.get(name) for name in names]
+        return _result([values.get(name) for name in names])
 
     async def _wait_for_job_change(
         self, job: int | str, fields: Names, info: list[Any] | None, serial: int | None, timeout_s: float
-    ) -> Any:
-        [number] = _numbers([job]) or [0]
-        expression = ["&", ["==", "id", number]]
+    ) -> Result:
+        [number] = _numbers([job])
+        is_certain = True
 
         async def look() -> Sequence[Any] | None:
-            rows = await self._items.rows("job", [*WATCHED, *fields], expression, await self._fresh())
-            return [value for _, value in rows[0]] if rows else None
+            nonlocal is_certain
+            expression = ["==", "id", number]
+            found = await self._answers.collect(await self._asking(), "job", [*WATCHED, *fields], expression)
+            is_certain = found.proof.is_complete
+            return [value for _, value in found.rows[0]] if found.rows else None
 
         try:
             change = await next_change(look, info, serial, longest_s=min(timeout_s, _LONGEST_WAIT_S))
         except JobLostError:
+            if not is_certain:
+                raise LuxiError("GenericError", f"Job {number} is not found, and {UNSURE}") from None
             raise LuxiError("JobLost", "Can't load job file") from None
-        return "nochange" if change is None else [change.info, change.entries]
+        return _result("nochange" if change is None else [change.info, change.entries])
 
 
-def _call(arguments: Any, run: Callable[..., Awaitable[Any]]) -> _Call:
+def _call(arguments: Any, run: Callable[..., Awaitable[Result]]) -> _Call:
     return _Call(TypeAdapter(arguments), run)
 
 
-def _numbers(ids: Sequence[int | str] | None) -> list[int] | None:
+def _result(value: Any, *, is_complete: bool = True) -> Result:
+    """One that is there as a whole."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield _encode(value)
+
+    return Result(parts(), lambda: is_complete)
+
+
+def _result_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes, end: bytes) -> Result:
+    return Result(parts_of(rows, to_item, begin, end), lambda: rows.is_complete)
+
+
+def _numbers(ids: Sequence[int | str]) -> list[int]:
     """Numbers of jobs, which may come as their digits."""
-    numbers = []
-    for each in ids or ():
-        if not str(each).isascii() or not str(each).isdigit() or len(str(each)) > 18:
+    for each in ids:
+        if not str(each).isascii() or not str(each).isdigit() or len(str(each)) > _MOST_DIGITS:
             raise LuxiError("GenericError", f"Invalid value for job ID: {each!r}")
-        numbers.append(int(each))
-    return numbers or None
+    return list(map(int, ids))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError
+from api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
 from api.luxi.paths import LONGEST_PATH, is_short_enough
 
 _END = b"\x03"
@@ -97,14 +97,18 @@ class _Server:
             return
         self._serving.add(task)
         try:
-            with suppress(OSError, TimeoutError, IncompleteReadError, asyncio.CancelledError):
-                while await self._answer_next(reader, writer):
-                    pass
+            while await self._answer_next(reader, writer):
+                pass
+        except (OSError, TimeoutError, IncompleteReadError, asyncio.CancelledError):
+            writer.transport.abort()
         finally:
-            self._serving.discard(task)
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_IDLE_S):
+                    await writer.wait_closed()
+            # Of a client that does not read the end of its answer.
+            writer.transport.abort()
+            self._serving.discard(task)
 
     async def close(self) -> None:
         """End all connections."""
@@ -119,29 +123,53 @@ class _Server:
         try:
             async with asyncio.timeout(_IDLE_S):
                 message = await reader.readuntil(_END)
-            result, success = await self._result(message[:-1]), True
+            result = await self._result(message[:-1])
         except LimitOverrunError:
-            result, success, goes_on = _unparsed(f"it has more than {_MAX_MESSAGE_BYTES} bytes"), False, False
+            refusal: Any = _unparsed(f"it has more than {_MAX_MESSAGE_BYTES} bytes")
+            goes_on = False
         except MalformedRequestError as error:
-            result, success, goes_on = _unparsed(str(error)), False, False
+            refusal = _unparsed(str(error))
+            goes_on = False
         except LuxiError as error:
-            result, success = [error.kind, list(error.details)], False
+            refusal = [error.kind, list(error.details)]
         except (OSError, IncompleteReadError):
             raise
         except Exception:  # noqa: BLE001  # the edge: every failure becomes an answer
             _log.exception("request_failed")
-            result, success = ["GenericError", ["the request failed; the log says why"]], False
-        # JSON writes the byte that ends a message as an escape, wherever a text has it.
-        writer.write(_encode({"success": success, "result": result}) + _END)
-        await writer.drain()
+            refusal = ["GenericError", ["the request failed; the log says why"]]
+        else:
+            return await self._send(result, writer)
+        await _write(_encode({"success": False, "result": refusal}) + _END, writer)
         return goes_on
 
-    async def _result(self, message: bytes) -> Any:
+    async def _send(self, result: Result, writer: StreamWriter) -> bool:
+        """Send a result while it is made. Whether it came to its end; a client takes one without an end for none."""
+        try:
+            await _write(b'{"success":true,"result":', writer)
+            async for part in result.parts:
+                await _write(part, writer)
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001  # the edge: half of the answer is sent
+            _log.exception("request_failed")
+            return False
+        await _write(b"}" + _END if result.is_complete() else b',"complete":false}' + _END, writer)
+        return True
+
+    async def _result(self, message: bytes) -> Result:
         try:
             request = _decode(message)
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedRequestError(str(error)) from None
         return await self._calls.answer(request.method, request.args)
+
+
+async def _write(part: bytes, writer: StreamWriter) -> None:
+    """Raises TimeoutError for a client that does not read."""
+    # JSON writes the byte that ends a message as an escape, wherever a text has it.
+    writer.write(part)
+    async with asyncio.timeout(_IDLE_S):
+        await writer.drain()
 
 
 def _unparsed(reason: str) -> str:

@@ -80,7 +80,7 @@ class Answerer:
                 break
         if len(rows) > limit or (len(rows) == limit and after is not None):
             rows, after = rows[:limit], rows[limit - 1][0]
-        return Answer(rows, after, _worst(pages))
+        return Answer(rows, after, proof_of(pages))
 
     async def batches(
         self, question: Question, caller: Caller, fresh: AskedFreshness, only: Collection[str] | None = None
@@ -210,7 +210,7 @@ def _merged(question: Question, rows: Sequence[Row], later: Sequence[Row]) -> Se
     return sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
 
 
-def _worst(pages: Sequence[Page]) -> Page:
+def proof_of(pages: Sequence[Page]) -> Page:
     """What all pages of an answer cover, as of one: of each cell what is true of the worst of them."""
     worst: dict[str, CellAnswer] = {}
     for page in pages:

@@ -21,6 +21,7 @@ from api.http.errors import NotFoundError, status_of
 from api.http.query_string import QueryString
 from api.identity.caller import Caller
 from api.identity.connection import LookingAhead
+from api.query.whole_answers import Asking
 from api.rapi.access import RapiAccess
 from api.rapi.faults import RapiError, rapi_fault
 from listing.consistency.read_your_writes import ReadYourWrites
@@ -28,6 +29,7 @@ from listing.sources import CellReader
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 NAME = r"[\w._-]+"
+JOB = r"[0-9]{1,100}"
 
 _log = structlog.get_logger(__name__)
 _NOTHING = object()
@@ -52,6 +54,11 @@ class RapiRequest:
     def with_body(self, body: Any) -> "RapiRequest":
         """The same request with another body."""
         return replace(self, body=body, has_body=True)
+
+    @property
+    def asking(self) -> Asking:
+        """What every question of this request asks for."""
+        return Asking(self.caller, self.fresh, self.only)
 
     def flag(self, name: str) -> bool:
         """A parameter that is 1 or 0; 0 without it. Raises RapiError."""

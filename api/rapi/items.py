@@ -9,10 +9,9 @@ from starlette.responses import Response, StreamingResponse
 
 from api.compute.protocol.proof import proof_headers
 from api.http.errors import NotFoundError
-from api.query.answering import Answer, Answerer
-from api.query.named_items import ItemLookupError, looked_up
-from api.query.question import question_of
+from api.query.named_items import UNSURE, ItemLookupError
 from api.query.visible_fields import visible_fields
+from api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
 from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
@@ -23,14 +22,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CutOffError(Exception):
-    """Part of the fleet was lost in the middle of an answer that has begun as complete."""
+    """Part of the fleet was lost in the middle of an answer that has begun as if it were there."""
 
 
 class RapiItems:
     """Asks the engine of queries on behalf of a request."""
 
-    def __init__(self, answerer: Answerer) -> None:
-        self._answerer = answerer
+    def __init__(self, answers: WholeAnswers) -> None:
+        self._answers = answers
 
     async def streamed(
         self,
@@ -44,48 +43,39 @@ class RapiItems:
     ) -> Response:
         """All items that the expression lets pass, each as `to_item` has it; sent while they are read.
 
-        around: what the items stand between. An answer that is not whole ends without its end.
+        around: what the items stand between. An answer that lacks what its headers promise ends without its end.
         """
-        batches = self._batches(request, item_type, names, expression)
-        first = await anext(batches)
-        headers = proof_headers(first.proof, request.caller)
-        body = _body(first, batches, to_item, around)
-        if first.after is None:
+        rows = await self._answers.stream(request.asking, item_type, names, expression)
+        headers = proof_headers(rows.proof, request.caller)
+        body = _body(rows, to_item, around)
+        if rows.is_one_batch:
             return Response(b"".join([part async for part in body]), headers=headers, media_type="application/json")
         return StreamingResponse(body, headers=headers, media_type="application/json")
 
     async def collected(
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
-    ) -> tuple[list[Cells], dict[str, str]]:
+    ) -> tuple[Sequence[Cells], dict[str, str]]:
         """The cells of all items that the expression lets pass, and the headers that say what they cover."""
-        rows: list[Cells] = []
-        headers: dict[str, str] = {}
-        async for batch in self._batches(request, item_type, names, expression):
-            rows += (cells_of(cells) for _, cells in batch.rows)
-            if not headers or not batch.proof.is_complete:
-                headers = proof_headers(batch.proof, request.caller)
-        return rows, headers
+        return _with_headers(await self._answers.collect(request.asking, item_type, names, expression), request)
 
     async def looked_up(
-        self, request: RapiRequest, known: QueryFields, names: Sequence[str], expression: Any, wanted: Sequence[Any]
-    ) -> tuple[list[Cells], dict[str, str]]:
-        """As `collected`, of an expression that names the items `wanted`: these, in that order.
+        self, request: RapiRequest, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
+    ) -> tuple[Sequence[Cells], dict[str, str]]:
+        """As `collected`, of the items called `wanted`, in that order.
 
         Raises RapiError for a name of no item, or of several.
         """
-        found, headers = await self.collected(request, known.name, [known.name_field, *names], expression)
         try:
-            return looked_up(known, names, wanted, found), headers
+            return _with_headers(await self._answers.look_up(request.asking, item_type, names, wanted), request)
         except ItemLookupError as error:
-            if headers["Fleetlight-Complete"] == "true":
-                raise RapiError(HTTPStatus.BAD_REQUEST, str(error)) from error
-            text = f"{error}, and part of the fleet does not answer"
-            raise RapiError(HTTPStatus.SERVICE_UNAVAILABLE, text) from error
+            status = HTTPStatus.BAD_REQUEST if error.is_certain else HTTPStatus.SERVICE_UNAVAILABLE
+            raise RapiError(status, str(error)) from error
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
 
-        The first in nice order where an abbreviation fits several. Raises NotFoundError.
+        The first in nice order where an abbreviation fits several. Raises NotFoundError, and RapiError while a part of
+        the fleet that may have it does not answer.
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
@@ -93,14 +83,18 @@ class RapiItems:
         found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers
-        raise NotFoundError(f"There is no {item_type} '{name}'")
+        raise not_found(f"There is no {item_type} '{name}'", headers)
 
-    def _batches(
-        self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any
-    ) -> AsyncIterator[Answer]:
-        known = visible_fields(item_type, request.caller)
-        question = question_of(known, names, expression, all_projects=request.caller.is_admin)
-        return self._answerer.batches(question, request.caller, request.fresh, request.only)
+
+def _with_headers(found: Collected, request: RapiRequest) -> tuple[Sequence[Cells], dict[str, str]]:
+    return found.rows, proof_headers(found.proof, request.caller)
+
+
+def not_found(message: str, headers: Mapping[str, str]) -> Exception:
+    """The error for what an answer with these headers does not have."""
+    if headers["Fleetlight-Complete"] == "true":
+        return NotFoundError(message)
+    return RapiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{message}, and {UNSURE}")
 
 
 def as_object(names: Sequence[str]) -> Callable[[Row], Any]:
@@ -132,18 +126,9 @@ def _called(known: QueryFields, name: str) -> Any:
     return ["|", by_name, ["==", "uuid", name]] if "uuid" in known else by_name
 
 
-async def _body(
-    first: Answer, batches: AsyncIterator[Answer], to_item: Callable[[Row], Any], around: tuple[bytes, bytes]
-) -> AsyncIterator[bytes]:
+async def _body(rows: RowStream, to_item: Callable[[Row], Any], around: tuple[bytes, bytes]) -> AsyncIterator[bytes]:
     begin, end = around
-    yield begin
-    separator = b""
-    batch: Answer | None = first
-    while batch is not None:
-        if batch.rows:
-            yield separator + b",".join(_encode(to_item(row)) for row in batch.rows)
-            separator = b","
-        batch = await anext(batches, None)
-        if batch is not None and first.proof.is_complete and not batch.proof.is_complete:
+    async for part in parts_of(rows, to_item, begin, end):
+        if rows.has_lost:
             raise CutOffError("cells were lost while they were listed")
-    yield end
+        yield part

@@ -7,12 +7,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import Response
 
-from api.http.errors import NotFoundError
 from api.query.job_changes import WATCHED, JobLostError, next_change
 from api.query.visible_fields import visible_fields
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
-from api.rapi.items import RapiItems, answer
+from api.rapi.items import RapiItems, answer, not_found
 from api.rapi.seen_jobs import ENDED, SeenJobs
 
 LONGEST_S = 10.0
@@ -46,7 +45,7 @@ async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -
     try:
         change = await next_change(look, body.previous_job_info, body.previous_log_serial, longest_s=LONGEST_S)
     except JobLostError:
-        raise NotFoundError(f"There is no job {request.names['job']}") from None
+        raise not_found(f"There is no job {request.names['job']}", headers) from None
     if change is None:
         return answer(None, headers)
     if change.status in ENDED:
@@ -55,9 +54,11 @@ async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -
 
 
 def _parsed(body: Any) -> _WaitBody:
+    if not isinstance(body, dict):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "The body must be an object with 'fields'")
     try:
         return _WaitBody.model_validate(body)
     except ValidationError as error:
         wrong: Mapping[str, Any] = dict(error.errors(include_url=False, include_context=False, include_input=False)[0])
-        place = ".".join(map(str, wrong["loc"])) or "the body"
+        place = ".".join(map(str, wrong["loc"]))
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {place}: {wrong['msg']}") from None

@@ -18,7 +18,7 @@ from api.query.question import MAX_COLUMNS
 from api.query.visible_fields import visible_fields
 from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from api.rapi.bulk_fields import BULK_FIELDS
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from api.rapi.items import RapiItems, answer, as_object
 from api.rapi.jobs import wait_for_job
@@ -89,7 +89,7 @@ class RapiResources:
         )
         yield _get(f"/query/(?P<what>{NAME})/fields", self._query_fields, ANYBODY)
         for item_type in _COLLECTIONS:
-            name = r"\d+" if item_type == "job" else NAME
+            name = JOB if item_type == "job" else NAME
             one = f"/{item_type}s/(?P<{item_type}>{name})"
             yield _get(f"/{item_type}s", self._list(item_type), A_USER)
             yield _get(one, self._one(item_type), A_USER)
@@ -97,7 +97,7 @@ class RapiResources:
                 yield _get(f"{one}/tags", self._tags(item_type), A_USER)
         yield _get(f"/nodes/(?P<node>{NAME})/role", self._role, A_USER)
         yield _get(f"/instances/(?P<instance>{NAME})/console", self._console, READERS)
-        yield _get(r"/jobs/(?P<job>\d+)/wait", self._wait, WRITERS)
+        yield _get(f"/jobs/(?P<job>{JOB})/wait", self._wait, WRITERS)
         for path in _CHANGING:
             yield resource(path, {})
 
@@ -151,8 +151,8 @@ class RapiResources:
         """Items of any type, in the form of queries."""
         known = visible_fields(request.names["what"], request.caller)
         names, expression = _asked(request)
-        if wanted := names_in(expression, known.name_field):
-            rows, headers = await self._items.looked_up(request, known, names, expression, wanted)
+        if wanted := names_in(expression, known):
+            rows, headers = await self._items.looked_up(request, known.name, names, wanted)
             return answer({"fields": definitions(known, names), "data": rows}, headers)
         head = msgspec.json.encode(definitions(known, names))
         around = b'{"fields":%b,"data":[' % head, b"]}\n"

@@ -71,6 +71,13 @@ def fault(api: Api, method: str, path: str, **options: Any) -> tuple[int, str]:
     return response.status_code, document["message"]
 
 
+def nested(operator: str, wrappers: int) -> list[Any]:
+    expression: list[Any] = ["==", "name", "x"]
+    for _ in range(wrappers):
+        expression = [operator, expression]
+    return expression
+
+
 def test_it_says_what_it_is(fleet: ComputeFleet) -> None:
     api = fleet.api()
     assert get(api, "/version") == 2
@@ -171,6 +178,14 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("DELETE", "/2/jobs", {}), 501, "Method DELETE is unsupported"),
         (("GET", "/2/jobs/99", None), 404, "There is no job"),
         (("GET", f"/2/jobs/{'9' * 30}", None), 404, "There is no job"),
+        (("GET", f"/2/jobs/{'9' * 5000}", None), 404, "There is nothing at"),
+        (("GET", "/2/jobs/%D9%A3", None), 404, "There is nothing at"),
+        (("GET", "/2/jobs/1/wait", None), 400, "must be an object"),
+        (("PUT", "/2/query/node", {"fields": ["name"], "qfilter": [["=="], "name", "x"]}), 400, "Unknown operator"),
+        (("PUT", "/2/query/node", {"fields": ["name"], "qfilter": nested("|", 900)}), 400, "Only up to 10 levels"),
+        (("PUT", "/2/query/job", {"fields": ["id"], "qfilter": ["==", "id", -1]}), 400, "Invalid value for job ID: -1"),
+        (("PUT", "/2/query/job", {"fields": ["id"], "qfilter": ["<", "id", "9" * 5000]}), 400, "Unable to compare"),
+        (("PUT", "/2/query/node", {"fields": ["name"], "qfilter": ["=~", "tags", "x"]}), 400, "an element of the list"),
     ],
 )
 def test_refusal_says_what_is_wrong(
@@ -245,7 +260,11 @@ def test_job_is_shown_and_waited_for(fleet: ComputeFleet) -> None:
     fleet.work()
     ended = api.request("GET", "/2/jobs/10001/wait", json={**asked, "previous_job_info": ["queued"]})
     assert ended.json()["job_info"] == ["success"]
-    for body, says in (({}, "fields"), ({"fields": ["x"]}, "Unknown output fields selected: x"), ([], "valid")):
+    for body, says in (
+        ({}, "fields"),
+        ({"fields": ["x"]}, "Unknown output fields selected: x"),
+        ([], "an object with"),
+    ):
         status, message = fault(api, "GET", "/2/jobs/10001/wait", json=body)
         assert (status, says in message) == (400, True), message
     assert fault(api, "GET", "/2/jobs/7/wait", json=asked)[0] == 404
@@ -306,6 +325,42 @@ def test_names_alone_are_a_lookup_that_keeps_their_order(fleet: ComputeFleet, us
     unsure = look_up("web9", asked=broken)
     assert unsure.status_code == 503
     assert "part of the fleet does not answer" in unsure.json()["message"]
+
+
+def test_lookup_of_jobs_has_each_once_and_a_lost_one_without_values(fleet: ComputeFleet) -> None:
+    [server] = [row for row in get(fleet.api(), "/2/instances?bulk=1") if row["name"].startswith("web0")]
+    for cell in ("north", "south"):
+        with writing(fleet.engine(cell)) as connection:
+            operation = NewOperation("os-stop", {"origin": {}}, server["uuid"])
+            add_jobs(connection, VOCABULARY, [NewJob([operation])], 1_000_000)
+
+    def look_up(api: Api) -> Any:
+        wanted = ["|", ["==", "id", 7], ["==", "id", 1], ["=", "id", 7]]
+        question = {"fields": ["id", "cell", "nope"], "qfilter": wanted}
+        return api.request("PUT", "/2/query/job", json=question).json()["data"]
+
+    assert look_up(fleet.api()) == [[[0, 7], [3, None], [1, None]], [[0, 1], [0, "north"], [1, None]]]
+    # The cell that is down may have it.
+    broken = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
+    assert look_up(broken)[0] == [[0, 7], [2, None], [1, None]]
+
+
+def test_uuid_is_no_name_in_a_query(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    [uuid, *_] = [row["uuid"] for row in get(api, "/2/nodes?bulk=1")]
+
+    def found(name: str) -> Any:
+        return api.request("PUT", "/2/query/node", json={"fields": ["name"], "qfilter": ["==", "name", name]})
+
+    assert found(uuid).json()["data"] == found(uuid.upper()).json()["data"] == []
+    assert found("7a1d5a0a-90b1-4f36-8f6e-000000000001").status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/2/nodes/other", "/2/nodes/other/role", "/2/jobs/7", "/2/jobs/7/wait"])
+def test_what_a_cell_that_is_down_may_have_is_not_denied(fleet: ComputeFleet, path: str) -> None:
+    broken = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
+    status, message = fault(broken, "GET", path, json={"fields": ["status"]})
+    assert (status, "part of the fleet does not answer" in message) == (503, True)
 
 
 def test_backend_parameters_have_the_memory_under_both_names(fleet: ComputeFleet) -> None:

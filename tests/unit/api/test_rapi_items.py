@@ -12,6 +12,7 @@ from api.compute.protocol.proof import AskedFreshness
 from api.http.query_string import QueryString
 from api.identity.caller import Caller
 from api.query.answering import Answer, Answerer
+from api.query.whole_answers import WholeAnswers
 from api.rapi.endpoint import RapiRequest
 from api.rapi.items import CutOffError, RapiItems, as_object
 from cells.capabilities import CellKind
@@ -52,7 +53,7 @@ def sent(batches: Sequence[Answer]) -> tuple[StreamingResponse, list[bytes]]:
     async def send() -> StreamingResponse:
         answerer: Any = _Answerer(batches)
         typed: Answerer = answerer
-        response = await RapiItems(typed).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
+        response = await RapiItems(WholeAnswers(typed)).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
         assert isinstance(response, StreamingResponse)
         async for part in response.body_iterator:
             parts.append(bytes(part))  # type: ignore[arg-type]  # ours are bytes
