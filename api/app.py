@@ -48,7 +48,8 @@ from api.rapi.changing.nodes import NodeChanges
 from api.rapi.changing.submitting import Submitter
 from api.rapi.changing.tags import TagChanges
 from api.rapi.changing.target import Targets
-from api.rapi.endpoint import RapiEndpoint
+from api.rapi.endpoint import RapiEndpoint, is_rapi, unknown_address
+from api.rapi.faults import rapi_fault
 from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
 from api.rapi.seen_jobs import SeenJobs
@@ -140,7 +141,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.add_middleware(Utf8Addresses)
+    app.add_middleware(Utf8Addresses, refusal=no_route)
     app.state.lister = lister
     app.state.index = index
     app.state.feed = feed
@@ -240,16 +241,15 @@ def _add_compute_routes(
         FilterChanges(access, targets),
         FleetChanges(access, targets, submitter),
     )
-    rapi = RapiEndpoint(
-        [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())],
-        RapiAccess(parts.identity, users),
-        parts.cells,
-        writes,
-        timeout_s=parts.search.cell_timeout_s,
-    )
-    app.add_route("/version", resources.version, methods=["GET"])
-    for base in ("/2", "/cells/{cell}/2"):
-        app.add_route(f"{base}{{path:path}}", rapi.answer, methods=METHODS)
+    below = [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())]
+    rapi_access = RapiAccess(parts.identity, users)
+    for path, known in (
+        ("/version", resources.beside()),
+        ("/2{path:path}", below),
+        ("/cells/{cell}/2{path:path}", below),
+    ):
+        rapi = RapiEndpoint(known, rapi_access, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
+        app.add_route(path, rapi.answer, methods=METHODS)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""
@@ -257,11 +257,16 @@ def _add_compute_routes(
             return fault(error.status_code, error.detail)
         is_unknown = isinstance(error, HTTPException) and error.status_code == 404
         # An address with a line break in it finds no route at all, whatever it begins with.
-        if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")):
+        if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")) and not is_rapi(http.url.path):
             return versions.choices(http)
-        return no_such_route()
+        return no_route(http.method, http.url.path)
 
     app.add_exception_handler(HTTPException, answer_http_exception)
+
+
+def no_route(method: str, path: str) -> Response:
+    """The answer to a request that no route is for."""
+    return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_route()
 
 
 def _other_operations(identity: Identity) -> Sequence[Operation]:

@@ -1,10 +1,10 @@
 """Refusing addresses that are no text, before a handler reads them."""
 
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from api.http.faults import no_such_route
 
 
 class Utf8Addresses:
@@ -12,14 +12,17 @@ class Utf8Addresses:
 
     A server puts U+FFFD in the place of bytes that mean nothing, so `/tags/%ff` would be stored as a tag that no caller
     has asked for.
+
+    refusal: what is said to a request with this method and path.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, refusal: Callable[[str, str], Response]) -> None:
         self._app = app
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _is_text(scope.get("raw_path") or b""):
-            await no_such_route()(scope, receive, send)
+            await self._refusal(scope["method"], scope["path"])(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 

@@ -33,6 +33,8 @@ JOB = r"[0-9]{1,100}"
 
 _log = structlog.get_logger(__name__)
 _NOTHING = object()
+_ADDRESS = re.compile(r"/(?:cells/[^/]*/)?2(?:/|\Z)|/version\Z")
+_METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,16 @@ def resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
     return Resource(re.compile(path), verbs)
 
 
+def is_rapi(path: str) -> bool:
+    """Whether the remote API answers at this path, be it with an error."""
+    return _ADDRESS.match(path) is not None
+
+
+def unknown_address(method: str, path: str) -> Exception:
+    """The error for a path of which nothing is known, or for a method that no path knows."""
+    return _unsupported(method, path) if method not in _METHODS else NotFoundError(f"There is nothing at {path}")
+
+
 class RapiEndpoint:
     """Answers everything below one address.
 
@@ -150,8 +162,7 @@ class RapiEndpoint:
             if http.method in each.verbs:
                 return each.verbs[http.method], found.groupdict()
         if fitting:
-            text = f"Method {http.method} is unsupported for path {http.url.path}"
-            raise RapiError(HTTPStatus.NOT_IMPLEMENTED, text)
+            raise _unsupported(http.method, http.url.path)
         raise NotFoundError(f"There is nothing at {http.url.path}")
 
     async def _only(self, name: str | None, caller: Caller) -> Collection[str] | None:
@@ -162,6 +173,10 @@ class RapiEndpoint:
         if not found:
             raise NotFoundError(f"There is no cell '{name}'")
         return found
+
+
+def _unsupported(method: str, path: str) -> RapiError:
+    return RapiError(HTTPStatus.NOT_IMPLEMENTED, f"Method {method} is unsupported for path {path}")
 
 
 async def _body(http: HttpRequest) -> Any:

@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from api.http.errors import NotFoundError
@@ -78,6 +77,10 @@ class RapiResources:
         """Every resource below `/2`."""
         return list(self._resources())
 
+    def beside(self) -> Sequence[Resource]:
+        """The one at `/version`."""
+        return [_get("", self._version, ANYBODY)]
+
     def _resources(self) -> Iterator[Resource]:
         yield _get("", self._nothing, ANYBODY)
         yield _get("/features", self._features, ANYBODY)
@@ -101,8 +104,7 @@ class RapiResources:
         for path in _CHANGING:
             yield resource(path, {})
 
-    async def version(self, _http: HttpRequest) -> Response:
-        """`GET /version`"""
+    async def _version(self, _request: RapiRequest) -> Response:
         return answer(_VERSION)
 
     async def _nothing(self, _request: RapiRequest) -> Response:
@@ -171,6 +173,7 @@ class RapiResources:
         name_field = ITEM_TYPES[item_type].name_field
 
         async def handle(request: RapiRequest) -> Response:
+            _refuse_locks(request)
             if request.flag("bulk"):
                 return await self._items.streamed(request, item_type, names, None, as_object(names))
             # A reservation may have no name yet, and is called by its uuid.
@@ -183,6 +186,7 @@ class RapiResources:
 
     def _one(self, item_type: str) -> Any:
         async def handle(request: RapiRequest) -> Response:
+            _refuse_locks(request)
             item, headers = await self._items.one(request, item_type, request.names[item_type])
             if item_type == "job" and item["status"] in ENDED:
                 await self._seen.note(request, item["id"])
@@ -213,6 +217,12 @@ class RapiResources:
 
 def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:
     return resource(path, {"GET": Verb(handler, needed)})
+
+
+def _refuse_locks(request: RapiRequest) -> None:
+    """What is read is read without a lock, here as in Ganeti."""
+    if request.flag("lock"):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "Sync queries are not allowed")
 
 
 def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:

@@ -172,8 +172,16 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("GET", "/2/query/nothing?fields=a", None), 404, "no item type"),
         (("GET", "/2/query/nothing/fields", None), 404, "no item type"),
         (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
+        (("GET", "/2/nodes?lock=1", None), 400, "Sync queries are not allowed"),
+        (("GET", "/2/nodes/x?bulk=1&lock=1", None), 400, "Sync queries are not allowed"),
         (("POST", "/2/instances", {}), 501, "Method POST is unsupported for path /2/instances"),
         (("POST", "/2/instances/x/shutdown", {}), 501, "Method POST is unsupported"),
+        (("OPTIONS", "/2/instances", {}), 501, "Method OPTIONS is unsupported for path /2/instances"),
+        (("TRACE", "/2/instances", {}), 501, "Method TRACE is unsupported for path /2/instances"),
+        (("TRACE", "/cells/north/2", {}), 501, "Method TRACE is unsupported for path /cells/north/2"),
+        (("DELETE", "/version", None), 501, "Method DELETE is unsupported for path /version"),
+        (("GET", "/2/instances/%ff", None), 404, "There is nothing at /2/instances/"),
+        (("GET", "/2/instances/a%0Ab", None), 404, "There is nothing at /2/instances/a"),
         (("POST", "/2/instances/x/disk/0/grow", {}), 501, "Method POST is unsupported"),
         (("DELETE", "/2/jobs", {}), 501, "Method DELETE is unsupported"),
         (("GET", "/2/jobs/99", None), 404, "There is no job"),
@@ -219,9 +227,10 @@ def test_users_of_the_file_see_all_and_may_do_what_their_line_says(fleet: Comput
         assert api.get("/2/query/instance?fields=name", basic(user)).status_code == status
     assert api.get("/2/jobs/1/wait", basic("reader")).status_code == 403
     for user, password in (("admin", "wrong"), ("digest", HA1), ("other", "{ssha}secret"), ("other", "secret")):
-        response = api.get("/version" if user == "none" else "/2/features", basic(user, password))
-        assert response.status_code == 401
-        assert response.headers["www-authenticate"] == 'Basic realm="Ganeti Remote API"'
+        for path in ("/version", "/2/features"):
+            response = api.get(path, basic(user, password))
+            assert response.status_code == 401
+            assert response.headers["www-authenticate"] == 'Basic realm="Ganeti Remote API"'
     assert fault(api, "GET", "/2/features", headers={"Authorization": "Basic"})[0] == 400
     assert fault(api, "GET", "/2/features", headers={"Authorization": "Digest x"})[0] == 401
 

@@ -1,7 +1,7 @@
 """Lists of the remote API that are sent while they are read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from cells.capabilities import CellKind
 from cells.model import Cell
 from listing.answer import CellAnswer, Consistency, Page, Route
 
-CELL = Cell("7a1d5a0a-90b1-4f36-8f6e-000000000001", "one", CellKind.NATIVE, "", "")
+CELLS = [Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{n}", f"cell{n}", CellKind.NATIVE, "", "") for n in (1, 2)]
 REQUEST = RapiRequest(
     Caller("ada", None, frozenset({"admin"})),
     QueryString(()),
@@ -40,10 +40,11 @@ class _Answerer:
             yield batch
 
 
-def batch(*names: str, is_complete: bool = True, is_last: bool = False) -> Answer:
+def batch(*names: str, is_last: bool = False, lost: Collection[int] = (), has_all_cells: bool = True) -> Answer:
+    """lost: which of the cells are not complete."""
     rows = [([name], msgspec.Raw(msgspec.json.encode([[0, name]]))) for name in names]
-    answered = CellAnswer(CELL, Route.LIVE, is_complete=is_complete)
-    return Answer(rows, None if is_last else [names], Page(b"", len(rows), None, [answered]))
+    answered = [CellAnswer(cell, Route.LIVE, is_complete=number not in lost) for number, cell in enumerate(CELLS)]
+    return Answer(rows, None if is_last else [names], Page(b"", len(rows), None, answered, has_all_cells))
 
 
 def sent(batches: Sequence[Answer]) -> tuple[StreamingResponse, list[bytes]]:
@@ -72,13 +73,26 @@ def test_items_are_sent_batch_by_batch() -> None:
     assert response.headers["fleetlight-complete"] == "true"
 
 
-def test_answer_that_began_as_complete_does_not_end_when_a_cell_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ({}, {"lost": [0]}),
+        # What a cell that is lost from the beginning does not excuse.
+        ({"lost": [0]}, {"lost": [0, 1]}),
+        ({"lost": [0]}, {"lost": [1]}),
+        ({}, {"has_all_cells": False}),
+    ],
+)
+def test_answer_does_not_end_when_a_cell_is_lost_that_its_headers_promise(
+    before: dict[str, Any], behind: dict[str, Any]
+) -> None:
     with pytest.raises(CutOffError) as caught:
-        sent([batch("a"), batch("b", is_complete=False, is_last=True)])
+        sent([batch("a", **before), batch("b", **behind, is_last=True)])
     assert caught.value.__notes__ == [repr([b"[", b'{"name":"a"}'])]
 
 
-def test_answer_that_began_as_incomplete_goes_on() -> None:
-    response, parts = sent([batch("a", is_complete=False), batch("b", is_complete=False, is_last=True)])
+@pytest.mark.parametrize("lacking", [{"lost": [0]}, {"has_all_cells": False}])
+def test_answer_that_began_as_incomplete_goes_on(lacking: dict[str, Any]) -> None:
+    response, parts = sent([batch("a", **lacking), batch("b", **lacking, is_last=True)])
     assert parts[-1] == b"]\n"
     assert response.headers["fleetlight-complete"] == "false"

@@ -164,7 +164,7 @@ def test_not_equal_drops_an_item_without_the_value() -> None:
         (["<", "other", [1]], "field 'other' (type 'other') by '<' with a list"),
         (["=~", "number", "5"], "field 'number' (type 'number') by '=~'"),
         (["=~", "text", 5], "field 'text' (type 'text') by '=~' with 5"),
-        (["=~", "list", "x"], "field 'list' (type 'other') by '=~' with 'x', expected an element of the list, by '=[]'"),
+        (["=~", "list", "x"], "field 'list' (type 'other') by '=~' with 'x', expected an element"),
         (["<", "id", "9" * 5000], "field 'id' (type 'number') by '<'"),
         (["=~", "text", "("], "Invalid regex pattern"),
         (["=~", "other", "(a)\\1"], "Invalid regex pattern"),
