@@ -56,7 +56,7 @@ _WITH_TAGS = ("instance", "node", "group", "network")
 # Paths of which every verb changes something, or has a job do so.
 _OF_INSTANCES = (
     "info|reboot|shutdown|startup|reinstall|replace-disks|activate-disks|deactivate-disks|recreate-disks|prepare-export|"
-    r"export|migrate|failover|rename|modify|disk/\d+/grow"
+    "export|migrate|failover|rename|modify|disk/[0-9]+/grow"
 )
 _CHANGING = (
     "/instances-multi-alloc",

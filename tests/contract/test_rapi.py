@@ -344,11 +344,11 @@ def test_lookup_of_jobs_has_each_once_and_a_lost_one_without_values(fleet: Compu
             add_jobs(connection, VOCABULARY, [NewJob([operation])], 1_000_000)
 
     def look_up(api: Api) -> Any:
-        wanted = ["|", ["==", "id", 7], ["==", "id", 1], ["=", "id", 7]]
+        wanted = ["|", ["==", "id", 7], ["==", "id", 10001], ["=", "id", 7]]
         question = {"fields": ["id", "cell", "nope"], "qfilter": wanted}
         return api.request("PUT", "/2/query/job", json=question).json()["data"]
 
-    assert look_up(fleet.api()) == [[[0, 7], [3, None], [1, None]], [[0, 1], [0, "north"], [1, None]]]
+    assert look_up(fleet.api()) == [[[0, 7], [3, None], [1, None]], [[0, 10001], [0, "north"], [1, None]]]
     # The cell that is down may have it.
     broken = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
     assert look_up(broken)[0] == [[0, 7], [2, None], [1, None]]

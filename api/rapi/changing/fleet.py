@@ -11,7 +11,7 @@ from api.rapi.access import OPERATORS
 from api.rapi.changing.opcode_request import opcode_of
 from api.rapi.changing.submitting import Submitter
 from api.rapi.changing.target import Targets
-from api.rapi.endpoint import RapiRequest, Resource, Verb, resource
+from api.rapi.endpoint import JOB, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from api.rapi.items import answer
 from cells.job_numbers import number_in_cell
@@ -30,7 +30,7 @@ class FleetChanges:
     def resources(self) -> Iterator[Resource]:
         yield resource("/redistribute-config", {"PUT": Verb(self._redistribute, OPERATORS)})
         yield resource("/modify", {"PUT": Verb(self._modify, OPERATORS)})
-        yield resource(r"/jobs/(?P<job>\d+)", {"DELETE": Verb(self._cancel, OPERATORS)})
+        yield resource(f"/jobs/(?P<job>{JOB})", {"DELETE": Verb(self._cancel, OPERATORS)})
 
     async def _redistribute(self, request: RapiRequest) -> Response:
         op = opcode_of(request, RedistributeConfiguration, "redist_config", {}, takes_body=False)
