@@ -39,6 +39,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.index.index",
         "The search index: how far it is, filling it, and comparing it with the cells.",
     ),
+    "balance": (
+        "cli.balance",
+        "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.",
+    ),
     "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
     "cell": ("cli.cells.cell", "The cells of the fleet."),
     "host": ("cli.cells.host", "The hosts of native cells."),

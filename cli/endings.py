@@ -15,10 +15,12 @@ from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.output import print_error, print_notice
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
+from operations.balancing.errors import BalancingError
 from query.errors import QueryError
 from resources.errors import FieldError
 
 _WRONG_USAGE = (
+    BalancingError,
     DatabaseUrlError,
     InsecureListeningError,
     IdentityConfigurationError,

@@ -7,6 +7,7 @@ from hypothesis import settings
 from tests.support.collector import pytest_collection_finish
 from tests.support.ending import pytest_sessionstart
 from tests.support.ganeti_client import ganeti_client
+from tests.support.htools import htools
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
@@ -37,6 +38,7 @@ __all__ = [
     "elasticsearch_url",
     "ganeti_client",
     "ganeti_cluster",
+    "htools",
     "logging_as_before",
     "mariadb_url",
     "migrated_each_time",

@@ -68,7 +68,15 @@ GANETI_CLIENT = Folder(
     default=Path("/usr/lib/python3/dist-packages/ganeti/rapi"),
 )
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, GANETI, NOVA, SAMPLES, GANETI_CLIENT)
+HTOOLS = Folder(
+    "htools",
+    "Ganeti's hbal and hspace (the package ganeti-htools-3.0)",
+    "htools",
+    "FLEETLIGHT_TEST_HTOOLS",
+    default=Path("/usr/lib/ganeti/3.0/usr/bin"),
+)
+
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, GANETI, NOVA, SAMPLES, GANETI_CLIENT, HTOOLS)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:

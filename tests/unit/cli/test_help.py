@@ -51,6 +51,7 @@ def test_the_commands_are_known() -> None:
         "list",
         "history",
         "list-fields",
+        "balance",
         "index status",
         "explain",
         "index verify",

@@ -1,0 +1,219 @@
+"""A cluster as it is described: node groups with their policies, nodes, instances. Sizes in MiB.
+
+What follows from it for a node (its free memory, whether it can take over its secondaries) is in node_state.
+Source: contracts/ganeti-htools, 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+
+class AllocationPolicy(StrEnum):
+    """Whether new instances go to a group."""
+
+    PREFERRED = "preferred"
+    LAST_RESORT = "last_resort"
+    UNALLOCABLE = "unallocable"
+
+
+class DiskTemplate(StrEnum):
+    """What the disks of an instance are made of."""
+
+    DISKLESS = "diskless"
+    FILE = "file"
+    SHARED_FILE = "sharedfile"
+    PLAIN = "plain"
+    BLOCK = "blockdev"
+    DRBD = "drbd"
+    RBD = "rbd"
+    EXT = "ext"
+    GLUSTER = "gluster"
+
+
+class InstanceStatus(StrEnum):
+    """What an instance does, and what it should do."""
+
+    RUNNING = "running"
+    ADMIN_DOWN = "ADMIN_down"
+    ADMIN_OFFLINE = "ADMIN_offline"
+    USER_DOWN = "USER_down"
+    ERROR_UP = "ERROR_up"
+    ERROR_DOWN = "ERROR_down"
+    ERROR_WRONG_NODE = "ERROR_wrongnode"
+    ERROR_NODE_DOWN = "ERROR_nodedown"
+    ERROR_NODE_OFFLINE = "ERROR_nodeoffline"
+
+
+LOCAL_STORAGE: Final = frozenset({DiskTemplate.DRBD, DiskTemplate.PLAIN})
+"""Their disks take up what a node reports of its disks; those of other templates do not."""
+EXTERNALLY_MIRRORED: Final = frozenset(
+    {
+        DiskTemplate.BLOCK,
+        DiskTemplate.SHARED_FILE,
+        DiskTemplate.RBD,
+        DiskTemplate.EXT,
+        DiskTemplate.GLUSTER,
+    }
+)
+"""Their data is reachable from every node."""
+_DOWN: Final = frozenset(
+    {
+        InstanceStatus.ADMIN_DOWN,
+        InstanceStatus.ADMIN_OFFLINE,
+        InstanceStatus.USER_DOWN,
+        InstanceStatus.ERROR_DOWN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Limits of an instance policy, or the size of an instance to be."""
+
+    memory_mib: int
+    vcpus: int
+    disk_mib: int
+    disk_count: int
+    nic_count: int
+    spindle_use: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What instances of a group may be. bounds: pairs of the least and the greatest size; an instance fits into one."""
+
+    standard: Size
+    bounds: tuple[tuple[Size, Size], ...]
+    disk_templates: tuple[DiskTemplate, ...]
+    vcpu_ratio: float
+    spindle_ratio: float
+
+
+DEFAULT_POLICY: Final = Policy(
+    standard=Size(128, 1, 1024, 1, 1, 1),
+    bounds=((Size(128, 1, 1024, 1, 1, 1), Size(32768, 8, 1048576, 16, 8, 12)),),
+    disk_templates=tuple(DiskTemplate),
+    vcpu_ratio=4.0,
+    spindle_ratio=32.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    name: str
+    uuid: str
+    allocation_policy: AllocationPolicy = AllocationPolicy.PREFERRED
+    tags: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    policy: Policy = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node as it reports itself.
+
+    own_memory_mib: what the node itself needs. free_memory_mib, free_disk_mib, free_spindles: live; reservations do not
+    show there. is_offline: also a drained node, and one that is not for instances; nothing goes there.
+    cpu_speed: relative to the usual node of the group. own_vcpus: processors that the node itself needs.
+    """
+
+    name: str
+    group_uuid: str
+    total_memory_mib: int
+    own_memory_mib: int
+    free_memory_mib: int
+    total_disk_mib: int
+    free_disk_mib: int
+    cpus: int
+    is_offline: bool = False
+    is_master: bool = False
+    spindles: int = 1
+    tags: tuple[str, ...] = ()
+    has_exclusive_storage: bool = False
+    free_spindles: int = 0
+    own_vcpus: int = 1
+    cpu_speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInstance:
+    """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name."""
+
+    name: str
+    memory_mib: int
+    disk_mib: int
+    vcpus: int
+    status: InstanceStatus
+    primary: str
+    secondary: str | None
+    disk_template: DiskTemplate
+    is_auto_balanced: bool = True
+    tags: tuple[str, ...] = ()
+    spindle_use: int = 1
+    disk_spindles: int | None = None
+    is_forthcoming: bool = False
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether it has a secondary node."""
+        return self.disk_template is DiskTemplate.DRBD
+
+    @property
+    def uses_local_storage(self) -> bool:
+        return self.disk_template in LOCAL_STORAGE
+
+    @property
+    def uses_memory(self) -> bool:
+        """Whether what its node reports as free lacks its memory already."""
+        return self.status not in _DOWN and not self.is_forthcoming
+
+    @property
+    def is_switched_off(self) -> bool:
+        """Whether it takes up no processors, and no memory on a secondary."""
+        return self.status is InstanceStatus.ADMIN_OFFLINE
+
+    @property
+    def needs_failover_memory(self) -> bool:
+        """Whether its secondary has to keep memory free for it."""
+        return self.is_auto_balanced and not self.is_switched_off
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Groups, nodes and instances in the order of the file, which decides among equals as it does for htools."""
+
+    groups: tuple[NodeGroup, ...]
+    nodes: tuple[ClusterNode, ...]
+    instances: tuple[ClusterInstance, ...]
+    tags: tuple[str, ...] = ()
+    policy: Policy = field(default=DEFAULT_POLICY)
+
+    def moved(self, places: Mapping[str, tuple[str, str | None]]) -> "Cluster":
+        """The cluster as nodes will report it once some instances (by name) are on other nodes: primary, secondary."""
+        memory = dict.fromkeys((node.name for node in self.nodes), 0)
+        disk = dict(memory)
+        spindles = dict(memory)
+        instances = []
+        for instance in self.instances:
+            primary, secondary = places.get(instance.name, (instance.primary, instance.secondary))
+            after = replace(instance, primary=primary, secondary=secondary)
+            for sign, placed in ((1, instance), (-1, after)):
+                memory[placed.primary] += sign * placed.memory_mib * placed.uses_memory
+                if placed.is_forthcoming:
+                    continue
+                for name in filter(None, (placed.primary, placed.secondary)):
+                    disk[name] += sign * placed.disk_mib * placed.uses_local_storage
+                    spindles[name] += sign * (placed.disk_spindles or 0)
+            instances.append(after)
+        nodes = (
+            replace(
+                node,
+                free_memory_mib=node.free_memory_mib + memory[node.name],
+                free_disk_mib=node.free_disk_mib + disk[node.name],
+                free_spindles=node.free_spindles + spindles[node.name] * node.has_exclusive_storage,
+            )
+            for node in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes), instances=tuple(instances))

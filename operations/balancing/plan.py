@@ -1,0 +1,75 @@
+"""What to do to balance a cluster, in names: the moves of each of its groups, and the cluster after them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from operations.balancing.cluster import Cluster
+from operations.balancing.moves import MoveKind
+from operations.balancing.search import MadeMove, balance
+from operations.balancing.situation import NO_NODE, Place, Situation, chosen_groups
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOfInstance:
+    primary: str
+    secondary: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """instance: its name, or the uuid of a reservation without one. gain: how much of the score it takes away."""
+
+    instance: str
+    is_forthcoming: bool
+    kind: MoveKind
+    source: NodesOfInstance
+    target: NodesOfInstance
+    gain: float
+    score_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    group: str
+    score_before: float
+    score_after: float
+    moves: Sequence[PlannedMove]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """groups: those that were looked at. after: the cluster once all moves are made."""
+
+    groups: Sequence[GroupPlan]
+    after: Cluster
+
+
+def plan_balance(cluster: Cluster, group: str | None = None) -> Plan:
+    """How to balance the group of that name or uuid, or each of them. Raises UnknownGroupError."""
+    situation = Situation.of(cluster)
+    groups = []
+    places: dict[str, tuple[str, str | None]] = {}
+    for chosen in chosen_groups(cluster, group):
+        outcome = balance(situation, chosen)
+        moves = [_planned(cluster, made) for made in outcome.moves]
+        places |= {move.instance: (move.target.primary, move.target.secondary) for move in moves}
+        groups.append(GroupPlan(chosen.name, outcome.score_before, outcome.score_after, moves))
+    return Plan(groups, cluster.moved(places))
+
+
+def _planned(cluster: Cluster, made: MadeMove) -> PlannedMove:
+    instance = cluster.instances[made.move.instance]
+    return PlannedMove(
+        instance.name,
+        instance.is_forthcoming,
+        made.move.kind,
+        _nodes(cluster, made.before),
+        _nodes(cluster, made.move.place),
+        made.gain,
+        made.score,
+    )
+
+
+def _nodes(cluster: Cluster, place: Place) -> NodesOfInstance:
+    secondary = None if place.secondary == NO_NODE else cluster.nodes[place.secondary].name
+    return NodesOfInstance(cluster.nodes[place.primary].name, secondary)

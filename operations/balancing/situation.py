@@ -1,0 +1,85 @@
+"""A cluster with the state of each node: what scores, moves and allocations start from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup
+from operations.balancing.errors import UnknownGroupError
+from operations.balancing.limits import NodeLimits, PlacedInstance
+from operations.balancing.node_state import NodeState
+from operations.balancing.tags import exclusions, locations, received_migrations, sent_migrations, wanted_locations
+
+NO_NODE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instance is: indexes of its primary node, and of its secondary one, or NO_NODE."""
+
+    primary: int
+    secondary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All states by the index of the node, all places by that of the instance."""
+
+    cluster: Cluster
+    instances: Sequence[PlacedInstance]
+    states: Sequence[NodeState]
+    places: Sequence[Place]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Situation":
+        indexes = {node.name: index for index, node in enumerate(cluster.nodes)}
+        instances = [_placed(cluster, index, instance) for index, instance in enumerate(cluster.instances)]
+        places = [
+            Place(indexes[instance.primary], NO_NODE if instance.secondary is None else indexes[instance.secondary])
+            for instance in cluster.instances
+        ]
+        groups = {group.uuid: group for group in cluster.groups}
+        states = [_empty(cluster, index, node, groups) for index, node in enumerate(cluster.nodes)]
+        for placed, place in zip(instances, places, strict=True):
+            partner = None if place.secondary == NO_NODE else states[place.secondary]
+            states[place.primary].learn_primary(placed, partner)
+            if partner is not None:
+                partner.learn_secondary(placed, place.primary)
+        for state in states:
+            state.settle()
+        return cls(cluster, instances, states, places)
+
+    def group_members(self, group: NodeGroup) -> Sequence[int]:
+        """Indexes of the nodes of a group."""
+        return [index for index, node in enumerate(self.cluster.nodes) if node.group_uuid == group.uuid]
+
+
+def chosen_groups(cluster: Cluster, name: str | None) -> Sequence[NodeGroup]:
+    """The groups of that name or uuid; all of them that have nodes for None. Raises UnknownGroupError."""
+    if name is None:
+        used = {node.group_uuid for node in cluster.nodes}
+        return [group for group in cluster.groups if group.uuid in used]
+    found = [group for group in cluster.groups if name in (group.name, group.uuid)]
+    if not found:
+        raise UnknownGroupError(name, [group.name for group in cluster.groups])
+    return found
+
+
+def _placed(cluster: Cluster, index: int, instance: ClusterInstance) -> PlacedInstance:
+    tags = cluster.tags, instance.tags
+    return PlacedInstance(index, instance, exclusions(*tags), wanted_locations(*tags))
+
+
+def _empty(cluster: Cluster, index: int, node: ClusterNode, groups: Mapping[str, NodeGroup]) -> NodeState:
+    policy = groups[node.group_uuid].policy
+    return NodeState(
+        NodeLimits(
+            index=index,
+            node=node,
+            policy=policy,
+            greatest_spindles=policy.spindle_ratio * node.spindles,
+            locations=locations(cluster.tags, node.tags),
+            sends=sent_migrations(cluster.tags, node.tags),
+            receives=received_migrations(cluster.tags, node.tags),
+        )
+    )

@@ -1,0 +1,85 @@
+"""`fleetlight balance`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.app import app
+from operations.balancing.cluster_file import read_cluster
+
+_RUNNER = CliRunner()
+_FILE = """\
+default|uuid-1|preferred||
+
+node1|65523|1023|63475|3405248|3305248|24|M|uuid-1|1||N|0|1|1.0
+node2|65523|1023|60000|3405248|3305248|24|N|uuid-1|1||N|0|1|1.0
+node3|65523|1023|64500|3405248|3405248|24|N|uuid-1|1||N|0|1|1.0
+
+web|1024|2176|1|running|Y|node1|node2|drbd||1|-|N
+db|1024|50000|1|ADMIN_down|Y|node1|node2|drbd||1|-|N
+6f0c|128|1024|1|ADMIN_down|Y|node1|node2|drbd||1|-|Y
+
+
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.data"
+    path.write_text(_FILE)
+    return path
+
+
+def test_moves_are_a_table_with_the_scores_of_the_group(file: Path) -> None:
+    result = _RUNNER.invoke(app, ["balance", "--text-data", str(file)])
+    assert result.exit_code == 0
+    header, _, *moves, last = result.stdout.splitlines()
+    assert header.split() == ["INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE"]
+    assert any(move.startswith(("web", "db")) for move in moves)
+    assert last.startswith("Group default: score ")
+    assert last.endswith(f"after {len(moves)} moves")
+
+
+def test_json_has_scores_and_moves_with_both_nodes(file: Path) -> None:
+    document = json.loads(_RUNNER.invoke(app, ["balance", "--text-data", str(file), "--output", "json"]).stdout)
+    assert document["score_after"] < document["score_before"]
+    assert [group["group"] for group in document["groups"]] == ["default"]
+    first = document["moves"][0]
+    assert first["instance"] == "6f0c" or not first["forthcoming"]
+    assert first["from"] == {"primary": "node1", "secondary": "node2"}
+    assert set(first["to"]) == {"primary", "secondary"}
+    assert document["score_before"] - sum(move["gain"] for move in document["moves"]) == pytest.approx(
+        document["score_after"]
+    )
+
+
+def test_cluster_after_the_moves_is_saved(file: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "balanced.data"
+    result = _RUNNER.invoke(app, ["balance", "--text-data", str(file), "--save-text", str(saved), "--output", "json"])
+    places = {each.name: (each.primary, each.secondary) for each in read_cluster(saved.read_text()).instances}
+    for move in json.loads(result.stdout)["moves"]:
+        expected = (move["to"]["primary"], move["to"]["secondary"])
+        assert places[move["instance"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff", "byte 1 is no UTF-8"),
+        (_FILE.replace("|running|", "|walking|").encode(), "line 7, column 5: status: 'walking' is none of running"),
+    ],
+)
+def test_file_that_is_none_of_htools_is_wrong_usage(file: Path, content: bytes, said: str) -> None:
+    file.write_bytes(content)
+    result = _RUNNER.invoke(app, ["balance", "--text-data", str(file)])
+    assert result.exit_code == 2
+    assert f"{file}: {said}" in result.stderr
+
+
+def test_file_that_is_not_there_and_unknown_group_are_wrong_usage(file: Path) -> None:
+    missing = _RUNNER.invoke(app, ["balance", "--text-data", f"{file}x"])
+    assert (missing.exit_code, "no such file or directory" in missing.stderr) == (2, True)
+    unknown = _RUNNER.invoke(app, ["balance", "--text-data", str(file), "--group", "far"])
+    assert (unknown.exit_code, "there is no node group 'far'; there are default" in unknown.stderr) == (2, True)
