@@ -1,12 +1,36 @@
-"""The clusters that commands of balance and capacity look at: from a text file of htools."""
+"""The clusters that commands of balance and capacity look at: from a text file of htools, or from the cells."""
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from api.identity import NoIdentity
+from cells.fleet.fleet import Fleet
 from cli.errors import CommandError, ConfigurationError
+from cli.fleet import open_fleet
+from cli.in_process import document_of
+from cli.processes.serving import open_parts
+from cli.settings import Settings
 from operations.balancing.cluster import Cluster
 from operations.balancing.cluster_file import read_cluster
 from operations.balancing.cluster_file_writer import write_cluster
 from operations.balancing.errors import ClusterFileError
+from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+from resources.query_fields.definitions import CellStatus
+
+_Items = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetClusters:
+    """by_cell: by the names of the cells that have nodes. is_complete: all cells have told all that was asked."""
+
+    by_cell: Mapping[str, Cluster]
+    is_complete: bool
 
 
 def cluster_of_file(path: Path) -> Cluster:
@@ -27,3 +51,52 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
         path.write_text(write_cluster(cluster))
     except OSError as error:
         raise CommandError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetClusters:
+    """What all cells say, or one of them. Raises UnknownCellError, CommandError."""
+    with open_fleet(settings.fleet) as fleet:
+        if cell is not None:
+            fleet.cell(cell)
+        answers = await _ask(settings, fleet, cell)
+    groups, nodes, instances = (items for items, _ in answers)
+    return FleetClusters(
+        {name: cluster_of_items(groups.get(name, ()), found, instances.get(name, ())) for name, found in nodes.items()},
+        all(is_complete for _, is_complete in answers),
+    )
+
+
+async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> Sequence[tuple[_Items, bool]]:
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+        asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
+        answers = [await _items(app, what, fields, cell) for what, fields in asked]
+        app.state.index.close()
+    return answers
+
+
+async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
+    """All items of a type by their cell, each with its fields; and whether these are all there are."""
+    from api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+
+    question = {
+        "what": what,
+        "fields": ["cell", *fields],
+        "filter": None if cell is None else ["==", "cell", cell],
+        "all_projects": True,
+    }
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    is_complete, marker = True, None
+    while True:
+        body = msgspec.json.encode({**question, "marker": marker})
+        answer = await call(app, "POST", "/fleetlight/query", body=body)
+        page = document_of(answer)
+        for (_, of_cell), *values in page["data"]:
+            read = (value if status == CellStatus.NORMAL else None for status, value in values)
+            found[of_cell].append(dict(zip(fields, read, strict=True)))
+        is_complete &= answer.headers["fleetlight-complete"] == "true"
+        marker = page["marker"]
+        if marker is None:
+            return found, is_complete

@@ -139,7 +139,10 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstance:
-    """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name."""
+    """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name.
+
+    takes_disk_along: its disk is on its node, and is copied when it moves; text files cannot say so.
+    """
 
     name: str
     memory_mib: int
@@ -154,6 +157,7 @@ class ClusterInstance:
     spindle_use: int = 1
     disk_spindles: int | None = None
     is_forthcoming: bool = False
+    takes_disk_along: bool = False
 
     @property
     def is_mirrored(self) -> bool:
@@ -162,7 +166,7 @@ class ClusterInstance:
 
     @property
     def uses_local_storage(self) -> bool:
-        return self.disk_template in LOCAL_STORAGE
+        return self.disk_template in LOCAL_STORAGE or self.takes_disk_along
 
     @property
     def uses_memory(self) -> bool:

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cells.database.engines import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cli.app import app
+from operations.actions.immediate import InstanceOperations
 from operations.balancing.cluster_file import read_cluster
+from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()
 _FILE = """\
@@ -83,3 +88,41 @@ def test_file_that_is_not_there_and_unknown_group_are_wrong_usage(file: Path) ->
     assert (missing.exit_code, "no such file or directory" in missing.stderr) == (2, True)
     unknown = _RUNNER.invoke(app, ["balance", "--text-data", str(file), "--group", "far"])
     assert (unknown.exit_code, "there is no node group 'far'; there are default" in unknown.stderr) == (2, True)
+
+
+@pytest.fixture
+def crowded_cell(empty_place: Path, run: Run) -> None:
+    """The cell `one`, with four instances on one of its two hosts."""
+    fleet_url, cell_url = (f"sqlite:///{empty_place}/{name}.db" for name in ("fleet", "one"))
+    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{fleet_url}"\n')
+    assert run("database", "upgrade").exit_code == 0
+    added = run("cell", "add", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//")
+    assert added.exit_code == 0
+    engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
+    [cell] = fleet.cells()
+    CellNodes(engine, cell).add_hosts([NewHost(host, Capacity(16, 65536, 400)) for host in ("host1", "host2")])
+    flavor = {"flavorid": "1", "name": "s", "memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 0}
+    operations = InstanceOperations(engine, fleet, cell)
+    for number in range(4):
+        values = {"display_name": f"web{number}", "project_id": "a", "user_id": "ada", "flavor": flavor}
+        operations.create({**values, "image_ref": "", "power_state": 1, "host": "host1", "node": "host1"})
+    fleet.close()
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_cells_are_balanced_where_no_file_is_given(run: Run, tmp_path: Path) -> None:
+    saved = tmp_path / "one.data"
+    document = json.loads(run("balance", "--output", "json", "--save-text", saved).stdout)
+    assert document["complete"] is True
+    assert {(move["cell"], move["group"]) for move in document["moves"]} == {("one", "default")}
+    assert [move["to"] for move in document["moves"]] == [{"primary": "host2", "secondary": None}] * 2
+    assert sorted(each.primary for each in read_cluster(saved.read_text()).instances) == ["host1"] * 2 + ["host2"] * 2
+    assert "Cell one, group default: score" in run("balance", "--cell", "one").stdout
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_unknown_cell_and_cell_of_a_file_are_wrong_usage(run: Run, file: Path) -> None:
+    assert run("balance", "--cell", "two").exit_code == 2
+    both = run("balance", "--cell", "one", "--text-data", file)
+    assert (both.exit_code, "leave out --cell or --text-data" in both.stderr) == (2, True)

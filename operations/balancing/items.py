@@ -1,0 +1,186 @@
+"""A cluster made of what its cell answers to queries: the records of its groups, nodes and instances.
+
+Fields are those of contracts/ganeti-query; a value that could not be had is None. A node that leaves out what it needs
+is offline, as in a text file of htools. What nodes say of themselves differs: a node of Ganeti reports what is free at
+this moment, where reservations and instances that are down do not show; from the figures of a node of a native cell
+everything is taken off that is claimed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from operations.balancing.cluster import (
+    DEFAULT_POLICY,
+    AllocationPolicy,
+    Cluster,
+    ClusterInstance,
+    ClusterNode,
+    DiskTemplate,
+    InstanceStatus,
+    NodeGroup,
+    Policy,
+    Size,
+)
+
+GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
+NODE_ITEM: Final = (
+    "name",
+    "group.uuid",
+    "mtotal",
+    "mnode",
+    "mfree",
+    "dtotal",
+    "dfree",
+    "ctotal",
+    "cnos",
+    "offline",
+    "drained",
+    "vm_capable",
+    "master",
+    "tags",
+    "sptotal",
+    "spfree",
+    "ndp/spindle_count",
+    "ndp/exclusive_storage",
+    "ndp/cpu_speed",
+)
+INSTANCE_ITEM: Final = (
+    "name",
+    "uuid",
+    "pnode",
+    "snodes",
+    "status",
+    "disk_template",
+    "disk_usage",
+    "disk.spindles",
+    "be/memory",
+    "be/vcpus",
+    "be/auto_balance",
+    "be/spindle_use",
+    "tags",
+    "forthcoming",
+)
+
+Item = Mapping[str, Any]
+
+
+def cluster_of_items(groups: Sequence[Item], nodes: Sequence[Item], instances: Sequence[Item]) -> Cluster:
+    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are left out."""
+    known = {node["name"] for node in nodes}
+    placed = [item for item in instances if _is_placed(item, known)]
+    names = Counter(item["name"] for item in placed)
+    found = [_instance(item, is_named=names[item["name"]] == 1) for item in placed]
+    return Cluster(
+        tuple(_group(item) for item in groups),
+        tuple(_node(item, found) for item in nodes),
+        tuple(found),
+    )
+
+
+def _is_placed(item: Item, nodes: set[str]) -> bool:
+    return item["pnode"] in nodes and all(node in nodes for node in item["snodes"] or ())
+
+
+def _group(item: Item) -> NodeGroup:
+    return NodeGroup(
+        item["name"],
+        item["uuid"],
+        AllocationPolicy(item["alloc_policy"] or AllocationPolicy.PREFERRED),
+        tuple(item["tags"] or ()),
+        policy=_policy(item["ipolicy"] or {}),
+    )
+
+
+def _policy(said: Mapping[str, Any]) -> Policy:
+    default = DEFAULT_POLICY
+    templates = said.get("disk-templates")
+    return Policy(
+        standard=_size(said["std"]) if said.get("std") else default.standard,
+        bounds=tuple((_size(each["min"]), _size(each["max"])) for each in said.get("minmax") or ()) or default.bounds,
+        disk_templates=default.disk_templates if templates is None else tuple(map(DiskTemplate, templates)),
+        vcpu_ratio=float(said.get("vcpu-ratio", default.vcpu_ratio)),
+        spindle_ratio=float(said.get("spindle-ratio", default.spindle_ratio)),
+    )
+
+
+def _size(said: Mapping[str, int]) -> Size:
+    names = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
+    return Size(*(said[name] for name in names))
+
+
+def _instance(item: Item, *, is_named: bool) -> ClusterInstance:
+    """is_named: no other instance has its name; otherwise the uuid stands in for it, as for a missing one."""
+    is_forthcoming = bool(item["forthcoming"])
+    secondary = next(iter(item["snodes"] or ()), None)
+    template = _template(item["disk_template"], has_secondary=secondary is not None)
+    spindles = item["disk.spindles"]
+    return ClusterInstance(
+        name=(item["name"] if is_named else None) or item["uuid"],
+        memory_mib=item["be/memory"] or 0,
+        disk_mib=item["disk_usage"] or 0,
+        vcpus=item["be/vcpus"] or 0,
+        status=InstanceStatus.ADMIN_DOWN if is_forthcoming else _status(item["status"]),
+        primary=item["pnode"],
+        secondary=secondary if template is DiskTemplate.DRBD else None,
+        disk_template=template,
+        is_auto_balanced=item["be/auto_balance"] is not False,
+        tags=tuple(item["tags"] or ()),
+        spindle_use=1 if item["be/spindle_use"] is None else item["be/spindle_use"],
+        disk_spindles=sum(spindles) if spindles and None not in spindles else None,
+        is_forthcoming=is_forthcoming,
+        # Servers of the compute API have no template: their disks are on their nodes, and go with them.
+        takes_disk_along=item["disk_template"] is None,
+    )
+
+
+def _node(item: Item, instances: Sequence[ClusterInstance]) -> ClusterNode:
+    needed = (item["mtotal"], item["mfree"], item["dtotal"], item["dfree"], item["ctotal"])
+    is_offline = bool(item["offline"] or item["drained"] or item["vm_capable"] is False or None in needed)
+    total_memory, free_memory, total_disk, free_disk, cpus = (value or 0 for value in needed)
+    if item["mnode"] is None:
+        claimed = list(_claimed(item["name"], instances))
+        free_memory += sum(memory for memory, _ in claimed)
+        free_disk += sum(disk for _, disk in claimed)
+    has_exclusive_storage = bool(item["ndp/exclusive_storage"])
+    return ClusterNode(
+        name=item["name"],
+        group_uuid=item["group.uuid"],
+        total_memory_mib=total_memory,
+        own_memory_mib=item["mnode"] or 0,
+        free_memory_mib=free_memory,
+        total_disk_mib=total_disk,
+        free_disk_mib=free_disk,
+        cpus=cpus,
+        is_offline=is_offline,
+        is_master=bool(item["master"]),
+        spindles=(item["sptotal"] if has_exclusive_storage else item["ndp/spindle_count"]) or 1,
+        tags=tuple(item["tags"] or ()),
+        has_exclusive_storage=has_exclusive_storage,
+        free_spindles=item["spfree"] or 0,
+        own_vcpus=item["cnos"] or 0,
+        cpu_speed=item["ndp/cpu_speed"] or 1.0,
+    )
+
+
+def _claimed(node: str, instances: Sequence[ClusterInstance]) -> Iterator[tuple[int, int]]:
+    """Memory and disk that is taken off of a node's figures, and that it does not use."""
+    for instance in instances:
+        if node == instance.primary and not instance.uses_memory:
+            yield instance.memory_mib, 0
+        if instance.is_forthcoming and instance.uses_local_storage and node in (instance.primary, instance.secondary):
+            yield 0, instance.disk_mib
+
+
+def _template(said: str | None, *, has_secondary: bool) -> DiskTemplate:
+    if has_secondary:
+        return DiskTemplate.DRBD
+    if said is None:
+        return DiskTemplate.EXT
+    # Of disks of several sorts the least movable counts, and so it does of a mirror without another node.
+    known = set(DiskTemplate) - {DiskTemplate.DRBD}
+    return DiskTemplate(said) if said in known else DiskTemplate.PLAIN
+
+
+def _status(said: str | None) -> InstanceStatus:
+    return InstanceStatus(said) if said in set(InstanceStatus) else InstanceStatus.RUNNING

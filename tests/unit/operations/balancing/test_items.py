@@ -1,0 +1,77 @@
+"""Clusters made of what cells answer to queries."""
+
+from typing import Any
+
+from operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
+from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+
+GROUP = {**dict.fromkeys(GROUP_ITEM), "name": "default", "uuid": "uuid-1"}
+NODE = {
+    **dict.fromkeys(NODE_ITEM),
+    **{"name": "node1", "group.uuid": "uuid-1", "mtotal": 65536, "mfree": 60000, "dtotal": 409600, "dfree": 300000},
+    **{"ctotal": 16, "offline": False, "drained": False, "vm_capable": True, "ndp/spindle_count": 2},
+}
+INSTANCE = {
+    **dict.fromkeys(INSTANCE_ITEM),
+    **{"name": "web", "uuid": "uuid-web", "pnode": "node1", "status": "running", "disk_usage": 10240},
+    **{"be/memory": 2048, "be/vcpus": 2, "forthcoming": False},
+}
+
+
+def made(*instances: dict[str, Any], **of_node: Any) -> Cluster:
+    return cluster_of_items([GROUP], [{**NODE, **of_node}, {**NODE, "name": "node2"}], instances)
+
+
+def test_server_of_the_compute_api_takes_its_disk_along() -> None:
+    [web] = made(INSTANCE).instances
+    assert (web.name, web.memory_mib, web.disk_mib, web.vcpus) == ("web", 2048, 10240, 2)
+    assert (web.disk_template, web.uses_local_storage, web.is_auto_balanced) == (DiskTemplate.EXT, True, True)
+
+
+def test_mirrored_instance_of_ganeti_has_a_secondary_node() -> None:
+    said = {"snodes": ["node2"], "disk_template": "drbd", "be/auto_balance": False, "be/spindle_use": 3, "tags": ["a"]}
+    [web] = made({**INSTANCE, **said, "disk.spindles": [1, 2]}).instances
+    assert (web.secondary, web.disk_template, web.is_auto_balanced) == ("node2", DiskTemplate.DRBD, False)
+    assert (web.spindle_use, web.disk_spindles, web.tags) == (3, 3, ("a",))
+
+
+def test_uuid_stands_in_for_a_missing_name_and_for_one_that_several_have() -> None:
+    twins = ({**INSTANCE, "uuid": f"uuid-{number}"} for number in range(2))
+    reserved = {**INSTANCE, "uuid": "uuid-r", "name": None, "forthcoming": True, "status": None}
+    cluster = made(*twins, reserved)
+    assert [each.name for each in cluster.instances] == ["uuid-0", "uuid-1", "uuid-r"]
+    assert cluster.instances[2].is_forthcoming
+    assert cluster.instances[2].status is InstanceStatus.ADMIN_DOWN
+
+
+def test_node_of_a_native_cell_has_free_what_is_only_claimed() -> None:
+    down = {**INSTANCE, "name": "down", "status": "ADMIN_down"}
+    reserved = {**INSTANCE, "name": "later", "forthcoming": True}
+    native = made(INSTANCE, down, reserved).nodes[0]
+    assert (native.own_memory_mib, native.free_memory_mib) == (0, 60000 + 2 * 2048)
+    assert native.free_disk_mib == 300000 + 10240
+
+
+def test_live_figures_of_a_node_of_ganeti_stay_as_they_are() -> None:
+    reserved = {**INSTANCE, "name": "later", "forthcoming": True}
+    node = made(INSTANCE, reserved, mnode=1024, cnos=2).nodes[0]
+    assert (node.own_memory_mib, node.free_memory_mib, node.free_disk_mib, node.own_vcpus) == (1024, 60000, 300000, 2)
+
+
+def test_nothing_goes_to_a_node_that_is_drained_not_for_instances_or_silent() -> None:
+    for said in ({"offline": True}, {"drained": True}, {"vm_capable": False}, {"mfree": None}):
+        first, second = made(**said).nodes
+        assert (first.is_offline, second.is_offline) == (True, False), said
+
+
+def test_instance_on_no_node_is_left_out() -> None:
+    assert not made({**INSTANCE, "pnode": None}, {**INSTANCE, "snodes": ["node9"]}).instances
+
+
+def test_policy_of_a_group_is_read_and_filled_up() -> None:
+    sizes = {"memory-size": 1, "cpu-count": 2, "disk-size": 3, "disk-count": 4, "nic-count": 5, "spindle-use": 6}
+    said = {"minmax": [{"min": sizes, "max": sizes}], "vcpu-ratio": 2, "disk-templates": ["plain"]}
+    policy = cluster_of_items([{**GROUP, "ipolicy": said}], [], []).groups[0].policy
+    assert policy.bounds[0][0].spindle_use == 6
+    assert (policy.vcpu_ratio, policy.disk_templates) == (2.0, (DiskTemplate.PLAIN,))
+    assert (policy.standard, policy.spindle_ratio) == (DEFAULT_POLICY.standard, 32.0)
