@@ -9,6 +9,7 @@ COPY resources resources
 COPY query query
 COPY views views
 COPY notifications notifications
+COPY agents agents
 COPY bus bus
 COPY cells cells
 COPY operations operations

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.",
     ),
     "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
+    "node-agent": ("cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
     "cell": ("cli.cells.cell", "The cells of the fleet."),
     "host": ("cli.cells.host", "The hosts of native cells."),
     "identity": ("cli.identity", "Users, projects and roles, with api.auth tokens."),

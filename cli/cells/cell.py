@@ -15,6 +15,8 @@ from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import is_relayed
 from cells.model import Cell
+from cli.cells.certificates import EXAMPLES as CERTIFICATE_EXAMPLES
+from cli.cells.certificates import certs
 from cli.cells.joined import Joined
 from cli.cells.native_cells import add_native_cell
 from cli.cells.new_cell import check_transport_url, checked_name, given_url
@@ -37,6 +39,8 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog=examples("fleetlight cell list", "fleetlight cell add --help", "fleetlight cell disable cell4"),
 )
+
+app.command(epilog=CERTIFICATE_EXAMPLES)(certs)
 
 CellArgument = Annotated[
     str,

@@ -64,6 +64,8 @@ def test_the_commands_are_known() -> None:
         "notifications emit",
         "notifications schemas",
         "cell list",
+        "cell certs",
+        "node-agent",
         "cell add",
         "cell add-nova",
         "cell disable",
@@ -218,6 +220,10 @@ def loaded_by_the_commands() -> set[str]:
         ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
         ("import cli.processes.processes", {"api.identity", "cells.fan_out.cell_pool", "operations.native_cells"}),
         ("import cli.cells.cell", {"cryptography.x509"}),
+        (
+            "import cli.processes.agent, agents.server",
+            {"sqlalchemy", "psycopg", "kombu", "elasticsearch", "cells", "operations", "indexer", "api"},
+        ),
     ],
 )
 def test_little_is_imported_for(code: str, needless: set[str]) -> None:

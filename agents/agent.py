@@ -1,0 +1,94 @@
+"""Carries out calls: checks them, does nothing twice, and lets one instance change in one way at a time."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from agents.calls import CALLS, Arguments, Call
+from agents.drivers.driver import Driver
+from agents.errors import CallRefusedError, DriverError
+from agents.journal import Journal
+from agents.rpcs import Effect, rpc
+from agents.wire import CallRequest, failed, succeeded
+
+_log = structlog.get_logger(__name__)
+
+
+class Agent:
+    """name: of the node, as its cell calls it. Calls block, and come from any thread."""
+
+    def __init__(self, name: str, driver: Driver, journal: Journal) -> None:
+        self.name = name
+        self._driver = driver
+        self._journal = journal
+        self._changing = _NamedLocks()
+
+    def call(self, name: str, request: CallRequest) -> Any:
+        """The answer, `[true, payload]` or `[false, text]`. Raises CallRefusedError, and nothing was done then."""
+        call = CALLS.get(name)
+        if call is None:
+            raise CallRefusedError(f"this agent knows no call '{name}'; it answers {', '.join(CALLS)}")
+        arguments = _arguments(call, request.arguments)
+        try:
+            if rpc(name).effect is Effect.READS:
+                self._driver.before(name)
+                return succeeded(call.run(self._driver, arguments))
+            if request.key is None:
+                raise CallRefusedError(f"{name} changes something, and needs a key")
+            return succeeded(self._change(name, call, arguments, request.key, request.arguments))
+        except DriverError as error:
+            _log.warning("agent.call_failed", call=name, reason=str(error))
+            return failed(str(error))
+
+    def _change(self, name: str, call: Call, arguments: Arguments, key: str, given: Mapping[str, Any]) -> Any:
+        """Carry out a call that changes something, unless that was done before.
+
+        A driver that changes this host in the same transaction does it exactly once. After a crash of the agent any
+        other may do it once more, so what such a driver does is what is wanted to be, and not a difference.
+        """
+        with self._changing.holding(str(getattr(arguments, "instance", ""))):
+            done = self._journal.find(key, name, given)
+            if done is not None:
+                return done.payload
+            self._driver.before(name)
+            with self._driver.changing():
+                payload = call.run(self._driver, arguments)
+                self._journal.add(key, name, given, payload)
+            _log.info("agent.changed", call=name, key=key, **given)
+            return payload
+
+
+def _arguments(call: Call, given: Mapping[str, Any]) -> Arguments:
+    try:
+        return call.arguments.model_validate(given)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in error.errors())
+        raise CallRefusedError("; ".join(problems)) from None
+
+
+class _NamedLocks:
+    """A lock for each name that is in use."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._locks: dict[str, tuple[Lock, int]] = {}
+
+    @contextmanager
+    def holding(self, name: str) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._locks.get(name, (Lock(), 0))
+            self._locks[name] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, users = self._locks[name]
+                if users == 1:
+                    del self._locks[name]
+                else:
+                    self._locks[name] = (lock, users - 1)

@@ -1,0 +1,55 @@
+"""The one file in which an agent keeps what has to outlive it: SQLite, of Python itself."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from agents.errors import AgentError
+
+_FILE = "agent.db"
+
+
+class AgentDatabase:
+    """One connection, which threads take in turns. Raises AgentError when the file cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of the agent; made if it is not there."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._guard = RLock()
+        self._depth = 0
+        try:
+            self._connection = sqlite3.connect(folder / _FILE, isolation_level=None, check_same_thread=False)
+            # A power cut must not take back what was answered.
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            # Two agents on one folder would be two truths; the second one ends here.
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            with self.transaction() as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
+                connection.execute("DELETE FROM agent")
+        except sqlite3.Error as error:
+            raise AgentError(f"cannot use {folder / _FILE}: {error}; another agent may be running on it") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it, or nothing; one inside of another is part of it."""
+        with self._guard:
+            if self._depth == 0:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield self._connection
+            except BaseException:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._depth -= 1
+            if self._depth == 0:
+                self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        with self._guard:
+            self._connection.close()

@@ -1,0 +1,1 @@
+"""What an agent does its work by: one driver for each kind of host."""

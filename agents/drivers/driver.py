@@ -1,0 +1,97 @@
+"""What an agent asks of the host that it runs on."""
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+RUNNING, SHUT_DOWN = 0, 1
+"""The states of a guest (contracts/ganeti-node-state-cache, 8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """An instance as its hypervisor has it. memory: MiB. time: seconds of processor time."""
+
+    memory: int
+    vcpus: int
+    state: int
+    time: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"memory": self.memory, "vcpus": self.vcpus, "state": self.state, "time": self.time}
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorState:
+    """What one hypervisor of the host says at one moment.
+
+    node: memory_total, memory_free, memory_dom0 (MiB), cpu_total, cpu_nodes, cpu_sockets, cpu_dom0. guests: by name.
+    """
+
+    node: Mapping[str, int]
+    guests: Mapping[str, Guest]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeGroup:
+    """Sizes in MiB."""
+
+    size: int
+    free: int
+
+
+class Driver(Protocol):
+    """Calls block, come from several threads, and raise DriverError.
+
+    is_transactional: whether `changing` takes back what was changed when the process ends inside of it.
+    """
+
+    is_transactional: ClassVar[bool]
+
+    @property
+    def hypervisors(self) -> Collection[str]:
+        """Those that can be asked for."""
+        ...
+
+    def before(self, call: str) -> None:
+        """Called first for each call, with nothing locked; may raise DriverError."""
+
+    def changing(self) -> AbstractContextManager[object]:
+        """What a change and the note that it was made happen in."""
+        ...
+
+    def boot_id(self) -> str: ...
+
+    def hypervisor(self, name: str) -> HypervisorState:
+        """Node and guests of the same moment, since the free memory depends on the guests."""
+        ...
+
+    def volume_groups(self) -> Mapping[str, VolumeGroup]: ...
+
+    def start(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+        """Nothing, if it runs."""
+
+    def shut_down(self, name: str, *, timeout_s: float) -> None:
+        """Let a guest end, and end it after `timeout_s`; nothing, if it is not there."""
+
+    def reboot(self, name: str) -> None: ...
+
+    def set_memory(self, name: str, memory: int) -> None: ...
+
+    def accept(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+        """Be ready for a guest that is to come from another host."""
+
+    def send_away(self, name: str, target: str) -> None:
+        """Move a guest to `target`, which is ready for it."""
+
+    def finish_arrival(self, name: str, *, has_succeeded: bool) -> None: ...
+
+    def finish_departure(self, name: str, *, has_succeeded: bool) -> None: ...
+
+    def create_volume(self, volume_group: str, name: str, size: int) -> None: ...
+
+    def remove_volume(self, volume_group: str, name: str) -> None: ...
+
+    def power_cycle(self) -> None:
+        """Restart the host: its guests end, and it has another boot id."""

@@ -1,0 +1,238 @@
+"""A host that there is not: guests and volumes are rows of the agent's database, so they outlive its process.
+
+How slow it is, and what fails, says `behaviour.json` in the folder of the agent, which is read before each call:
+`{"node_snapshot": {"delay_s": 0.2}, "instance_start": {"failure": "no memory"}, "*": {"delay_s": 0.01}}`.
+"""
+
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from agents.database import AgentDatabase
+from agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup
+from agents.errors import DriverError, UnknownGuestError
+
+BEHAVIOUR_FILE = "behaviour.json"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS boots (boot_id TEXT NOT NULL, booted_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS guests (
+    name TEXT PRIMARY KEY, hypervisor TEXT NOT NULL, memory INTEGER NOT NULL, vcpus INTEGER NOT NULL,
+    is_arriving INTEGER NOT NULL, is_leaving INTEGER NOT NULL, started_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS volumes (
+    volume_group TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (volume_group, name));
+"""
+
+
+class Behaviour(BaseModel):
+    """How the host takes one call. delay_s: before anything is done. failure: the text with which it fails then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delay_s: float = Field(default=0.0, ge=0)
+    failure: str | None = None
+
+
+class _Behaviours(RootModel[dict[str, Behaviour]]):
+    """By the names of calls; `*` is for all that are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the host has. memory_mib, disk_mib: as whole MiB; the host itself takes none of them."""
+
+    vcpus: int = 16
+    memory_mib: int = 65_536
+    disk_mib: int = 1_048_576
+
+
+class SimulatedDriver:
+    """A host with one hypervisor and one volume group."""
+
+    is_transactional: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        database: AgentDatabase,
+        folder: Path,
+        size: Size,
+        *,
+        hypervisor: str = "fake",
+        volume_group: str = "xenvg",
+    ) -> None:
+        self._database = database
+        self._behaviour = folder / BEHAVIOUR_FILE
+        self._size = size
+        self._hypervisor = hypervisor
+        self._volume_group = volume_group
+        with database.transaction() as connection:
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
+            if connection.execute("SELECT count(*) FROM boots").fetchone()[0] == 0:
+                _boot(connection)
+
+    @property
+    def hypervisors(self) -> Collection[str]:
+        return (self._hypervisor,)
+
+    def before(self, call: str) -> None:
+        behaviour = self._behaviour_for(call)
+        if behaviour.delay_s:
+            time.sleep(behaviour.delay_s)
+        if behaviour.failure is not None:
+            raise DriverError(behaviour.failure)
+
+    def changing(self) -> AbstractContextManager[object]:
+        return self._database.transaction()
+
+    def boot_id(self) -> str:
+        with self._database.transaction() as connection:
+            return str(connection.execute("SELECT boot_id FROM boots").fetchone()[0])
+
+    def hypervisor(self, name: str) -> HypervisorState:
+        self._check_hypervisor(name)
+        now = time.time()
+        with self._database.transaction() as connection:
+            rows = connection.execute(
+                "SELECT name, memory, vcpus, started_at FROM guests WHERE hypervisor = ? AND NOT is_arriving", (name,)
+            ).fetchall()
+            used = connection.execute("SELECT coalesce(sum(memory), 0) FROM guests").fetchone()[0]
+        guests = {
+            guest: Guest(memory, vcpus, RUNNING, round(max(0.0, now - started_at), 1))
+            for guest, memory, vcpus, started_at in rows
+        }
+        node = {
+            "memory_total": self._size.memory_mib,
+            "memory_free": self._size.memory_mib - used,
+            "memory_dom0": 0,
+            "cpu_total": self._size.vcpus,
+            "cpu_nodes": 1,
+            "cpu_sockets": 1,
+            "cpu_dom0": 0,
+        }
+        return HypervisorState(node, guests)
+
+    def volume_groups(self) -> Mapping[str, VolumeGroup]:
+        with self._database.transaction() as connection:
+            return {self._volume_group: VolumeGroup(self._size.disk_mib, self._free(connection))}
+
+    def start(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+        self._check_hypervisor(hypervisor)
+        self._add_guest(hypervisor, name, memory, vcpus, is_arriving=False)
+
+    def shut_down(self, name: str, *, timeout_s: float) -> None:
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM guests WHERE name = ?", (name,))
+
+    def reboot(self, name: str) -> None:
+        self._update(name, "started_at = ?", time.time())
+
+    def set_memory(self, name: str, memory: int) -> None:
+        with self._database.transaction() as connection:
+            self._check_memory(connection, name, memory)
+            self._update(name, "memory = ?", memory)
+
+    def accept(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+        self._check_hypervisor(hypervisor)
+        self._add_guest(hypervisor, name, memory, vcpus, is_arriving=True)
+
+    def send_away(self, name: str, target: str) -> None:
+        # It runs here until the other side says that it has arrived.
+        self._update(name, "is_leaving = ?", 1)
+
+    def finish_arrival(self, name: str, *, has_succeeded: bool) -> None:
+        if has_succeeded:
+            self._update(name, "is_arriving = ?", 0)
+            return
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM guests WHERE name = ? AND is_arriving", (name,))
+
+    def finish_departure(self, name: str, *, has_succeeded: bool) -> None:
+        with self._database.transaction() as connection:
+            if has_succeeded:
+                connection.execute("DELETE FROM guests WHERE name = ? AND is_leaving", (name,))
+            else:
+                connection.execute("UPDATE guests SET is_leaving = 0 WHERE name = ?", (name,))
+
+    def create_volume(self, volume_group: str, name: str, size: int) -> None:
+        self._check_volume_group(volume_group)
+        with self._database.transaction() as connection:
+            known = connection.execute(
+                "SELECT size FROM volumes WHERE volume_group = ? AND name = ?", (volume_group, name)
+            ).fetchone()
+            if known is not None:
+                raise DriverError(f"there is a volume '{name}' of {known[0]} MiB in {volume_group} already")
+            free = self._free(connection)
+            if size > free:
+                raise DriverError(f"a volume of {size} MiB does not fit: {volume_group} has {free} MiB free")
+            connection.execute("INSERT INTO volumes VALUES (?, ?, ?)", (volume_group, name, size))
+
+    def remove_volume(self, volume_group: str, name: str) -> None:
+        self._check_volume_group(volume_group)
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM volumes WHERE volume_group = ? AND name = ?", (volume_group, name))
+
+    def power_cycle(self) -> None:
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM guests")
+            _boot(connection)
+
+    def _behaviour_for(self, call: str) -> Behaviour:
+        try:
+            behaviours = _Behaviours.model_validate_json(self._behaviour.read_bytes()).root
+        except FileNotFoundError:
+            return Behaviour()
+        except (OSError, ValidationError) as error:
+            raise DriverError(f"{self._behaviour} says nothing that can be done: {error}") from error
+        return behaviours.get(call) or behaviours.get("*") or Behaviour()
+
+    def _add_guest(self, hypervisor: str, name: str, memory: int, vcpus: int, *, is_arriving: bool) -> None:
+        with self._database.transaction() as connection:
+            known = connection.execute("SELECT is_arriving FROM guests WHERE name = ?", (name,)).fetchone()
+            if known is not None:
+                if is_arriving and not known[0]:
+                    raise DriverError(f"instance '{name}' runs here already")
+                # What was to come from another host and is started here instead is here.
+                self._update(name, "is_arriving = ?", int(is_arriving))
+                return
+            self._check_memory(connection, name, memory)
+            connection.execute(
+                "INSERT INTO guests VALUES (?, ?, ?, ?, ?, 0, ?)",
+                (name, hypervisor, memory, vcpus, int(is_arriving), time.time()),
+            )
+
+    def _check_memory(self, connection: Connection, name: str, memory: int) -> None:
+        used = connection.execute("SELECT coalesce(sum(memory), 0) FROM guests WHERE name <> ?", (name,)).fetchone()[0]
+        free = self._size.memory_mib - used
+        if memory > free:
+            raise DriverError(f"instance '{name}' needs {memory} MiB of memory, and {free} MiB are free")
+
+    def _update(self, name: str, change: str, value: float) -> None:
+        with self._database.transaction() as connection:
+            # `change` is one of the constants above.
+            statement = f"UPDATE guests SET {change} WHERE name = ?"  # noqa: S608
+            if connection.execute(statement, (value, name)).rowcount == 0:
+                raise UnknownGuestError(name)
+
+    def _check_hypervisor(self, name: str) -> None:
+        if name != self._hypervisor:
+            raise DriverError(f"this host has the hypervisor {self._hypervisor}, and not '{name}'")
+
+    def _check_volume_group(self, name: str) -> None:
+        if name != self._volume_group:
+            raise DriverError(f"this host has the volume group {self._volume_group}, and not '{name}'")
+
+    def _free(self, connection: Connection) -> int:
+        used = connection.execute("SELECT coalesce(sum(size), 0) FROM volumes").fetchone()[0]
+        return self._size.disk_mib - int(used)
+
+
+def _boot(connection: Connection) -> None:
+    connection.execute("DELETE FROM boots")
+    connection.execute("INSERT INTO boots VALUES (?, ?)", (str(uuid.uuid4()), time.time()))

@@ -1,0 +1,55 @@
+"""Which changing calls were carried out, so that none is carried out twice (docs/decisions/0131)."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents.database import AgentDatabase
+from agents.errors import CallRefusedError
+
+# A worker asks again within minutes. So many last for days on a busy host.
+_KEPT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A call that was carried out, with what it has answered."""
+
+    payload: Any
+
+
+class Journal:
+    """Lives in the database of the agent, so that a driver that keeps its guests there changes both at once."""
+
+    def __init__(self, database: AgentDatabase) -> None:
+        self._database = database
+        with database.transaction() as connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS done_calls "
+                "(number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, payload TEXT NOT NULL)"
+            )
+
+    def find(self, key: str, name: str, arguments: Mapping[str, Any]) -> Done | None:
+        """The call of that key. Raises CallRefusedError if it was another one."""
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT digest, payload FROM done_calls WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        if row[0] != _digest(name, arguments):
+            raise CallRefusedError(f"the key '{key}' belongs to another call that was made before")
+        return Done(json.loads(row[1]))
+
+    def add(self, key: str, name: str, arguments: Mapping[str, Any], payload: Any) -> None:
+        """Note that a call was carried out; the oldest of too many are forgotten."""
+        with self._database.transaction() as connection:
+            number = connection.execute(
+                "INSERT INTO done_calls (key, digest, payload) VALUES (?, ?, ?)",
+                (key, _digest(name, arguments), json.dumps(payload)),
+            ).lastrowid
+            connection.execute("DELETE FROM done_calls WHERE number <= ?", ((number or 0) - _KEPT,))
+
+
+def _digest(name: str, arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([name, arguments], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,140 @@
+"""The agent over HTTPS: who shows no certificate of a worker of this cell gets no further than the handshake."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from agents.agent import Agent
+from agents.calls import CALLS
+from agents.errors import CallRefusedError, CertificateError
+from agents.tls import RenewedContext
+from agents.wire import CALLS as CALLS_PATH
+from agents.wire import ROOT, VERSION, CallRequest, failed
+
+_log = structlog.get_logger(__name__)
+
+_LARGEST_REQUEST = 1024 * 1024
+_SHUTDOWN_TIMEOUT_S = 10
+_LOOK_INTERVAL_S = 1.0
+# Longer than the period in which nodes are asked for all they know, so that connections are used again.
+_KEEP_ALIVE_S = 900
+
+
+def application(agent: Agent) -> Starlette:
+    """What is served."""
+
+    async def about(_request: Request) -> JSONResponse:
+        return JSONResponse({"node": agent.name, "version": VERSION, "calls": sorted(CALLS)})
+
+    async def call(request: Request) -> JSONResponse:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LARGEST_REQUEST:
+                return JSONResponse(failed(f"a call has at most {_LARGEST_REQUEST} bytes"), 413)
+        try:
+            asked = CallRequest.model_validate_json(body)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "the body"
+            return JSONResponse(failed(f"{where}: {problem['msg']}"), 400)
+        try:
+            return JSONResponse(await run_in_threadpool(agent.call, request.path_params["name"], asked))
+        except CallRefusedError as error:
+            return JSONResponse(failed(str(error)), 400)
+
+    async def unknown(request: Request, _error: Exception) -> JSONResponse:
+        text = f"{request.method} {request.url.path} is nothing that this agent knows: it speaks version {VERSION}"
+        return JSONResponse(failed(text), 404)
+
+    return Starlette(
+        routes=[Route(ROOT, about), Route(CALLS_PATH + "{name}", call, methods=["POST"])],
+        exception_handlers={404: unknown, 405: unknown},
+    )
+
+
+async def serve_agent(
+    agent: Agent,
+    listener: socket.socket,
+    tls: RenewedContext,
+    stop: asyncio.Event,
+    *,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer calls at `listener` until `stop` is set; those under way are answered first, for some seconds."""
+    config = uvicorn.Config(
+        application(agent),
+        http=_Connection,
+        ssl_context_factory=lambda _config, _default: tls.context,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+    )
+    server = _Server(config, on_ready)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(_follow_files(tls))
+        stopping = tasks.create_task(_stop_when_told(server, stop))
+        await server.serve(sockets=[listener])
+        watching.cancel()
+        stopping.cancel()
+
+
+class _Connection(H11Protocol):
+    """One that ends at once when the agent does, if no call is under way.
+
+    To end it politely takes an answer of the other side, which does not look at a connection that it keeps for later.
+    """
+
+    def shutdown(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals alone and says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.should_exit = True
+
+
+async def _follow_files(tls: RenewedContext) -> None:
+    """Show a new certificate as soon as there is one."""
+    while True:
+        await asyncio.sleep(_LOOK_INTERVAL_S)
+        try:
+            if tls.renew():
+                _log.info("agent.certificate_renewed")
+        except CertificateError as error:
+            # Of the two files one may be written already.
+            _log.warning("agent.certificate_unusable", reason=str(error))

@@ -1,0 +1,84 @@
+"""The files of `fleetlight cell certs`: a folder for each cell, with a pair of files for each certificate."""
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agents.certificates import Pair, Role, ends_at, is_due, issue, new_authority
+from agents.errors import CertificateError
+from cli.errors import CommandError, ConfigurationError
+from cli.output import print_result
+
+_AUTHORITY = "authority"
+_KIND_OF_FILE = {Role.AGENT: "agent", Role.WORKER: "worker"}
+
+
+def write_certificates(out: Path, cell: str, agents: Iterable[str], workers: Iterable[str]) -> None:
+    """Make what is missing, renew what ends before long, and leave the rest. Raises CommandError."""
+    now = datetime.now(UTC)
+    asked = [*((Role.AGENT, name) for name in agents), *((Role.WORKER, name) for name in workers)]
+    try:
+        folder = out / _file_name(cell)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = _authority(folder, cell, now, is_wanted=bool(asked))
+        for role, name in dict.fromkeys([*_known(folder), *asked]):
+            _issue(folder, authority, role, name, now)
+    except CertificateError as error:
+        raise CommandError(str(error)) from error
+
+
+def _authority(folder: Path, cell: str, now: datetime, *, is_wanted: bool) -> Pair:
+    """That of the cell, which is made when there is none."""
+    certificate, key = folder / f"{_AUTHORITY}.pem", folder / f"{_AUTHORITY}.key"
+    if certificate.exists() or key.exists():
+        return Pair(certificate.read_bytes(), key.read_bytes())
+    if not is_wanted:
+        raise ConfigurationError(
+            f"there are no certificates in {folder} to renew: name those that are to be made with --agent and --worker"
+        )
+    authority = new_authority(cell, now)
+    _write(key, authority.key, 0o600)
+    _write(certificate, authority.certificate, 0o644)
+    print_result(f"{certificate}: new; agents and workers need it as what they trust")
+    return authority
+
+
+def _known(folder: Path) -> list[tuple[Role, str]]:
+    """Those that have a certificate."""
+    return [
+        (role, path.name.removeprefix(f"{kind}-").removesuffix(".pem"))
+        for role, kind in _KIND_OF_FILE.items()
+        for path in sorted(folder.glob(f"{kind}-*.pem"))
+    ]
+
+
+def _issue(folder: Path, authority: Pair, role: Role, name: str, now: datetime) -> None:
+    base = f"{_KIND_OF_FILE[role]}-{_file_name(name)}"
+    certificate, key = folder / f"{base}.pem", folder / f"{base}.key"
+    is_known = certificate.exists() and key.exists()
+    if is_known and not is_due(certificate.read_bytes(), authority.certificate, now):
+        print_result(f"{certificate}: as it was, until {ends_at(certificate.read_bytes()):%Y-%m-%d}")
+        return
+    pair = issue(authority, role, name, now)
+    _write(key, pair.key, 0o600)
+    _write(certificate, pair.certificate, 0o644)
+    print_result(f"{certificate}: {'renewed' if is_known else 'new'}, until {ends_at(pair.certificate):%Y-%m-%d}")
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Put a whole file in place of the one that is there."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _file_name(name: str) -> str:
+    if not name or "/" in name or name.startswith("."):
+        raise ConfigurationError(f"'{name}' cannot be part of the name of a file")
+    return name

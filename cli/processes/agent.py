@@ -1,0 +1,96 @@
+"""`fleetlight node-agent`: what runs on a host and does what workers call it for.
+
+It imports nothing that talks to databases or buses, so a host needs neither.
+"""
+
+import asyncio
+import signal
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+import uvloop
+
+from agents.agent import Agent
+from agents.database import AgentDatabase
+from agents.drivers.simulated import SimulatedDriver, Size
+from agents.errors import AgentError
+from agents.journal import Journal
+from agents.tls import RenewedContext, TlsFiles
+from agents.wire import PORT
+from cli.errors import CommandError
+from cli.logging import LogSettings, configure_logging
+from cli.options import examples
+
+app = typer.Typer()
+
+_log = structlog.get_logger(__name__)
+_MIB_IN_GIB = 1024
+
+
+@app.command(
+    "node-agent",
+    epilog=examples(
+        "fleetlight node-agent compute1 --certificate agent-compute1.pem --key agent-compute1.key "
+        "--trusted authority.pem --folder /var/lib/fleetlight-agent"
+    ),
+)
+def node_agent(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as its cell calls it.", show_default=False)],
+    *,
+    certificate: Annotated[
+        Path, typer.Option(metavar="FILE", help="Its certificate (fleetlight cell certs).", show_default=False)
+    ],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The key of that.", show_default=False)],
+    trusted: Annotated[
+        Path, typer.Option(metavar="FILE", help="The authority of those that may call.", show_default=False)
+    ],
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="What it has to remember is here.", show_default=False)],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104  # who calls is asked for a certificate
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = PORT,
+    vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
+    memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,
+    disk_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 1024,
+) -> None:
+    """Run on a host, and do what the workers of its cell call for.
+
+    The host is a simulated one, whose guests are in the folder. What it is slow at, and what fails, can be set in
+    behaviour.json there, at any time.
+    """
+    configure_logging(LogSettings())
+    try:
+        tls = RenewedContext(TlsFiles(certificate, key, trusted), is_server=True)
+        with closing(AgentDatabase(folder)) as database:
+            size = Size(vcpus, memory_gib * _MIB_IN_GIB, disk_gib * _MIB_IN_GIB)
+            driver = SimulatedDriver(database, folder, size)
+            agent = Agent(node, driver, Journal(database))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(agent, host, port, tls))
+    except AgentError as error:
+        raise CommandError(str(error)) from error
+    _log.info("stopped")
+
+
+async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext) -> None:
+    from agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
+
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port") from error
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with listener:
+        address, bound, *_ = listener.getsockname()
+        await serve_agent(
+            agent,
+            listener,
+            tls,
+            stop,
+            on_ready=lambda: _log.info("agent.ready", node=agent.name, address=f"{address}:{bound}"),
+        )

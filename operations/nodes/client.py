@@ -1,0 +1,184 @@
+"""Calls agents over HTTPS. Connections are kept open and used again; a call that fails is a value.
+
+Nothing is remembered here: operations.nodes.rpc does that.
+"""
+
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from threading import Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from urllib3 import BaseHTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
+from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
+
+from agents.errors import CertificateError
+from agents.tls import RenewedContext, TlsFiles
+from agents.wire import CALLS, PORT
+from operations.nodes.model import Node, NodeResult, failure
+
+_log = structlog.get_logger(__name__)
+
+_CHUNK = 65_536
+_LARGEST_ANSWER = 64 * 1024 * 1024
+# Of one node, open and idle; more are closed after their call.
+_KEPT_CONNECTIONS = 4
+_LOOK_INTERVAL_S = 1.0
+_MALFORMED = "RPC layer error: the answer is not a list of success and payload"
+
+
+class AgentClient:
+    """May be used by any number of threads. files: what we show, and whom we trust. Raises CertificateError.
+
+    connect_timeout_s: how long a node may take to accept a connection.
+    """
+
+    def __init__(self, files: TlsFiles, *, connect_timeout_s: float = 5.0) -> None:
+        self._tls = RenewedContext(files, is_server=False)
+        self._looked_at = time.monotonic()
+        self._connect_timeout_s = connect_timeout_s
+        self._guard = Lock()
+        self._pools: dict[tuple[str, str], HTTPSConnectionPool] = {}
+
+    @property
+    def opened_connections(self) -> int:
+        """How many connections were opened so far."""
+        with self._guard:
+            return sum(pool.num_connections for pool in self._pools.values())
+
+    def call(
+        self, node: Node, name: str, arguments: Mapping[str, Any], *, timeout_s: float, key: str | None = None
+    ) -> NodeResult:
+        """Call an agent, once, and wait for at most `timeout_s`.
+
+        key: of a call that changes something; the agent carries out the same key once, so it may be called again.
+        """
+        body = json.dumps({"arguments": arguments, **({} if key is None else {"key": key})}).encode()
+        ends_s = time.monotonic() + timeout_s
+        pool = self._pool(node)
+        try:
+            try:
+                text = self._answer(pool, CALLS + name, body, ends_s)
+            except ProtocolError:
+                # An agent that has started again has closed the connections that we keep.
+                text = self._answer(pool, CALLS + name, body, ends_s)
+        except NewConnectionError as error:
+            return failure(node.name, name, f"cannot connect to {node.address}: {_reason(error)}")
+        except (TimeoutError, Urllib3TimeoutError):
+            return failure(node.name, name, f"no answer within {timeout_s:g} s", is_timeout=True)
+        except (HTTPError, OSError) as error:
+            # Whether it got there is not known, but for who is not the node that is meant.
+            return failure(
+                node.name,
+                name,
+                f"the connection to {node.address} failed: {_reason(error)}",
+                is_timeout=not isinstance(_cause(error), ssl.SSLCertVerificationError),
+            )
+        return _read(node.name, name, text)
+
+    def close(self) -> None:
+        with self._guard:
+            for pool in self._pools.values():
+                pool.close()
+            self._pools.clear()
+
+    def _pool(self, node: Node) -> HTTPSConnectionPool:
+        now = time.monotonic()
+        with self._guard:
+            if now - self._looked_at >= _LOOK_INTERVAL_S:
+                self._looked_at = now
+                self._renew()
+            pool = self._pools.get((node.name, node.address))
+            if pool is None:
+                parts = urlsplit(f"//{node.address}")
+                pool = HTTPSConnectionPool(
+                    parts.hostname or "",
+                    parts.port or PORT,
+                    maxsize=_KEPT_CONNECTIONS,
+                    ssl_context=self._tls.context,
+                    # The certificate names the node, wherever it is.
+                    server_hostname=node.name,
+                )
+                self._pools[node.name, node.address] = pool
+            return pool
+
+    def _renew(self) -> None:
+        try:
+            self._tls.renew()
+        except CertificateError as error:
+            # Of the two files one may be written already.
+            _log.warning("nodes.certificate_unusable", reason=str(error))
+
+    def _answer(self, pool: HTTPSConnectionPool, path: str, body: bytes, ends_s: float) -> bytes:
+        """Raises TimeoutError, and what urllib3 raises. The whole answer has to be there in time, however it comes."""
+        left_s = _left_s(ends_s)
+        answer = pool.urlopen(
+            "POST",
+            path,
+            body=body,
+            headers={"Content-Type": "application/json"},
+            retries=False,
+            redirect=False,
+            timeout=Timeout(connect=min(left_s, self._connect_timeout_s), read=left_s, total=left_s),
+            preload_content=False,
+        )
+        try:
+            text = b"".join(_chunks(answer, ends_s))
+        except BaseException:
+            answer.close()  # what is left of it must not be taken for the next one
+            raise
+        answer.release_conn()
+        return text
+
+
+def _chunks(answer: BaseHTTPResponse, ends_s: float) -> Iterator[bytes]:
+    size = 0
+    while chunk := answer.read1(_CHUNK):
+        size += len(chunk)
+        if size > _LARGEST_ANSWER:
+            raise HTTPError(f"the answer has more than {_LARGEST_ANSWER} bytes")
+        yield chunk
+        _left_s(ends_s)
+
+
+def _read(node: str, call: str, text: bytes) -> NodeResult:
+    """The result that an answer means."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return failure(node, call, _MALFORMED)
+    match data:
+        case [True, payload]:
+            return NodeResult(node, call, data=data, payload=payload)
+        case [False, str(reason)]:
+            return failure(node, call, reason, data)
+        case _:
+            return failure(node, call, _MALFORMED, data)
+
+
+def _reason(error: Exception) -> str:
+    """What happened, without the objects that it happened to."""
+    cause = _cause(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return cause.verify_message
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return str(cause) or type(cause).__name__
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What began it."""
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper
+    return error
+
+
+def _left_s(ends_s: float) -> float:
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s

@@ -1,0 +1,59 @@
+"""What the node state cache counts (contracts/ganeti-node-state-cache, 10), for tests and for Prometheus."""
+
+from collections import Counter
+from threading import Lock
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as Metric
+
+
+class CacheCounts:
+    """Counters of one process. registry: where Prometheus finds them; None: nowhere."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._guard = Lock()
+        self._counts: Counter[str] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._metric = Metric(
+            "fleetlight_node_cache_events", "What became of reads and writes of the node state cache", ["event"],
+            registry=registry,
+        )  # fmt: skip
+        self._call_metric = Metric("fleetlight_node_calls", "Calls of agents", ["node", "outcome"], registry=registry)
+
+    def of(self, event: str) -> int:
+        """How often something happened: `hits`, `misses`, `expired`, `invalidations`, `flushes`, `bypasses`, `stores`,
+        `discarded_stores`, `unreachable`."""
+        return self._counts[event]
+
+    def calls_of(self, node: str) -> int:
+        return self._calls[node]
+
+    def hit(self) -> None:
+        self._count("hits")
+
+    def missed(self, *, is_expired: bool) -> None:
+        self._count("misses")
+        if is_expired:
+            self._count("expired")
+
+    def stored(self, *, is_kept: bool) -> None:
+        self._count("stores" if is_kept else "discarded_stores")
+
+    def invalidated(self, *, is_of_all: bool) -> None:
+        self._count("flushes" if is_of_all else "invalidations")
+
+    def bypassed(self) -> None:
+        self._count("bypasses")
+
+    def unreachable(self) -> None:
+        self._count("unreachable")
+
+    def called(self, node: str, *, has_failed: bool) -> None:
+        with self._guard:
+            self._calls[node] += 1
+        self._call_metric.labels(node, "failure" if has_failed else "success").inc()
+
+    def _count(self, event: str) -> None:
+        with self._guard:
+            self._counts[event] += 1
+        self._metric.labels(event).inc()

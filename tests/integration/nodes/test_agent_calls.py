@@ -1,0 +1,221 @@
+"""Agents called over real TLS: who may, what fails how, and that connections are used again."""
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from agents.certificates import Role
+from operations.nodes.client import AgentClient
+from operations.nodes.model import Node, NodeResult
+from tests.integration.nodes.conftest import NewAgent
+from tests.support.agents import Certificates, ServedAgent, serving
+from tests.support.waiting import wait_until
+
+WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 1}
+BOOT_ID = {"request": {"bootid": True}}
+
+
+def node(agent: ServedAgent) -> Node:
+    return Node(agent.name, agent.address)
+
+
+def snapshot(client: AgentClient, agent: ServedAgent, *, timeout_s: float = 20) -> NodeResult:
+    return client.call(node(agent), "node_snapshot", BOOT_ID, timeout_s=timeout_s)
+
+
+def test_answer_is_the_payload(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    result = snapshot(client, agent)
+    assert result.fail_msg is None
+    assert result.payload == {"bootid": agent.driver.boot_id()}
+    assert result.data == [True, result.payload]
+
+
+def test_connections_are_used_again(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    for _ in range(5):
+        assert not snapshot(client, agent).has_failed
+    assert client.opened_connections == 1
+
+
+def test_agent_that_started_again_is_called_on_a_new_connection(
+    client: AgentClient, certificates: Certificates, tmp_path: Path
+) -> None:
+    files = certificates.files(Role.AGENT, "node1")
+    with serving("node1", tmp_path, files) as agent:
+        before = snapshot(client, agent)
+    with serving("node1", tmp_path, files, port=agent.port):
+        assert snapshot(client, agent).payload == before.payload
+
+
+@pytest.mark.parametrize("role", [Role.AGENT, None], ids=["another agent", "a worker of another cell"])
+def test_only_workers_of_the_cell_may_call(
+    certificates: Certificates, new_agent: NewAgent, tmp_path: Path, role: Role | None
+) -> None:
+    agent = new_agent()
+    stranger = Certificates(tmp_path / "other").files(Role.WORKER, "worker1")
+    files = certificates.files(role, "node2") if role else stranger
+    caller = AgentClient(type(files)(files.certificate, files.key, certificates.paths(Role.AGENT, "node1").trusted))
+    result = caller.call(node(agent), "instance_start", WEB, timeout_s=20, key="a")
+    caller.close()
+    assert result.has_failed
+    assert not agent.driver.hypervisor("fake").guests
+
+
+def test_nobody_calls_without_a_certificate(certificates: Certificates, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    context = ssl.create_default_context(cafile=certificates.paths(Role.AGENT, "node1").trusted)
+    with (
+        socket.create_connection(("127.0.0.1", agent.port)) as plain,
+        context.wrap_socket(plain, server_hostname="node1") as secured,
+    ):
+        secured.sendall(b"GET /v1 HTTP/1.1\r\nHost: node1\r\n\r\n")
+        # With TLS 1.3 who connects learns only now that it was refused, if it is told.
+        try:
+            answer = secured.recv(1)
+        except (ssl.SSLError, ConnectionError):
+            answer = b""
+    assert answer == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "reason"),
+    [
+        ("node2", Role.AGENT, "Hostname mismatch, certificate is not valid for 'node1'."),
+        ("node1", Role.WORKER, "unsuitable certificate purpose"),
+    ],
+)
+def test_who_is_not_the_agent_of_that_node_is_told_nothing(
+    client: AgentClient, new_agent: NewAgent, name: str, role: Role, reason: str
+) -> None:
+    impostor = new_agent(name, role=role)
+    result = client.call(Node("node1", impostor.address), "version", {}, timeout_s=20)
+    assert result.fail_msg is not None
+    assert reason.lower() in result.fail_msg.lower()
+
+
+def test_certificates_are_renewed_without_a_pause(
+    client: AgentClient, certificates: Certificates, new_agent: NewAgent
+) -> None:
+    """On the connection that is open, and on every new one, calls go on; new ones see the new certificate."""
+    agent = new_agent()
+    snapshot(client, agent)
+    before = shown_certificate(certificates, agent)
+    certificates.files(Role.AGENT, "node1")
+    certificates.files(Role.WORKER, "worker1")
+    wait_until(lambda: shown_certificate(certificates, agent) != before)
+    assert not snapshot(client, agent).has_failed
+    assert client.opened_connections == 1
+
+
+def test_half_of_a_new_pair_is_not_used(certificates: Certificates, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    paths = certificates.paths(Role.AGENT, "node1")
+    old = paths.certificate.read_bytes()
+    before = shown_certificate(certificates, agent)
+    certificates.files(Role.AGENT, "node1")
+    paths.certificate.write_bytes(old)
+    with pytest.raises(Exception, match="are not a certificate and its key"):
+        agent.tls.renew()
+    assert shown_certificate(certificates, agent) == before
+
+
+def shown_certificate(certificates: Certificates, agent: ServedAgent) -> bytes | None:
+    """What an agent shows on a new connection."""
+    files = certificates.paths(Role.WORKER, "worker1")
+    context = ssl.create_default_context(cafile=files.trusted)
+    context.load_cert_chain(files.certificate, files.key)
+    with (
+        socket.create_connection(("127.0.0.1", agent.port)) as plain,
+        context.wrap_socket(plain, server_hostname=agent.name) as secured,
+    ):
+        return secured.getpeercert(binary_form=True)
+
+
+def test_a_call_ends_at_its_time_limit(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    agent.behave('{"node_snapshot": {"delay_s": 1}}')
+    begun = time.monotonic()
+    result = snapshot(client, agent, timeout_s=0.3)
+    assert (result.fail_msg, result.is_timeout) == ("no answer within 0.3 s", True)
+    assert time.monotonic() - begun < 2
+
+
+def test_what_fails_on_the_host_is_said(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    agent.behave('{"*": {"failure": "the hypervisor is away"}}')
+    result = snapshot(client, agent)
+    assert (result.fail_msg, result.payload, result.is_timeout) == ("the hypervisor is away", None, False)
+
+
+def test_what_is_no_call_is_said(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    result = client.call(node(agent), "instance_start", {}, timeout_s=20, key="a")
+    assert result.fail_msg is not None
+    assert "instance: Field required" in result.fail_msg
+
+
+def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+    assert result.fail_msg == f"cannot connect to 127.0.0.1:{port}: Connection refused"
+    assert not result.is_timeout
+
+
+@pytest.mark.parametrize("body", [b"[true]", b"{}", b"true", b"nothing", b"[true, 1, 2]", b"[false, 3]"], ids=repr)
+def test_malformed_answer_is_a_failure(client: AgentClient, certificates: Certificates, body: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    with answering(certificates, lambda: [head + body]) as port:
+        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+    assert result.fail_msg is not None
+    assert result.fail_msg.startswith("RPC layer error: ")
+
+
+def test_answer_that_trickles_ends_at_the_time_limit(client: AgentClient, certificates: Certificates) -> None:
+    def trickle() -> "list[bytes]":
+        return [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b" "] * 999]
+
+    with answering(certificates, trickle, pause_s=0.05) as port:
+        begun = time.monotonic()
+        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=0.5)
+    assert result.fail_msg == "no answer within 0.5 s"
+    assert time.monotonic() - begun < 5
+
+
+class answering:  # noqa: N801  # reads as a function
+    """A server with the certificate of node1 that answers one request with the parts of `answer`."""
+
+    def __init__(self, certificates: Certificates, answer: Callable[[], list[bytes]], *, pause_s: float = 0.0) -> None:
+        files = certificates.files(Role.AGENT, "node1")
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(files.certificate, files.key)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._answer, self._pause_s = answer, pause_s
+        self._thread = Thread(target=self._serve)
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        return int(self._listener.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(30)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        plain, _ = self._listener.accept()
+        with plain, self._context.wrap_socket(plain, server_side=True) as connection:
+            asked = b""
+            while b"arguments" not in asked:
+                asked += connection.recv(65_536)
+            try:
+                for part in self._answer():
+                    connection.sendall(part)
+                    time.sleep(self._pause_s)
+            except OSError:
+                pass  # the caller has given up

@@ -1,0 +1,21 @@
+"""The node state cache in one process, by a model of random interleavings (tests/support/node_state_machine.py)."""
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from operations.nodes.stores.memory import MemoryStore
+from operations.nodes.stores.store import Store
+from tests.support.node_state_machine import TTL_S, NodeStateMachine
+
+
+class MemoryMachine(NodeStateMachine):
+    """Two threads of one process."""
+
+    def new_stores(self) -> Sequence[Store]:
+        return [MemoryStore(TTL_S, self.clock)] * 2
+
+
+def test_no_read_is_behind_a_change_that_had_ended_when_it_began() -> None:
+    run_state_machine_as_test(MemoryMachine, settings=settings(max_examples=150, stateful_step_count=40))
