@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
 from operations.nodes.cache import Fetch, NodeStateCache
@@ -26,6 +26,8 @@ TIMEOUT_S = 300.0
 REQUESTS = (Request(boot_id=True), Request(volume_groups=("vg",)), Request(volume_groups=("vg",), boot_id=True))
 
 _some = st.integers(min_value=0, max_value=1_000_000)
+_steps = st.sampled_from(["read"] * 5 + ["send"] * 2 + ["go on"] * 9 + ["wait", "happens"])
+_WAITS = [0.5] * 6 + [30.0, 59.5, 60.0, 300.0, 599.5, 600.0]
 _processes = st.integers(min_value=0, max_value=1)
 # Mostly one, so that what happens meets.
 _nodes = st.sampled_from([NODES[0]] * 4 + [NODES[1]])
@@ -80,7 +82,23 @@ class NodeStateMachine(RuleBasedStateMachine):
 
     # Reading.
 
-    @rule(process=_processes, node=_nodes, request=_requests)
+    @rule(step=_steps, process=_processes, node=_nodes, request=_requests, pick=_some)
+    def step(self, step: str, process: int, node: str, request: Request, pick: int) -> None:
+        """One rule with weights: chosen evenly, steps that belong together would seldom meet."""
+        match step:
+            case "read":
+                self.read(process, node, request)
+            case "send":
+                self.send_change(process, node, of_all=pick % 5 == 0)
+            case "go on" if pending := self._pending():
+                pending[pick % len(pending)]()
+            case "go on":
+                self.read(process, node, request)
+            case "wait":
+                self._let_pass(_WAITS[pick % len(_WAITS)])
+            case _:
+                self.something_happens(pick % 8, process, node, pick // 8)
+
     def read(self, process: int, node: str, request: Request) -> None:
         cache, floor = self.caches[process], self.floor[node]
         found = cache.look_up(node, request)
@@ -94,18 +112,7 @@ class NodeStateMachine(RuleBasedStateMachine):
                 return
         self.readings.append(Reading(process, cache.begin_fetch(node, request), [floor]))
 
-    # What is under way goes on: its next step, or its failure. Twice, so that it often does.
-
-    @precondition(lambda self: bool(self._pending()))
-    @rule(pick=_some)
-    def something_goes_on(self, pick: int) -> None:
-        pending = self._pending()
-        pending[pick % len(pending)]()
-
-    @precondition(lambda self: bool(self._pending()))
-    @rule(pick=_some)
-    def something_else_goes_on(self, pick: int) -> None:
-        self.something_goes_on(pick)
+    # What is under way goes on.
 
     def _pending(self) -> list[Callable[[], None]]:
         """What may happen next to what is under way."""
@@ -146,7 +153,6 @@ class NodeStateMachine(RuleBasedStateMachine):
 
     # What happens seldom.
 
-    @rule(what=st.integers(min_value=0, max_value=5), process=_processes, node=_nodes, pick=_some)
     def something_happens(self, what: int, process: int, node: str, pick: int) -> None:
         match what:
             case 0:
@@ -158,7 +164,7 @@ class NodeStateMachine(RuleBasedStateMachine):
                 self._end_unknown(ours[pick % len(ours)])
             case 3:
                 self._configure(process, node)
-            case 4 if pick % 4 == 0:
+            case 4:
                 self._kill(process)
             case _:
                 self._read_at_rest(process, node)
@@ -200,18 +206,13 @@ class NodeStateMachine(RuleBasedStateMachine):
 
     # Changing, and time.
 
-    @rule(process=_processes, node=_nodes, of_all=st.booleans())
-    def change_is_sent(self, process: int, node: str, of_all: bool) -> None:
+    def send_change(self, process: int, node: str, *, of_all: bool) -> None:
         change = Change(None if of_all else [node], TIMEOUT_S)
         try:
             self.stores[process].begin_change(change)
         except StoreUnreachableError:
             return  # and it must not be sent
         self.changes.append(Changing(process, change, self.clock.now_s, sent_to=NODES if of_all else [node]))
-
-    @rule(seconds=st.sampled_from([0.5, 30.0, 59.5, 60.0, 300.0, 599.5, 600.0]))
-    def time_passes(self, seconds: float) -> None:
-        self._let_pass(seconds)
 
     def _let_pass(self, seconds: float) -> None:
         """A change that nobody waits for is over at its time; who waits for one gives up at its time limit."""

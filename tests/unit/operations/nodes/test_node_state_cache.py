@@ -194,6 +194,23 @@ def test_after_a_change_that_timed_out_nothing_is_kept_for_a_minute(
     assert len(nodes.called()) == calls
 
 
+def test_what_was_asked_while_a_node_may_be_changing_is_not_kept_however_late_it_comes(
+    rpc: NodeRpc, nodes: PlayedNodes, clock: ManualClock
+) -> None:
+    nodes.failing[N1.name] = "no answer within 300 s"
+    rpc.call([N1], "instance_start", {})
+    nodes.failing.clear()
+
+    def change_late(_node: str, _name: str) -> None:
+        nodes.versions[N1.name] = 1
+        clock.now_s += 60
+        nodes.during = lambda _node, _name: None
+
+    nodes.during = change_late
+    assert ask(rpc, BOOT) == {"bootid": "boot 0"}
+    assert ask(rpc, BOOT) == {"bootid": "boot 1"}
+
+
 def test_older_answer_does_not_take_the_place_of_a_newer_one(rpc: NodeRpc, nodes: PlayedNodes) -> None:
     def overtake(_node: str, _name: str) -> None:
         nodes.during = lambda _node, _name: None
