@@ -229,6 +229,30 @@ def _add_compute_routes(
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
+    _add_rapi_routes(app, parts, access, answerer, writes)
+
+    async def answer_http_exception(http: Request, error: Exception) -> Response:
+        """Routing errors in our own words; a framework's body never gets out."""
+        if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
+            return fault(error.status_code, error.detail)
+        is_unknown = isinstance(error, HTTPException) and error.status_code == 404
+        # An address with a line break in it finds no route at all, whatever it begins with.
+        if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")) and not is_rapi(http.url.path):
+            return versions.choices(http)
+        return no_route(http.method, http.url.path)
+
+    app.add_exception_handler(HTTPException, answer_http_exception)
+
+
+def no_route(method: str, path: str) -> Response:
+    """The answer to a request that no route is for."""
+    return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_route()
+
+
+def _add_rapi_routes(
+    app: FastAPI, parts: ApiParts, access: FleetAccess, answerer: Answerer, writes: ReadYourWrites
+) -> None:
+    """Ganeti's remote API, of the whole fleet and of each cell."""
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
     resources = RapiResources(RapiItems(WholeAnswers(answerer)), parts.cells, SeenJobs(access, writes))
     targets, submitter = Targets(access), Submitter(access)
@@ -250,23 +274,6 @@ def _add_compute_routes(
     ):
         rapi = RapiEndpoint(known, rapi_access, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
         app.add_route(path, rapi.answer, methods=METHODS)
-
-    async def answer_http_exception(http: Request, error: Exception) -> Response:
-        """Routing errors in our own words; a framework's body never gets out."""
-        if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
-            return fault(error.status_code, error.detail)
-        is_unknown = isinstance(error, HTTPException) and error.status_code == 404
-        # An address with a line break in it finds no route at all, whatever it begins with.
-        if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")) and not is_rapi(http.url.path):
-            return versions.choices(http)
-        return no_route(http.method, http.url.path)
-
-    app.add_exception_handler(HTTPException, answer_http_exception)
-
-
-def no_route(method: str, path: str) -> Response:
-    """The answer to a request that no route is for."""
-    return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_route()
 
 
 def _other_operations(identity: Identity) -> Sequence[Operation]:

@@ -21,6 +21,10 @@ def _is_up(_spec: RequestSpec) -> Conditions:
     yield services.c.forced_down.is_(False)
 
 
+def _is_vm_capable(_spec: RequestSpec) -> Conditions:
+    yield compute_nodes.c.vm_capable
+
+
 def _is_enabled(spec: RequestSpec) -> Conditions:
     """Who names a host may name one that is disabled."""
     if not spec.is_forced:
@@ -98,6 +102,7 @@ class Filter:
 
 FILTERS = (
     Filter("up", _is_up),
+    Filter("vm_capable", _is_vm_capable),
     Filter("enabled", _is_enabled),
     Filter("zone", _is_in_zone),
     Filter("host and node", _is_named),
