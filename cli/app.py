@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.balance",
         "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.",
     ),
+    "reserve": ("cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
     "node-agent": ("cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
     "cell": ("cli.cells.cell", "The cells of the fleet."),

@@ -36,11 +36,13 @@ from operations.jobs.chores import Chore
 from operations.jobs.pruning import Pruner
 from operations.jobs.worker import Worker
 from operations.opcodes.filters.applying import HeldJobs
+from operations.opcodes.instances.expire import Expirer
 from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
 _PREPARED_INTERVAL_S = 0.2
+_EXPIRY_INTERVAL_S = 1.0
 _HELD_JOBS_INTERVAL_S = 1.0
 
 
@@ -97,7 +99,11 @@ def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: 
 def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell, beat: Beat = _unheard) -> Worker:
     """A worker of one native cell."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
-    chores = [Chore(pruner.prune), Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S)]
+    chores = [
+        Chore(pruner.prune),
+        Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
+        Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
+    ]
     interval_s = settings.fleet.reclaim_instance_interval_s
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)

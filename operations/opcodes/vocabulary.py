@@ -5,6 +5,7 @@ from operations.opcodes.cluster import CLUSTER
 from operations.opcodes.groups import GROUPS
 from operations.opcodes.instances.contents import CONTENTS
 from operations.opcodes.instances.create import CREATE
+from operations.opcodes.instances.expire import EXPIRE
 from operations.opcodes.instances.modify import MODIFY
 from operations.opcodes.instances.move import MOVE
 from operations.opcodes.instances.power import POWER
@@ -16,5 +17,5 @@ from operations.opcodes.storage import STORAGE
 from operations.opcodes.tags import TAGS
 
 OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *STORAGE, *TAGS)
-OF_INSTANCES = (*CREATE, *REMOVE, *POWER, *MODIFY, *MOVE, *CONTENTS, *SEVERAL)
+OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *CONTENTS, *SEVERAL)
 OPCODES: Vocabulary = dict((*OF_CELLS, *OF_INSTANCES))

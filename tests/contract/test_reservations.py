@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from operations.opcodes.instances.expire import Expirer
 from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
@@ -235,6 +236,23 @@ def test_unknown_reservation_is_unknown(rapi: RapiCalls) -> None:
         assert rapi.failure("POST", f"/instances/{name}/create", {})[1] == "unknown_entity"
         body = {"__version__": 1, "commit": True, "name": name}
         assert rapi.failure("POST", "/instances", body)[1] == "unknown_entity"
+
+
+def test_reservation_ends_by_itself_unless_it_was_made_real(rapi: RapiCalls, fleet: ComputeFleet) -> None:
+    ended, later, real = (reserve(rapi, **{**FULL, "name": name, "expires_at": at}) for name, at in
+                          (("a", 1_000), ("b", 4_000_000_000), ("c", 4_000_000_000)))  # fmt: skip
+    rapi.result("PUT", f"/instances/{later}/modify", {"expires_at": 2_000})
+    rapi.submit("POST", f"/instances/{real}/create", {})
+    assert rapi.failure("PUT", "/instances/c/modify", {"expires_at": 1_000})[1] == "wrong_state"
+    expirer = Expirer(fleet.engine("north"), fleet.cells["north"], lambda: 1_500_000_000)
+    assert (expirer.expire(), expirer.expire()) == (1, 0)
+    fleet.work()
+    assert sorted(each["id"] for each in rapi.get("/instances")) == ["b", "c"]
+    assert rapi.api.get(f"{rapi.base}/instances/{ended}").status_code == 404
+    assert Expirer(fleet.engine("north"), fleet.cells["north"]).expire() == 1
+    fleet.work()
+    assert [each["id"] for each in rapi.get("/instances")] == ["c"]
+    assert rapi.get(f"/instances/{real}")["status"] == "running"
 
 
 def test_features_name_reservations(rapi: RapiCalls) -> None:

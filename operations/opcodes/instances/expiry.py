@@ -18,7 +18,10 @@ def clear_expiry(connection: Connection, instance_uuid: str) -> None:
 
 
 def expired(connection: Connection, now: int, limit: int) -> list[str]:
-    """The uuids of the reservations that end now or have had to, at most `limit`, the longest due first."""
+    """The uuids of the reservations that end now or have had to, at most `limit`, the longest due first.
+
+    They are locked; those that another transaction has locked are passed over.
+    """
     columns = reservation_expiries.c
     statement = select(columns.instance_uuid).where(columns.expires_at <= now).order_by(columns.expires_at)
-    return list(connection.scalars(statement.limit(limit)))
+    return list(connection.scalars(statement.limit(limit).with_for_update(skip_locked=True)))

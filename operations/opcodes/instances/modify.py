@@ -24,6 +24,7 @@ from operations.opcodes.instances.checks import (
     real_instance,
 )
 from operations.opcodes.instances.configuration import Configuration, configuration_of
+from operations.opcodes.instances.expiry import set_expiry
 from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
 from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Template
 from operations.opcodes.instances.places import demand_of_instance, node_called, take_more
@@ -35,10 +36,13 @@ from resources.uuids import is_uuid
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
+_MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
 
 class InstanceSetParams(InstanceOpCode):
+    """expires_at: seconds since the epoch, of a reservation."""
+
     OP_ID = "OP_INSTANCE_SET_PARAMS"
 
     nics: Changes = Field(default_factory=list)
@@ -64,12 +68,13 @@ class InstanceSetParams(InstanceOpCode):
     conflicts_check: bool = True
     hotplug: bool = True
     instance_communication: bool | None = None
+    expires_at: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def changes_nothing(self) -> bool:
         """Whether it says nothing that could be changed."""
         lists = (self.nics, self.disks, self.beparams.values(), self.hvparams, self.osparams)
-        others = (self.os_name, self.disk_template, self.pnode, self.runtime_mem, self.offline)
+        others = (self.os_name, self.disk_template, self.pnode, self.runtime_mem, self.offline, self.expires_at)
         return not any(lists) and all(value is None for value in others)
 
 
@@ -110,6 +115,8 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
         attempt.rollback()
         return
     _save(task, before, after, cluster)
+    if op.expires_at is not None:
+        set_expiry(task.connection, task.instance.uuid, op.expires_at * _MICROSECONDS)
     attempt.commit()
 
 
@@ -121,6 +128,7 @@ def _check_changes(op: InstanceSetParams, task: Task) -> None:
         (op.ext_params and op.disk_template != "ext", "ext_params are for the template ext", Reason.WRONG_INPUT),
         (op.disk_template is not None and not reserved, _CHANGEABLE_TEMPLATE, Reason.WRONG_INPUT),
         (op.pnode is not None, "the primary node is changed by moves alone", Reason.WRONG_INPUT),
+        (op.expires_at is not None and not reserved, "only a reservation ends by itself", Reason.WRONG_STATE),
         (op.runtime_mem is not None and reserved, "a reservation has no memory in use", Reason.WRONG_STATE),
         (op.runtime_mem is not None and not is_running, "the instance does not run", Reason.WRONG_STATE),
         (op.offline is not None and reserved, "a reservation is neither online nor offline", Reason.WRONG_STATE),

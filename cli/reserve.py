@@ -1,0 +1,244 @@
+"""`fleetlight reserve`: capacity that is taken before anything runs, and made real later."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from html import unescape
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from api.identity import NoIdentity
+from cells.fleet.fleet import Fleet
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import open_fleet
+from cli.item_lists import ItemWord
+from cli.list_items import OutputForm, list_items
+from cli.options import ConfigOption, DataDirOption, cell_names, examples
+from cli.output import print_json, print_notice, print_result
+from cli.processes.serving import open_parts
+from cli.settings import Settings, load_settings
+
+app = typer.Typer(no_args_is_help=True, help="Reserve capacity for instances, and make reservations real.")
+
+Call = Callable[..., Awaitable[Any]]
+_HEADERS = {"Content-Type": "application/json", "Fleetlight-Consistency": "strong"}
+_FIELDS = "+uuid,cell,be/memory,be/vcpus,disk.sizes"
+_ENDED = frozenset({"success", "error", "canceled"})
+_POLL_INTERVAL_S = 0.2
+_UNITS_S = {"m": 60, "h": 3600, "d": 86400}
+
+CellOption = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="CELL", help="In this cell.", autocompletion=cell_names),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME|UUID", show_default=False)]
+WaitOption = Annotated[
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long the end of the job is waited for.")
+]
+
+
+def _seconds(text: str) -> int:
+    """`90m`, `12h` or `7d` as seconds."""
+    number, unit = text[:-1], text[-1:]
+    if not number.isdigit() or unit not in _UNITS_S:
+        raise typer.BadParameter(f"'{text}' is no time such as 90m, 12h or 7d")
+    return int(number) * _UNITS_S[unit]
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight reserve create",
+        "fleetlight reserve create web1.example.org --memory 4G --vcpus 2 --disk 20G --os debian-12",
+        "fleetlight reserve create --cell cell1 --memory 8G --template drbd --disk 50G --expires-in 7d",
+    )
+)
+def create(
+    name: Annotated[str | None, typer.Argument(show_default=False, help="It may get one later.")] = None,
+    *,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="As 512M or 4G.")] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1, help="Processors.")] = None,
+    disk: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Again for each disk.")] = None,
+    template: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Of the disks: plain, drbd …")] = None,
+    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="`fleetlight list os` has them.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NODE", help="The primary node.")] = None,
+    secondary: Annotated[str | None, typer.Option(metavar="NODE", help="The secondary node.")] = None,
+    expires_in: Annotated[
+        str | None, typer.Option(metavar="TIME", help="As 90m, 12h or 7d; without it the reservation stays.")
+    ] = None,
+    cell: CellOption = None,
+    wait: WaitOption = 60.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Reserve capacity, and print the uuid of the reservation.
+
+    Nothing has to be known of the instance yet. What is given counts as taken from now on, so that the reservation can
+    always be made real. Without --cell it goes to the cell with the most room.
+    """
+    body: dict[str, Any] = {
+        "__version__": 1,
+        "forthcoming": True,
+        "name": name,
+        "beparams": {key: value for key, value in (("memory", memory), ("vcpus", vcpus)) if value is not None},
+        "disks": [{"size": size} for size in disk or ()],
+        "disk_template": template,
+        "os": system,
+        "pnode": node,
+        "snode": secondary,
+        "expires_at": None if expires_in is None else round(time.time()) + _seconds(expires_in),
+    }
+    [uuid] = _run(load_settings(config, data_dir), wait, "POST", f"{_base(cell)}/instances", body)
+    print_result(uuid)
+
+
+@app.command("list", epilog=examples("fleetlight reserve list", "fleetlight reserve list --cell cell1 --output json"))
+def list_reservations(
+    *,
+    cell: CellOption = None,
+    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the reservations of all cells."""
+    list_items(
+        ItemWord.INSTANCES,
+        ["forthcoming"],
+        fields=_FIELDS,
+        is_filter=True,
+        cell=cell,
+        output=output,
+        config=config,
+        data_dir=data_dir,
+    )
+
+
+@app.command(epilog=examples("fleetlight reserve show web1.example.org"))
+def show(
+    name: NameArgument, *, cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
+) -> None:
+    """Print what is known of a reservation as JSON."""
+    settings = load_settings(config, data_dir)
+    found = _get(settings, _instance(cell, name))
+    if not found["forthcoming"]:
+        raise ConfigurationError(f"'{name}' is an instance, and no reservation")
+    print_json(found)
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight reserve complete web1.example.org",
+        "fleetlight reserve complete 0c4e4f8d-f6c8-48fc-8cb3-b9a686909d07 --name web1.example.org --os debian-12",
+    )
+)
+def complete(
+    name: NameArgument,
+    *,
+    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Give it this name first.")] = None,
+    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="What to install.")] = None,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Do not start the instance.")] = False,
+    cell: CellOption = None,
+    wait: WaitOption = 60.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a reservation real: the instance is built on the nodes that are reserved for it, which are printed."""
+    settings = load_settings(config, data_dir)
+    path = _instance(cell, name)
+    if new_name is not None:
+        _run(settings, wait, "PUT", f"{path}/rename", {"new_name": new_name})
+        path = _instance(cell, new_name)
+    body = {"start": not no_start} | ({} if system is None else {"os": system})
+    [nodes] = _run(settings, wait, "POST", f"{path}/create", body)
+    print_result(" ".join(nodes))
+
+
+@app.command(epilog=examples("fleetlight reserve cancel web1.example.org"))
+def cancel(
+    name: NameArgument,
+    *,
+    cell: CellOption = None,
+    wait: WaitOption = 60.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Give a reservation up, with all that it takes. An instance that runs is not touched."""
+    settings = load_settings(config, data_dir)
+    path = _instance(cell, name)
+    if not _get(settings, path)["forthcoming"]:
+        raise ConfigurationError(f"'{name}' is an instance, and no reservation: it is not removed by this")
+    _run(settings, wait, "DELETE", path, {})
+    print_result(f"{name}: given up")
+
+
+def _base(cell: str | None) -> str:
+    return "/2" if cell is None else f"/cells/{quote(cell, safe='')}/2"
+
+
+def _instance(cell: str | None, name: str) -> str:
+    return f"{_base(cell)}/instances/{quote(name, safe='')}"
+
+
+def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mapping[str, Any]) -> Sequence[Any]:
+    """The results of the job that a request submits. Raises CommandError when it fails, or has not ended in time."""
+    given = {name: value for name, value in body.items() if value is not None}
+
+    async def run(fleet: Fleet) -> Mapping[str, Any]:
+        async with _application(settings, fleet) as ask:
+            number = await ask(method, path, given)
+            deadline = time.monotonic() + wait_s
+            while True:
+                job: Mapping[str, Any] = await ask("GET", f"/2/jobs/{number}")
+                if job["status"] in _ENDED or time.monotonic() >= deadline:
+                    return job
+                await asyncio.sleep(_POLL_INTERVAL_S)
+
+    with open_fleet(settings.fleet) as fleet:
+        job = asyncio.run(run(fleet))
+    if job["status"] not in _ENDED:
+        print_notice(f"Job {job['id']} goes on; `fleetlight list jobs {job['id']}` tells how it ends")
+        raise CommandError(f"job {job['id']} has not ended after {wait_s:g} seconds: is a worker running?")
+    if job["status"] != "success":
+        raise CommandError(f"job {job['id']}: {job['opresult'][-1][1][0]}")
+    results: Sequence[Any] = job["opresult"]
+    return results
+
+
+def _get(settings: Settings, path: str) -> Any:
+    async def ask(fleet: Fleet) -> Any:
+        async with _application(settings, fleet) as call:
+            return await call("GET", path)
+
+    with open_fleet(settings.fleet) as fleet:
+        return asyncio.run(ask(fleet))
+
+
+@asynccontextmanager
+async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
+    """What the application of this process answers to operators: method, path, and body if there is one.
+
+    The function raises ConfigurationError for what is refused, and CommandError for what fails.
+    """
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from api.http.in_process import call  # noqa: PLC0415
+
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+
+        async def ask(method: str, path: str, body: Any = None) -> Any:
+            content = b"" if body is None else msgspec.json.encode(body)
+            answer = await call(app, method, path, headers=_HEADERS, body=content)
+            document = msgspec.json.decode(answer.body)
+            if answer.status == HTTPStatus.OK:
+                return document
+            is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            raise (CommandError if is_ours else ConfigurationError)(unescape(document["message"]))
+
+        try:
+            yield ask
+        finally:
+            app.state.index.close()

@@ -1,0 +1,66 @@
+"""Reservations that end by themselves: a job for each, which finds out whether it still is a reservation."""
+
+from sqlalchemy import Engine
+
+from cells.database.engines import cell_failures, writing
+from cells.model import NO_REQUEST, Cell
+from operations.jobs.chores import AT_ONCE
+from operations.jobs.model import NewJob
+from operations.jobs.queue import add_jobs
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.instances.expiry import clear_expiry, expired
+from operations.opcodes.instances.remove import remove_reservation
+from operations.opcodes.opcode import InstanceOpCode
+from resources.clock import Clock, system_clock
+
+
+class InstanceExpire(InstanceOpCode):
+    """Ours: Ganeti's reservations do not end by themselves."""
+
+    OP_ID = "OP_INSTANCE_EXPIRE"
+
+
+def _look(_op: InstanceExpire, task: Task) -> None:
+    """Whoever made it real, or removed it, meanwhile came first."""
+    is_there = task.about is not None and not task.record["deleted"]
+    task.notes["is_reserved"] = is_there and task.record["forthcoming"]
+
+
+def _is_reserved(_op: InstanceExpire, task: Task) -> bool:
+    return bool(task.notes["is_reserved"])
+
+
+def _expire(_op: InstanceExpire, task: Task) -> None:
+    remove_reservation(task, "reservation.expire")
+
+
+EXPIRE: tuple[tuple[str, Operation], ...] = (
+    operation(InstanceExpire, _look, OpStep(_expire, _is_reserved), locks=instance_lock),
+)
+
+
+class Expirer:
+    """Looks for reservations of a cell whose time is over."""
+
+    def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._cell = cell
+        self._clock = clock
+
+    def expire(self) -> int:
+        """Queue jobs that end them, at most AT_ONCE; returns how many. Raises CellUnreachableError."""
+        with cell_failures(self._cell.name):
+            # Looked at without the lock for writing, of which SQLite has only one.
+            with self._engine.connect() as connection:
+                if not expired(connection, self._clock(), 1):
+                    return 0
+            with writing(self._engine) as connection:
+                now = self._clock()
+                due = expired(connection, now, AT_ONCE)
+                opcodes = [InstanceExpire(instance_name=uuid, instance_uuid=uuid) for uuid in due]
+                jobs = [NewJob([opcode.to_operation(opcode.instance_uuid)], NO_REQUEST) for opcode in opcodes]
+                add_jobs(connection, dict(EXPIRE), jobs, now)
+                for uuid in due:
+                    clear_expiry(connection, uuid)
+        return len(due)
