@@ -23,7 +23,8 @@ from api.compute.server_lists.watch_places import WatchLimits
 from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
-from api.explain import EXPLAIN, Explainer
+from api.explaining.endpoint import EXPLAIN, Explainer
+from api.explaining.queries import QueryExplainer
 from api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
 from api.http.faults import fault, no_such_route
 from api.http.utf8_addresses import Utf8Addresses
@@ -210,9 +211,13 @@ def _add_compute_routes(
     reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
-    explainer = Explainer(lists, app.state.lister, counter)
+    items = ItemLister(parts.cells)
+    answerer = Answerer(app.state.lister, items, parts.cells, max_limit=parts.api.max_limit)
+    of_queries = QueryExplainer(
+        answerer, app.state.lister, items, counter, writes, timeout_s=parts.search.cell_timeout_s
+    )
+    explainer = Explainer(lists, of_queries, app.state.lister, counter)
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
-    answerer = Answerer(app.state.lister, ItemLister(parts.cells), parts.cells, max_limit=parts.api.max_limit)
     app.state.answerer = answerer
     app.state.writes = writes
     queries = QueryHandlers(answerer, writes, timeout_s=parts.search.cell_timeout_s)

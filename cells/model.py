@@ -191,6 +191,20 @@ class ItemsAdapter(CellAdapter, Protocol):
 
 
 @runtime_checkable
+class DescribingItemsAdapter(Protocol):
+    """A cell that can tell how it would be asked for its items."""
+
+    def describe_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Mapping[str, Any]:
+        """What `ItemsAdapter.read_items` asks: `statements`, each with `sql` and `values`, or `requests`.
+
+        Raises CellUnreachableError.
+        """
+        ...
+
+
+@runtime_checkable
 class ProbedAdapter(Protocol):
     """A cell that needs more than its own database to answer."""
 

@@ -1,4 +1,4 @@
-"""`fleetlight explain`: how a list comes about, from the same parts that the API is made of."""
+"""`fleetlight explain`: how a list, or a query, comes about, from the same parts that the API is made of."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,18 +20,27 @@ from cli.settings import Settings, load_settings
 app = typer.Typer()
 
 _NEWEST = "latest"
+_EVERYTHING = ["and"]
+_PARTS_OF_FILTER = {
+    "cells": "which cells are meant",
+    "pushed": "asked of databases, indexes and clusters",
+    "tried": "tried on the rows that they give",
+}
 
 
 @app.command(
     epilog=examples(
         "fleetlight explain 'GET /v2.1/servers?all_tenants=1&status=ERROR'",
         "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --json",
+        "fleetlight explain 'GET /fleetlight/query?what=node&fields=name,role&filter=role == \"C\"'",
     )
 )
 def explain(
     request: Annotated[
         str,
-        typer.Argument(metavar="REQUEST", help="The list: GET, and an address with its query.", show_default=False),
+        typer.Argument(
+            metavar="REQUEST", help="The list or query: GET, and an address with parameters.", show_default=False
+        ),
     ],
     *,
     consistency: Annotated[
@@ -42,10 +51,13 @@ def explain(
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which sources answer a list, why, what they are asked, and how long they take.
+    """Say which sources answer a list or a query, why, what they are asked, and how long they take.
 
-    The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
-    knows of cells that hang, or of an index that failed, the /readyz of its monitoring tells.
+    Of a query (/fleetlight/query, of any type of items) it says too what of its filter is asked of databases, indexes
+    and clusters, and what is tried on the rows that they give.
+
+    It is made by this process, as an administrator, with the accounts of the configuration: what a running API knows of
+    cells that hang, or of an index that failed, the /readyz of its monitoring tells.
     """
     settings = load_settings(config, data_dir)
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
@@ -74,9 +86,14 @@ async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapp
 
 def _print(found: Any) -> None:
     whole = "complete" if found["complete"] else "NOT complete"
-    print_result(f"{found['request']}: {found['rows']} rows, {whole}, {found['duration_ms']:.1f} ms")
+    print_result(
+        f"{found['request']}: {found['rows']} rows, {whole}, {found['duration_ms']:.1f} ms; "
+        f"{found['rows_read']} rows read"
+    )
     for remark in found["remarks"]:
         print_result(remark)
+    for name, node in (found["filter"] or {}).items():
+        print_result(f"{_PARTS_OF_FILTER[name]}: {'nothing' if node == _EVERYTHING else _as_json(node)}")
     print_result("")
     print_table(
         ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "MATCHING", "WHY"),
@@ -113,11 +130,18 @@ def _print_query(source: str, query: Any) -> None:
     print_result("")
     if query is None:
         print_result(f"{source}: it cannot tell what it is asked")
-    elif "sql" in query:
-        print_result(f"{source}:")
-        print_result(query["sql"])
-        print_result(f"with {msgspec.json.encode(query['values']).decode()}")
-        if query.get("filtered_in_python"):
-            print_result("and the rest of the filter in Python")
-    else:
-        print_result(f"{source}: {msgspec.json.encode(query['dsl']).decode()}")
+        return
+    print_result(f"{source}:")
+    for statement in query.get("statements", [query] if "sql" in query else []):
+        print_result(statement["sql"])
+        print_result(f"with {_as_json(statement['values'])}")
+    for request in query.get("requests", ()):
+        print_result(request if isinstance(request, str) else _as_json(request))
+    if "dsl" in query:
+        print_result(_as_json(query["dsl"]))
+    if query.get("filtered_in_python"):
+        print_result("and the rest of the filter in Python")
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

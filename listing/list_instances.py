@@ -137,7 +137,7 @@ class InstanceLister:
                 chosen.too_short,
             )
             sources = observer.begin(
-                request,
+                replace(request, fields=listing.projection.fields),
                 {cell.uuid: why.of(progress.get(cell.uuid), fresh) for cell in cells},
                 by_cell,
             )

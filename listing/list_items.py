@@ -1,12 +1,13 @@
 """Lists of what cells have beside instances: nodes, groups, networks, jobs … No index has them, so cells are asked."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import Cell, CellAdapter, ItemsAdapter
+from cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
 from listing.answer import CellAnswer, Route
 from listing.sources import CellReader, log_failure
 from resources.fields import Record
@@ -14,10 +15,14 @@ from resources.fields import Record
 
 @dataclass(frozen=True, slots=True)
 class CellItems:
-    """What one cell has, and how it was asked. records: as of cells.model.ItemsAdapter; none of a cell that failed."""
+    """What one cell has, and how it was asked. records: as of cells.model.ItemsAdapter; none of a cell that failed.
+
+    duration_s: how long it took to answer, or to fail.
+    """
 
     answer: CellAnswer
     records: Sequence[Record]
+    duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +59,39 @@ class ItemLister:
         asked = (self._ask(cell, item_type, fields, keys, cell_timeout_s) for cell in cells)
         return Items(await asyncio.gather(*asked), has_all_cells)
 
+    async def describe(
+        self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
+    ) -> Mapping[str, Any] | None:
+        """What a cell is asked for its items (cells.model.DescribingItemsAdapter); None when it cannot tell."""
+
+        def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
+            if isinstance(adapter, DescribingItemsAdapter):
+                return adapter.describe_items(item_type, fields, keys)
+            return None
+
+        try:
+            return await self._reader.ask(cell_uuid, describe, timeout_s)
+        except (CellUnreachableError, UnknownCellError):
+            return None
+
     async def _ask(
         self, cell: Cell, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
     ) -> CellItems:
         def read(adapter: CellAdapter) -> Sequence[Record] | None:
             return adapter.read_items(item_type, fields, keys) if isinstance(adapter, ItemsAdapter) else None
 
+        began = time.perf_counter()
         try:
             records = await self._reader.ask(cell.uuid, read, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
-            return _skipped(cell, str(error))
+            return _skipped(cell, str(error), time.perf_counter() - began)
+        duration_s = time.perf_counter() - began
         if records is None:
-            return _skipped(cell, f"cells of kind '{cell.kind}' do not tell of their items of type '{item_type}'")
-        return CellItems(CellAnswer(cell, Route.LIVE, is_complete=True), records)
+            reason = f"cells of kind '{cell.kind}' do not tell of their items of type '{item_type}'"
+            return _skipped(cell, reason, duration_s)
+        return CellItems(CellAnswer(cell, Route.LIVE, is_complete=True), records, duration_s)
 
 
-def _skipped(cell: Cell, reason: str) -> CellItems:
-    return CellItems(CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=reason), [])
+def _skipped(cell: Cell, reason: str, duration_s: float) -> CellItems:
+    return CellItems(CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=reason), [], duration_s)

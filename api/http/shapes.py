@@ -37,6 +37,16 @@ OBJECT = Type("object")
 NOTHING = Type("null")
 
 
+class _Anything:
+    """Any JSON."""
+
+    def schema(self, minor: int) -> JsonSchema:
+        return {}
+
+
+ANYTHING = _Anything()
+
+
 @dataclass(frozen=True, slots=True)
 class OneOf:
     """Any of several types."""

@@ -14,7 +14,8 @@ import msgspec
 
 from api.compute.protocol.proof import AskedFreshness
 from api.identity.caller import Caller
-from api.query.places import choose_cells, keys_in
+from api.query.observing import Plan, QuestionObserver
+from api.query.places import choose_cells, conditions_on_cells, keys_in
 from api.query.question import Question
 from api.query.scope import scope_of
 from cells.errors import CellUnreachableError
@@ -23,7 +24,7 @@ from listing.answer import CellAnswer, Page
 from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
 from listing.sources import CellFailure, CellReader
-from query.filters import EVERYTHING
+from query.filters import EVERYTHING, Filter, In
 from query.page import PageRequest
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
@@ -52,6 +53,17 @@ class Answer:
     proof: Page
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question with who asks it, and how: as of `Answerer.answer`."""
+
+    question: Question
+    caller: Caller
+    fresh: AskedFreshness
+    only: Collection[str] | None
+    observer: QuestionObserver | None = None
+
+
 class Answerer:
     """max_limit: the largest page."""
 
@@ -62,17 +74,23 @@ class Answerer:
         self._max_limit = max_limit
 
     async def answer(
-        self, question: Question, caller: Caller, fresh: AskedFreshness, only: Collection[str] | None = None
+        self,
+        question: Question,
+        caller: Caller,
+        fresh: AskedFreshness,
+        only: Collection[str] | None = None,
+        *,
+        observer: QuestionObserver | None = None,
     ) -> Answer:
         """One page of the rows that a caller asks for. only: uuids of the cells whose items are wanted; None for all.
 
-        Raises ForbiddenError, FleetUnreachableError, QueryError.
+        observer: told how the answer comes about. Raises ForbiddenError, FleetUnreachableError, QueryError.
         """
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
         rows: Sequence[Row] = ()
         pages: list[Page] = []
         after = None
-        async for page in self._pages(question, caller, fresh, only, limit):
+        async for page in self._pages(_Asked(question, caller, fresh, only, observer), limit):
             rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
             after = page.after
@@ -90,37 +108,26 @@ class Answerer:
         The limit of the question is not looked at. An instance that changes its place meanwhile may be in two batches,
         or in none; the proof of a batch covers it alone.
         """
-        async for page in self._pages(question, caller, fresh, only, self._max_limit):
+        async for page in self._pages(_Asked(question, caller, fresh, only), self._max_limit):
             yield page
 
-    def _pages(
-        self,
-        question: Question,
-        caller: Caller,
-        fresh: AskedFreshness,
-        only: Collection[str] | None,
-        limit: int,
-    ) -> AsyncIterator[Answer]:
-        if question.known.name == INSTANCE_FIELDS.name:
-            return self._pages_of_instances(question, caller, fresh, only, limit)
-        return self._page_of_items(question, fresh, only, limit)
+    def _pages(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
+        if asked.question.known.name == INSTANCE_FIELDS.name:
+            return self._pages_of_instances(asked, limit)
+        return self._page_of_items(asked, limit)
 
-    async def _pages_of_instances(
-        self,
-        question: Question,
-        caller: Caller,
-        fresh: AskedFreshness,
-        only: Collection[str] | None,
-        limit: int,
-    ) -> AsyncIterator[Answer]:
+    async def _pages_of_instances(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
+        question, fresh, observer = asked.question, asked.fresh, asked.observer
         cells = await self._cells.cells()
-        only, wanted_of_each = choose_cells(question.filter, question.known, cells, only)
+        only, wanted_of_each = choose_cells(question.filter, question.known, cells, asked.only)
         stored, rest = split(wanted_of_each, values_of(question.known.name))
+        if observer is not None:
+            observer.plan = Plan(cells, only, conditions_on_cells(question.filter), stored, rest)
         names = {cell.uuid: cell.name for cell in cells}
         maker = RowMaker(question.known, question.names, rest)
         facts = await self._facts_of(cells, only, maker.of_cell, fresh)
         projection = QueryRows(maker, order=question.order, cells=facts)
-        wanted = scope_of(caller, stored, all_projects=question.all_projects)
+        wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
         after = question.after
@@ -135,6 +142,7 @@ class Answerer:
                 cell_timeout_s=fresh.cell_timeout_s,
                 ask_live=fresh.ask_live,
                 only=only,
+                observer=None if observer is None else observer.listing,
             )
             after = page.last
             has_more = page.rows == batch
@@ -168,20 +176,21 @@ class Answerer:
             for cell in cells
         }
 
-    async def _page_of_items(
-        self, question: Question, fresh: AskedFreshness, only: Collection[str] | None, limit: int
-    ) -> AsyncIterator[Answer]:
+    async def _page_of_items(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
+        question, fresh, observer = asked.question, asked.fresh, asked.observer
         known, order = question.known, question.order
-        only, rest = choose_cells(question.filter, known, await self._cells.cells(), only)
+        cells = await self._cells.cells()
+        only, rest = choose_cells(question.filter, known, cells, asked.only)
         maker = RowMaker(known, question.names, rest)
         needed = maker.needs | {key.field for key in order.keys}
+        keys = keys_in(rest, known.unique)
         items = await self._items.list_items(
-            known.name,
-            needed,
-            cell_timeout_s=fresh.cell_timeout_s,
-            keys=keys_in(rest, known.unique),
-            only=only,
+            known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only
         )
+        if observer is not None:
+            of_cells = conditions_on_cells(question.filter)
+            observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
+            observer.items = items.by_cell
         makes = [values_of(known.name)[key.field].make for key in order.keys]
         start = None if question.after is None else order.comparable(question.after)
         placed: list[tuple[Any, Row]] = []
@@ -190,14 +199,19 @@ class Answerer:
                 facts = Facts(record, None, CellFacts(of_cell.answer.cell.name))
                 position = [make(facts)[1] for make in makes]
                 place = order.comparable(position)
-                if (start is None or start < place) and (cells := maker.cells(facts)) is not None:
-                    placed.append((place, (position, msgspec.Raw(_encode(cells)))))
+                if (start is None or start < place) and (row := maker.cells(facts)) is not None:
+                    placed.append((place, (position, msgspec.Raw(_encode(row)))))
         placed.sort(key=lambda each: each[0])
         answers = [each.answer for each in items.by_cell]
         for begin in range(0, max(len(placed), 1), limit):
             rows = [row for _, row in placed[begin : begin + limit]]
             after = rows[-1][0] if begin + limit < len(placed) else None
             yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+
+
+def _named(unique: str, keys: Collection[Any] | None) -> Filter:
+    """The filter that cells are asked when only items with these keys are wanted."""
+    return EVERYTHING if keys is None else In(unique, tuple(keys))
 
 
 def _merged(question: Question, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

@@ -12,8 +12,9 @@ from api.http.answers import json_answer
 from api.http.errors import BadRequestError
 from api.http.request_body import Body
 from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
+from api.identity.caller import Caller
 from api.query.answering import Answerer
-from api.query.question import QuestionBody, body_of_query, listed, marker_of, question_of
+from api.query.question import Question, QuestionBody, body_of_query, listed, marker_of, question_of
 from api.query.visible_fields import visible_fields
 from listing.consistency.read_your_writes import ReadYourWrites
 from query.fields_query import definitions
@@ -65,18 +66,7 @@ class QueryHandlers:
         return await self._answer(request, await _BODY.read(request))
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
-        known = visible_fields(body.what, request.caller)
-        if not body.fields:
-            raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
-        question = question_of(
-            known,
-            body.fields,
-            body.filter,
-            order=body.order,
-            limit=body.limit,
-            marker=body.marker,
-            all_projects=body.all_projects,
-        )
+        question = question_of_body(body, request.caller)
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
         found = await self._answerer.answer(question, request.caller, fresh)
         answer = {
@@ -85,3 +75,19 @@ class QueryHandlers:
             "marker": None if found.after is None else marker_of(found.after),
         }
         return json_answer(answer, headers=proof_headers(found.proof, request.caller))
+
+
+def question_of_body(body: QuestionBody, caller: Caller) -> Question:
+    """The question that a caller asks. Raises NotFoundError, BadRequestError, QueryError."""
+    known = visible_fields(body.what, caller)
+    if not body.fields:
+        raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
+    return question_of(
+        known,
+        body.fields,
+        body.filter,
+        order=body.order,
+        limit=body.limit,
+        marker=body.marker,
+        all_projects=body.all_projects,
+    )

@@ -21,6 +21,11 @@ def choose_cells(
     return {cell.uuid for cell in cells if is_wanted({CELL: cell.name}) and (only is None or cell.uuid in only)}, rest
 
 
+def conditions_on_cells(node: Filter) -> Filter:
+    """What a filter says of `cell`, as far as `choose_cells` takes it from there."""
+    return split_expressible(node, _is_of_cells)[0]
+
+
 def keys_in(node: Filter, unique: str) -> Collection[Any] | None:
     """The values of a field that is never null, one of which an item has if the filter is true; None for any."""
     match node:

@@ -269,4 +269,6 @@ def _limit(text: str | None) -> int | None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > _DIGITS:
         raise BadRequestError(f"limit: '{text}' is no whole number of at most {_DIGITS} digits")
+    if not int(text):
+        raise BadRequestError("limit: 0 rows; a page has at least 1")
     return int(text)

@@ -27,6 +27,7 @@ from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.configuration import OPERATING_SYSTEM
+from resources.query_fields.definitions import QueryFields
 
 _TIMEOUT_S = 60.0
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
@@ -78,10 +79,17 @@ class GanetiAdapter:
         known = ITEM_TYPES[item_type]
         if item_type == OPERATING_SYSTEM.name:
             return self._asking(lambda deadline_s: operating_systems_of(self._api.operating_systems(deadline_s)))
-        # Their unique field is what says which one a record is about.
-        asked = sorted({*fields, known.unique} - {_CELL})
+        asked = _asked_of(known, fields)
         rows = self._asking(lambda deadline_s: self._api.query(item_type, asked, None, deadline_s))
         return self._understanding(lambda: [record_of(known, row) for row in rows])
+
+    def describe_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Mapping[str, Any]:
+        if item_type == OPERATING_SYSTEM.name:
+            return {"requests": ["GET /2/os?bulk=1"]}
+        body = {"fields": _asked_of(ITEM_TYPES[item_type], fields), "qfilter": None}
+        return {"requests": [{f"PUT /2/query/{item_type}": body}]}
 
     def close(self) -> None:
         self._api.close()
@@ -106,3 +114,8 @@ class GanetiAdapter:
             return read()
         except UpstreamError as error:
             raise CellUnreachableError(self._cell.name, str(error)) from error
+
+
+def _asked_of(known: QueryFields, fields: Collection[str]) -> Sequence[str]:
+    """The fields that a cluster is asked for. Their unique one is what says which item a record is about."""
+    return sorted({*fields, known.unique} - {_CELL})

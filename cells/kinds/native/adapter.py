@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, fun
 
 from cells.counting import count_by_pages
 from cells.database.engines import cell_failures, create_database_engine
+from cells.database.statements import recorded_statements
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.epochs import EpochHistory, Position
 from cells.kinds.native.epochs import read_epoch_history
@@ -190,6 +191,16 @@ class NativeAdapter:
         # What is said of one item in two statements is of one moment.
         with self._reading(at_one_moment=True) as connection:
             return read(connection, self.cell, fields, keys)
+
+    def describe_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Mapping[str, Any]:
+        read = READERS.get(item_type)
+        if read is None:
+            return {"statements": []}
+        with self._reading(at_one_moment=True) as connection, recorded_statements(connection) as statements:
+            read(connection, fields, keys)
+        return {"statements": statements}
 
     def close(self) -> None:
         self._engine.dispose()

@@ -55,3 +55,13 @@ def test_fleet_that_has_no_cells_yet_has_no_servers(empty_place: Path, run: Run)
     assert shown.exit_code == 0, shown.stderr
     told = json.loads(shown.stdout)
     assert (told["rows"], told["complete"], told["cells"]) == (0, True, [])
+
+
+def test_query_is_explained_with_the_parts_of_its_filter(run: Run) -> None:
+    shown = run("explain", 'GET /fleetlight/query?what=node&fields=name&filter=role == "C" and cell == "one"')
+    assert shown.exit_code == 0, shown.stderr
+    assert ": 0 rows, complete, " in shown.stdout.splitlines()[0]
+    lines = shown.stdout.splitlines()
+    assert 'tried on the rows that they give: ["or",["eq","role","C"],["is_null","role"]]' in lines
+    assert "asked of databases, indexes and clusters: nothing" in lines
+    assert "FROM compute_nodes" in shown.stdout

@@ -1,6 +1,6 @@
-"""`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: how a list of the compute API comes about, for administrators.
+"""`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: how a list, or a query, comes about, for administrators.
 
-The list is made as for any caller, with the headers of this request, and thrown away: what is told is what happened.
+It is made as for any caller, with the headers of this request, and thrown away: what is told is what happened.
 """
 
 import time
@@ -15,13 +15,16 @@ from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
 from api.compute.protocol.proof import wanted_consistency
 from api.compute.server_lists.servers import ServerListHandlers
 from api.documented import Operation
+from api.explaining.parts import cell_shown, milliseconds, source_shown
+from api.explaining.queries import QueryExplainer
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, ForbiddenError
 from api.http.query_string import QueryString
-from api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
+from api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
+from api.query.handlers import QUERY
 from listing.answer import CellAnswer, Page, Route
 from listing.count_instances import Counted, InstanceCounter
-from listing.explanation import Attempt, ObservedSource, Observer, Query
+from listing.explanation import Attempt, Observer
 from listing.list_instances import InstanceLister
 from query.counts import CountRequest
 
@@ -31,11 +34,12 @@ EXPLAIN = Operation(
     Shape(
         {
             "request": TEXT,
-            "rows": INTEGER,
+            **dict.fromkeys(("rows", "rows_read"), INTEGER),
             "matching": or_null(INTEGER),
             "complete": BOOL,
             "duration_ms": NUMBER,
             "remarks": ListOf(TEXT),
+            "filter": or_null(Shape(dict.fromkeys(("cells", "pushed", "tried"), ListOf(ANYTHING)))),
             "cells": ListOf(
                 Shape(
                     {
@@ -52,6 +56,7 @@ EXPLAIN = Operation(
                 Shape(
                     {
                         "failure": or_null(TEXT),
+                        "pages": INTEGER,
                         "sources": ListOf(
                             Shape(
                                 {
@@ -71,14 +76,22 @@ EXPLAIN = Operation(
     query=("request",),
     takes=(CONSISTENCY, CELL_TIMEOUT),
     faults=(400, 403),
-    summary="How a list of servers comes about: its sources, why, the compiled queries and times; for administrators",
+    summary="How a list, or a query, comes about: sources, why, compiled queries, times; for administrators",
 )
-_ADDRESSES = ("/v2.1/servers", "/v2.1/servers/detail")
+_SERVERS = "/v2.1/servers"
+_ADDRESSES = (_SERVERS, f"{_SERVERS}/detail", QUERY.path)
 
 
 class Explainer:
-    def __init__(self, servers: ServerListHandlers, lister: InstanceLister, counter: InstanceCounter) -> None:
+    def __init__(
+        self,
+        servers: ServerListHandlers,
+        queries: QueryExplainer,
+        lister: InstanceLister,
+        counter: InstanceCounter,
+    ) -> None:
         self._servers = servers
+        self._queries = queries
         self._lister = lister
         self._counter = counter
 
@@ -92,24 +105,30 @@ class Explainer:
         if method != "GET" or path not in _ADDRESSES:
             known = " or ".join(f"GET {known}" for known in _ADDRESSES)
             raise BadRequestError(f"only {known} can be explained, with any query, and not {asked!r}")
+        parameters = QueryString.parse(query.encode())
+        if path == QUERY.path:
+            found = await self._queries.explain(request, parameters)
+        else:
+            found = await self._servers_explained(replace(request, query=parameters), is_detailed=path != _SERVERS)
+        return json_answer({"request": asked, **found})
+
+    async def _servers_explained(self, request: ComputeRequest, *, is_detailed: bool) -> Mapping[str, Any]:
         observer = Observer()
-        inner = replace(request, query=QueryString.parse(query.encode()))
         began = time.perf_counter()
-        page = await self._servers.explained_page(inner, observer, is_detailed=path.endswith("detail"))
+        page = await self._servers.explained_page(request, observer, is_detailed=is_detailed)
         duration_s = time.perf_counter() - began
         counted = await self._counted(request, observer, page)
-        return json_answer(
-            {
-                "request": asked,
-                "rows": page.rows,
-                "matching": None if counted is None else counted.total.groups.get((), 0),
-                "complete": page.is_complete,
-                "duration_ms": _ms(duration_s),
-                "remarks": list(dict.fromkeys([*observer.remarks, *(() if counted is None else counted.remarks)])),
-                "cells": [_cell(answer, observer, counted) for answer in page.cells],
-                "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
-            }
-        )
+        return {
+            "rows": page.rows,
+            "rows_read": sum(source.rows for attempt in observer.attempts for source in attempt.sources),
+            "matching": None if counted is None else counted.total.groups.get((), 0),
+            "complete": page.is_complete,
+            "duration_ms": milliseconds(duration_s),
+            "remarks": list(dict.fromkeys([*observer.remarks, *(() if counted is None else counted.remarks)])),
+            "filter": None,
+            "cells": [_cell(answer, observer, counted) for answer in page.cells],
+            "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
+        }
 
     async def _counted(self, request: ComputeRequest, observer: Observer, page: Page) -> Counted | None:
         """How many servers the whole list has, by the routes of its page."""
@@ -126,36 +145,21 @@ class Explainer:
         names = {answer.cell.uuid: answer.cell.name for answer in page.cells}
         indexed = set(names) - {source.cell_uuid for source in attempt.sources}
         sources = [
-            _source(source, names, await self._lister.describe(attempt.request, source.cell_uuid, indexed))
+            source_shown(
+                "index" if source.cell_uuid is None else f"cell {names.get(source.cell_uuid, source.cell_uuid)}",
+                await self._lister.describe(attempt.request, source.cell_uuid, indexed),
+                batches=source.batches,
+                rows=source.rows,
+                duration_s=source.duration_s,
+            )
             for source in attempt.sources
         ]
-        return {"failure": attempt.failure, "sources": sources}
+        return {"failure": attempt.failure, "pages": 1, "sources": sources}
 
 
 def _cell(answer: CellAnswer, observer: Observer, counted: Counted | None) -> Mapping[str, Any]:
     counts = None if counted is None else counted.by_cell.get(answer.cell.uuid)
     why = observer.attempts[-1].why if observer.attempts else {}
-    return {
-        "cell": answer.cell.name,
-        "uuid": answer.cell.uuid,
-        "route": answer.route.value,
-        "complete": answer.is_complete,
-        "watermark": answer.watermark,
-        "age_s": None if answer.age_s is None else round(answer.age_s, 3),
-        "matching": None if counts is None else counts.groups.get((), 0),
-        "why": why.get(answer.cell.uuid) if answer.failure is None else f"it is down: {answer.failure}",
-    }
-
-
-def _source(source: ObservedSource, names: Mapping[str, str], query: Query | None) -> Mapping[str, Any]:
-    return {
-        "source": "index" if source.cell_uuid is None else f"cell {names.get(source.cell_uuid, source.cell_uuid)}",
-        "batches": source.batches,
-        "rows": source.rows,
-        "duration_ms": _ms(source.duration_s),
-        "query": query,
-    }
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
+    return cell_shown(
+        answer, why=why.get(answer.cell.uuid), matching=None if counts is None else counts.groups.get((), 0)
+    )

@@ -1,0 +1,1 @@
+"""How lists and queries come about, for administrators: `GET /fleetlight/explain`."""

@@ -1,0 +1,233 @@
+"""How the answer to a query comes about: which cells were asked and why, for what, and what was tried on rows here."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.proof import AskedFreshness, asked_freshness
+from api.explaining.parts import cell_shown, milliseconds, source_shown
+from api.http.query_string import QueryString
+from api.query.answering import Answer, Answerer
+from api.query.handlers import question_of_body
+from api.query.observing import Plan, QuestionObserver
+from api.query.question import Question, body_of_query
+from listing.answer import CellAnswer, Route
+from listing.consistency.read_your_writes import ReadYourWrites
+from listing.count_instances import Counted, InstanceCounter
+from listing.explanation import Attempt, ObservedSource
+from listing.list_instances import InstanceLister
+from listing.list_items import CellItems, ItemLister
+from query.as_list import as_list
+from query.counts import CountRequest
+from query.filters import EVERYTHING
+from resources.instance import INSTANCE_FIELDS
+
+NOT_ASKED = "not-asked"
+"""The route of a cell that a condition on `cell` leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """An answer, and what was seen while it came about."""
+
+    question: Question
+    fresh: AskedFreshness
+    answer: Answer
+    observer: QuestionObserver
+    plan: Plan
+    duration_s: float
+
+
+class QueryExplainer:
+    """Explains `GET /fleetlight/query`. timeout_s: what one cell may cost."""
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        lister: InstanceLister,
+        items: ItemLister,
+        counter: InstanceCounter,
+        writes: ReadYourWrites,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._answerer = answerer
+        self._lister = lister
+        self._items = items
+        self._counter = counter
+        self._writes = writes
+        self._timeout_s = timeout_s
+
+    async def explain(self, request: ComputeRequest, query: QueryString) -> Mapping[str, Any]:
+        """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
+        question = question_of_body(body_of_query(query), request.caller)
+        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        observer = QuestionObserver()
+        began = time.perf_counter()
+        answer = await self._answerer.answer(question, request.caller, fresh, observer=observer)
+        duration_s = time.perf_counter() - began
+        if observer.plan is None:
+            raise AssertionError("the answer did not say how it was asked for")
+        explained = _Explained(question, fresh, answer, observer, observer.plan, duration_s)
+        is_of_instances = question.known.name == INSTANCE_FIELDS.name
+        return await (self._of_instances(explained) if is_of_instances else self._of_items(explained))
+
+    async def _of_instances(self, explained: _Explained) -> Mapping[str, Any]:
+        attempts = explained.observer.listing.attempts
+        proof = explained.answer.proof
+        counted = await self._counted(explained)
+        why = attempts[-1].why if attempts else {}
+        joined = [(_joined(same), same[0], len(same)) for same in _alike(attempts)]
+        names = {cell.uuid: cell.name for cell in explained.plan.cells}
+        return _document(
+            explained,
+            rows_read=sum(source.rows for attempt in attempts for source in attempt.sources),
+            matching=None if counted is None else counted.total.groups.get((), 0),
+            remarks=[*explained.observer.listing.remarks, *(() if counted is None else counted.remarks)],
+            cells=[
+                cell_shown(
+                    answer,
+                    why=why.get(answer.cell.uuid),
+                    matching=_matching(counted, answer.cell.uuid),
+                )
+                for answer in proof.cells
+            ],
+            attempts=[
+                {
+                    "failure": first.failure,
+                    "pages": pages,
+                    "sources": [await self._source(source, first, names, proof.cells) for source in sources],
+                }
+                for sources, first, pages in joined
+            ],
+        )
+
+    async def _source(
+        self, source: ObservedSource, attempt: Attempt, names: Mapping[str, str], cells: Sequence[CellAnswer]
+    ) -> Mapping[str, Any]:
+        indexed = {answer.cell.uuid for answer in cells} - {each.cell_uuid for each in attempt.sources}
+        return source_shown(
+            "index" if source.cell_uuid is None else f"cell {names.get(source.cell_uuid, source.cell_uuid)}",
+            await self._lister.describe(attempt.request, source.cell_uuid, indexed),
+            batches=source.batches,
+            rows=source.rows,
+            duration_s=source.duration_s,
+        )
+
+    async def _counted(self, explained: _Explained) -> Counted | None:
+        """How many instances there are in all; None where a store alone cannot tell."""
+        attempts = explained.observer.listing.attempts
+        if not attempts or explained.plan.tried != EVERYTHING:
+            return None
+        request = attempts[-1].request
+        return await self._counter.count(
+            CountRequest(request.filter, request.item_type),
+            explained.fresh.consistency,
+            ask_live=explained.fresh.ask_live,
+            only=explained.plan.asked,
+        )
+
+    async def _of_items(self, explained: _Explained) -> Mapping[str, Any]:
+        items = explained.observer.items
+        why = "no index has such items, so cells are asked"
+        return _document(
+            explained,
+            rows_read=sum(len(each.records) for each in items),
+            matching=None,
+            remarks=(),
+            cells=[cell_shown(each.answer, why=why, matching=None) for each in items],
+            attempts=[
+                {
+                    "failure": None,
+                    "pages": 1,
+                    "sources": [await self._source_of_items(explained, each) for each in items],
+                }
+            ],
+        )
+
+    async def _source_of_items(self, explained: _Explained, items: CellItems) -> Mapping[str, Any]:
+        plan, cell = explained.plan, items.answer.cell
+        item_type, timeout_s = explained.question.known.name, explained.fresh.cell_timeout_s
+        is_asked = items.answer.route is not Route.SKIPPED
+        return source_shown(
+            f"cell {cell.name}",
+            await self._items.describe(cell.uuid, item_type, plan.fields, plan.keys, timeout_s) if is_asked else None,
+            batches=1,
+            rows=len(items.records),
+            duration_s=items.duration_s,
+        )
+
+
+def _document(
+    explained: _Explained,
+    *,
+    rows_read: int,
+    matching: int | None,
+    remarks: Sequence[str],
+    cells: Sequence[Mapping[str, Any]],
+    attempts: Sequence[Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    """The explanation, without the request."""
+    plan = explained.plan
+    return {
+        "rows": len(explained.answer.rows),
+        "rows_read": rows_read,
+        "matching": matching,
+        "complete": explained.answer.proof.is_complete,
+        "duration_ms": milliseconds(explained.duration_s),
+        "remarks": list(dict.fromkeys(remarks)),
+        "filter": {
+            "cells": as_list(plan.of_cells),
+            "pushed": as_list(plan.pushed),
+            "tried": as_list(plan.tried),
+        },
+        "cells": [*cells, *_not_asked(plan, {cell["uuid"] for cell in cells})],
+        "attempts": list(attempts),
+    }
+
+
+def _not_asked(plan: Plan, shown: Collection[str]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            **cell_shown(CellAnswer(cell, Route.SKIPPED, is_complete=True), why=None, matching=None),
+            "route": NOT_ASKED,
+            "why": "a condition on `cell` is not true of it",
+        }
+        for cell in plan.cells
+        if cell.uuid not in shown and plan.asked is not None and cell.uuid not in plan.asked
+    ]
+
+
+def _matching(counted: Counted | None, cell_uuid: str) -> int | None:
+    counts = None if counted is None else counted.by_cell.get(cell_uuid)
+    return None if counts is None else counts.groups.get((), 0)
+
+
+def _alike(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Pages that follow each other from the same sources, together."""
+    found: list[list[Attempt]] = []
+    for attempt in attempts:
+        if found and _kind(found[-1][0]) == _kind(attempt):
+            found[-1].append(attempt)
+        else:
+            found.append([attempt])
+    return found
+
+
+def _kind(attempt: Attempt) -> tuple[object, ...]:
+    return attempt.failure, *(source.cell_uuid for source in attempt.sources)
+
+
+def _joined(attempts: Sequence[Attempt]) -> list[ObservedSource]:
+    """What the same sources gave for several pages, in all."""
+    return [
+        ObservedSource(
+            same[0].cell_uuid,
+            sum(source.batches for source in same),
+            sum(source.rows for source in same),
+            sum(source.duration_s for source in same),
+        )
+        for same in zip(*(attempt.sources for attempt in attempts), strict=True)
+    ]

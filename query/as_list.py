@@ -1,0 +1,26 @@
+"""A filter as lists, to be shown: the operator first, then the field and what it is compared with."""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+from query.filters import And, Filter, Leaf, Or
+
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def as_list(node: Filter) -> list[Any]:
+    """`["and", ["eq", "vm_state", "active"], …]`; `["and"]` is true of everything, and `["or"]` of nothing."""
+    match node:
+        case And(terms):
+            return ["and", *map(as_list, terms)]
+        case Or(terms):
+            return ["or", *map(as_list, terms)]
+    return [
+        _CAPITAL.sub("_", type(node).__name__).lower(),
+        *(_operand(getattr(node, each.name)) for each in fields(node)),
+    ]
+
+
+def _operand(value: Any) -> Any:
+    return as_list(value) if isinstance(value, Leaf) else value
