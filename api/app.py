@@ -35,6 +35,7 @@ from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
 from api.query.answering import Answerer
+from api.query.counting import QuestionCounter
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
@@ -224,7 +225,9 @@ def _add_compute_routes(
     app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
     app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
     app.add_route(QUERY_FIELDS.path, middleware.endpoint(queries.fields), methods=["GET"])
-    counts = CountHandler(counter, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
+    counts = CountHandler(
+        QuestionCounter(counter, answerer, parts.cells), writes, timeout_s=parts.search.cell_timeout_s
+    )
     app.add_route(COUNTS.path, middleware.endpoint(counts.get), methods=["GET"])
     app.add_route(COUNTS_BY_BODY.path, middleware.endpoint(counts.post), methods=["POST"])
     destinations = DestinationsHandler(access)
@@ -290,6 +293,9 @@ def _other_operations(identity: Identity) -> Sequence[Operation]:
         QUERY,
         QUERY_BY_BODY,
         QUERY_FIELDS,
+        COUNTS,
+        COUNTS_BY_BODY,
+        HISTORY,
         RESET_SAFE_CONNECT,
         SELECT_DESTINATIONS,
         RELEASE_DESTINATION,

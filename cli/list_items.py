@@ -44,9 +44,10 @@ class OutputForm(StrEnum):
     epilog=examples(
         "fleetlight list instances",
         "fleetlight list instances 'web*' -o +tags,ctime",
-        "fleetlight list instances --group-by cell,vm_state",
+        "fleetlight list instances --group-by cell,status",
         "fleetlight list nodes --cell cell1 -o +group,role",
         "fleetlight list jobs -F 'status == \"running\"'",
+        "fleetlight list jobs --group-by status",
         "fleetlight list instances -F 'status == \"running\" and be/memory > 2048' --output csv",
     ),
 )
@@ -147,8 +148,8 @@ async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Map
         counted = document_of(answer)
         app.state.index.close()
     rows = [
-        [*((CellStatus.UNAVAILABLE if value is None else CellStatus.NORMAL, value) for value in values), (0, count)]
-        for values, count in ((group["by"].values(), group["count"]) for group in counted["groups"])
+        [*((group["statuses"][name], value) for name, value in group["by"].items()), (CellStatus.NORMAL, group["count"])]
+        for group in counted["groups"]
     ]
     is_complete = answer.headers["fleetlight-complete"] == "true" and not counted["partial"]
     return {"fields": [*counted["fields"], _COUNT], "data": rows, "complete": is_complete}

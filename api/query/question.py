@@ -24,7 +24,6 @@ from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import FieldFlag, QueryFields
 from views.query2.catalog import values_of
 from views.query2.items import CELL
-from views.query2.pushdown import split
 from views.query2.values import Values
 
 MAX_FIELDS = 200
@@ -60,7 +59,7 @@ class CountingBody(RequestModel):
     """The body of `POST /fleetlight/query/counts`; see QuestionBody."""
 
     what: str
-    by: Annotated[list[str], Field(max_length=_MAX_BY)] = Field(default_factory=list)
+    by: list[str] = Field(default_factory=list)
     filter: list[Any] | str | None = None
     all_projects: bool = False
 
@@ -85,8 +84,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """by: names of fields, each stored, or `cell`. filter: on the fields of Query2."""
+    """known: the fields that the caller may group by. by: names of these. filter: on the fields of Query2."""
 
+    known: QueryFields
     by: Sequence[str]
     filter: Filter
     all_projects: bool
@@ -117,28 +117,17 @@ def counting_body_of_query(query: QueryString) -> CountingBody:
     )
 
 
-def counting_of(body: CountingBody, known: QueryFields, values: Values) -> Counting:
+def counting_of(body: CountingBody, known: QueryFields) -> Counting:
     """Raises BadRequestError, and QueryError for a filter that is none."""
+    values = values_of(known.name)
+    if len(body.by) > _MAX_BY:
+        raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
     for name in body.by:
-        if name not in known or (name != CELL and not _is_grouped_by(values[name].stored)):
-            raise BadRequestError(f"by: '{name}' is no stored field")
-    if len({values[name].stored for name in body.by}) < len(body.by):
+        if name not in known:
+            raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'")
+    if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
-    return Counting(body.by, _filter_of(body.filter, known), all_projects=body.all_projects)
-
-
-def stored_filter(node: Filter, values: Values) -> Filter:
-    """The filter on stored fields that means the same. Raises BadRequestError where no store can be asked."""
-    stored, rest = split(node, values)
-    for leaf in leaves(rest):
-        raise BadRequestError(
-            f"filter: no store can be asked this of '{leaf.field}', and counts are made by stores alone"
-        )
-    return stored
-
-
-def _is_grouped_by(stored: str | None) -> bool:
-    return stored is not None and (INSTANCE_FIELDS[stored].is_sortable or INSTANCE_FIELDS[stored].is_list)
+    return Counting(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects)
 
 
 def _filter_of(expression: Sequence[Any] | str | None, known: QueryFields) -> Filter:
@@ -221,6 +210,11 @@ def _order(names: Sequence[str], known: QueryFields, values: Values) -> SortOrde
     # Two cells may have items of one name.
     last = [SortKey(name) for name in (known.unique, CELL) if name not in {key.field for key in keys}]
     return SortOrder(known, (*keys, *last))
+
+
+def default_order(known: QueryFields) -> SortOrder:
+    """The order in which items are read when none is asked for: by what names each of them for ever."""
+    return SortOrder.of(INSTANCE_FIELDS, ()) if known.name == INSTANCE_FIELDS.name else _order([], known, {})
 
 
 def _sort_key(text: str, known: QueryFields, stored_name: Callable[[str], str | None]) -> SortKey:

@@ -1,20 +1,10 @@
-"""What a caller may see: item types and projects; the part of every question that no caller writes."""
+"""What a caller may see: which projects; the part of every question that no caller writes."""
 
-from api.http.errors import ForbiddenError, NotFoundError
+from api.http.errors import ForbiddenError
 from api.identity.caller import Caller
-from api.query.visible_fields import visible_fields
 from query.filters import EVERYTHING, Eq, Filter, all_of
-from resources.query_fields.definitions import QueryFields
 
-_COUNTED = "instance"
 _THERE = all_of(Eq("deleted", False), Eq("hidden", False))
-
-
-def counted_fields(item_type: str, caller: Caller) -> QueryFields:
-    """The fields of an item type that is counted, as far as `caller` may see them. Raises NotFoundError for others."""
-    if item_type != _COUNTED:
-        raise NotFoundError(f"There are no counts of '{item_type}'; there are of: {_COUNTED}.")
-    return visible_fields(item_type, caller)
 
 
 def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:

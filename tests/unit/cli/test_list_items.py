@@ -81,7 +81,10 @@ def test_groups_are_counted(run: Run) -> None:
     ]
     told = json.loads(run("list", "instances", "db*", "--group-by", "tags", "--output", "json").stdout)
     assert told["data"] == [[[0, "x"], [0, 1]], [[0, "y"], [0, 1]]]
-    assert run("list", "instances", "--group-by", "be/memory").exit_code == 2
+    shown = run("list", "instances", "--group-by", "be/memory,pnode", "--no-headers", "-v")
+    assert shown.stdout.splitlines() == ["1.5G (nodata) 3"]
+    assert run("list", "groups", "--group-by", "node_cnt,cell", "--no-headers").stdout == "0 one 1\n"
+    assert run("list", "instances", "--group-by", "nothing").exit_code == 2
 
 
 def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> None:

@@ -1,0 +1,171 @@
+"""How many items a filter lets pass, by the values of some fields, of every item type and by every route.
+
+Instances are counted by the stores that lists ask, where both filter and fields are stored ones. All else is counted row
+by row, as far as one request may go: what is left out then, the answer says.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from api.compute.protocol.proof import AskedFreshness
+from api.http.errors import BadRequestError
+from api.identity.caller import Caller
+from api.query.answering import Answerer, proof_of
+from api.query.places import choose_cells
+from api.query.question import Counting, Question, default_order
+from api.query.scope import scope_of
+from cells.counting import MAX_ROWS
+from listing.answer import Page
+from listing.count_instances import Counted, InstanceCounter
+from listing.sources import CellReader
+from query.counts import MAX_GROUPS, CountRequest, limited
+from query.filters import EVERYTHING, Filter
+from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.definitions import CellStatus
+from views.query2.instance import INSTANCE_VALUES
+from views.query2.items import CELL
+from views.query2.projection import Cells, cells_of
+from views.query2.pushdown import split
+from views.query2.values import UNAVAILABLE, Cell, Facts, as_json
+
+Group = tuple[tuple[int, Any], ...]
+"""Status and value, as answers carry them, of each field that is grouped by."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedGroups:
+    """groups: how many items each has, the largest first. is_partial: not everything was counted.
+
+    proof: which cells were counted, and how they were asked.
+    """
+
+    groups: Mapping[Group, int]
+    is_partial: bool
+    proof: Page
+
+
+class QuestionCounter:
+    """Counts what questions are about. max_rows: so many rows one request reads, where no store can count."""
+
+    def __init__(
+        self, counter: InstanceCounter, answerer: Answerer, cells: CellReader, *, max_rows: int = MAX_ROWS
+    ) -> None:
+        self._counter = counter
+        self._answerer = answerer
+        self._cells = cells
+        self._max_rows = max_rows
+
+    async def count(self, counting: Counting, caller: Caller, fresh: AskedFreshness) -> CountedGroups:
+        """The groups of all items that a caller may see; one with a list is in the group of each of its members.
+
+        Raises BadRequestError for a field whose values make no groups, and as of Answerer.answer.
+        """
+        if counting.known.name != INSTANCE_FIELDS.name or not all(map(_is_stored, counting.by)):
+            return await self._count_rows(counting, caller, fresh)
+        only, of_each = choose_cells(counting.filter, counting.known, await self._cells.cells(), None)
+        stored, rest = split(of_each, INSTANCE_VALUES)
+        if rest != EVERYTHING:
+            return await self._count_rows(counting, caller, fresh)
+        wanted = scope_of(caller, stored, all_projects=counting.all_projects)
+        return await self._count_in_stores(counting, wanted, fresh, only)
+
+    async def _count_in_stores(
+        self, counting: Counting, wanted: Filter, fresh: AskedFreshness, only: Collection[str] | None
+    ) -> CountedGroups:
+        by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
+        counted = await self._counter.count(
+            CountRequest(wanted, INSTANCE_FIELDS, by),
+            fresh.consistency,
+            cell_timeout_s=fresh.cell_timeout_s,
+            ask_live=fresh.ask_live,
+            only=only,
+        )
+        groups = Counter[Group]()
+        for group, count in _groups_of_stores(counted, counting):
+            groups[group] += count
+        proof = Page(b"", 0, None, counted.cells, has_all_cells=counted.has_all_cells)
+        return _counted(groups, counting, proof, is_partial=counted.total.is_partial)
+
+    async def _count_rows(self, counting: Counting, caller: Caller, fresh: AskedFreshness) -> CountedGroups:
+        # By what never changes, so that no row is in two pages or in none.
+        order = default_order(counting.known)
+        question = Question(
+            counting.known, counting.by, counting.filter, order, None, None, all_projects=counting.all_projects
+        )
+        groups = Counter[Group]()
+        pages: list[Page] = []
+        is_partial = False
+        async for batch in self._answerer.batches(question, caller, fresh):
+            pages.append(batch.proof)
+            for _, cells in batch.rows:
+                groups.update(_groups_of_row(cells_of(cells), counting.by))
+            if sum(page.rows for page in pages) >= self._max_rows and batch.after is not None:
+                is_partial = True
+                break
+        return _counted(groups, counting, proof_of(pages), is_partial=is_partial)
+
+
+def _counted(groups: Counter[Group], counting: Counting, proof: Page, *, is_partial: bool) -> CountedGroups:
+    """Groups of the same size stand in the order of their values. Without fields there is one group, of all items."""
+    if not counting.by:
+        groups = Counter({(): groups.total()})
+    ordered = sorted(groups.items(), key=lambda each: (-each[1], [(status, str(value)) for status, value in each[0]]))
+    counts = limited(dict(ordered), MAX_GROUPS, is_partial=is_partial)
+    return CountedGroups(counts.groups, counts.is_partial, proof)
+
+
+def _is_stored(name: str) -> bool:
+    """Whether stores count by this field."""
+    stored = INSTANCE_VALUES[name].stored
+    return name == CELL or (
+        stored is not None and (INSTANCE_FIELDS[stored].is_sortable or INSTANCE_FIELDS[stored].is_list)
+    )
+
+
+def _groups_of_stores(counted: Counted, counting: Counting) -> Iterator[tuple[Group, int]]:
+    names = {answer.cell.uuid: answer.cell.name for answer in counted.cells}
+    for cell_uuid, counts in counted.by_cell.items():
+        cell = names.get(cell_uuid, cell_uuid)
+        for stored, count in counts.groups.items():
+            values = iter(stored)
+            cells = (_of_store(name, cell if name == CELL else next(values), cell) for name in counting.by)
+            yield (
+                tuple(
+                    _plain(as_json(each, counting.known[name])) for each, name in zip(cells, counting.by, strict=True)
+                ),
+                count,
+            )
+
+
+def _of_store(name: str, value: Any, cell: str) -> Cell:
+    """The cell of a field whose stored value, or one of whose members, is `value`."""
+    stored = INSTANCE_VALUES[name].stored
+    if stored is not None and INSTANCE_FIELDS[stored].is_list:
+        return UNAVAILABLE if value is None else (CellStatus.NORMAL, value)
+    return INSTANCE_VALUES[name].make(Facts({} if stored is None else {stored: value, "ganeti": None}, None, cell))
+
+
+def _plain(cell: Cell) -> tuple[int, Any]:
+    return int(cell[0]), cell[1]
+
+
+def _groups_of_row(cells: Cells, by: Sequence[str]) -> Iterator[Group]:
+    """Raises BadRequestError for a value that is neither text nor number, nor a list of these."""
+    return product(*(_members(tuple(cell), name) for cell, name in zip(cells, by, strict=True)))
+
+
+def _members(cell: tuple[int, Any], name: str) -> Sequence[tuple[int, Any]]:
+    status, value = cell
+    members = value if isinstance(value, list) else [value]
+    for member in members:
+        if isinstance(member, list | dict):
+            raise BadRequestError(f"by: '{name}' has values that make no groups: they are lists of lists, or objects")
+    if isinstance(value, list) and not value:
+        return [(int(CellStatus.UNAVAILABLE), None)]
+    return [
+        (int(CellStatus.UNAVAILABLE) if member is None and status == CellStatus.NORMAL else status, member)
+        for member in dict.fromkeys(members)
+    ]

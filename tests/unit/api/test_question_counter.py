@@ -1,0 +1,44 @@
+"""A count that has to read rows ends where one request may cost no more, and says so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.compute.protocol.proof import AskedFreshness
+from api.query.answering import Answer
+from api.query.counting import QuestionCounter
+from api.query.question import Counting
+from listing.answer import Consistency, Page
+from query.filters import EVERYTHING
+from resources.query_fields.catalog import ITEM_TYPES
+
+FRESH = AskedFreshness(Consistency.BOUNDED, (), 1.0)
+BY_STATUS = Counting(ITEM_TYPES["instance"], ["status"], EVERYTHING, all_projects=True)
+
+
+class _ThreeBatches:
+    """Gives two rows at a time, and notes how many batches were asked for."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    async def batches(self, *_asked: Any) -> AsyncIterator[Answer]:
+        rows = [(["uuid"], msgspec.Raw(b'[[0,"running"]]'))] * 2
+        for number in range(3):
+            self.given += 1
+            yield Answer(rows, ["uuid"] if number < 2 else None, Page(b"", 2, None, []))
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "batches", "is_partial"), [(1, 1, True), (2, 1, True), (3, 2, True), (5, 3, False), (9, 3, False)]
+)
+def test_rows_are_read_up_to_the_limit(max_rows: int, batches: int, *, is_partial: bool) -> None:
+    answerer: Any = _ThreeBatches()
+    nothing: Any = None
+    counter = QuestionCounter(nothing, answerer, nothing, max_rows=max_rows)
+    counted = asyncio.run(counter.count(BY_STATUS, nothing, FRESH))
+    assert counted.groups == {((0, "running"),): 2 * batches}
+    assert (answerer.given, counted.is_partial) == (batches, is_partial)
