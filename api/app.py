@@ -69,6 +69,7 @@ from listing.find_instance import InstanceFinder
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
+from listing.past import PastLister
 from listing.settings import SearchSettings
 from listing.sources import CellReader
 from listing.watches.changelogs import Changelogs
@@ -213,7 +214,8 @@ def _add_compute_routes(
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
     items = ItemLister(parts.cells)
-    answerer = Answerer(app.state.lister, items, parts.cells, max_limit=parts.api.max_limit)
+    past = PastLister(parts.cells, parts.search, clock=parts.clock)
+    answerer = Answerer(app.state.lister, past, items, parts.cells, max_limit=parts.api.max_limit)
     of_queries = QueryExplainer(
         answerer, app.state.lister, items, counter, writes, timeout_s=parts.search.cell_timeout_s
     )

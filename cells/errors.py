@@ -16,6 +16,7 @@ CellError
 ├── InstanceExistsError      an instance with that uuid is there already
 ├── InstanceNotFoundError    no such instance, or it is deleted
 ├── ChangeNotFoundError      the instance never had that revision
+├── PastNotKeptError         the cell does not know any more what it was like at that moment
 ├── HostNotFoundError        no such host, service or node
 ├── HostInUseError           instances use the host, so it cannot be removed, or change its zone
 ├── ZoneTakenError           the host is in another zone already
@@ -152,6 +153,16 @@ class ChangeNotFoundError(CellError):
         super().__init__(f"instance {uuid} has no revision {revision}")
         self.uuid = uuid
         self.revision = revision
+
+
+class PastNotKeptError(CellError):
+    """The cell does not know what it was like before the moment `earliest`, in microseconds. reason: why."""
+
+    def __init__(self, cell: str, earliest: int, reason: str) -> None:
+        super().__init__(f"cell '{cell}' cannot tell what it was like before {earliest}: {reason}")
+        self.cell = cell
+        self.earliest = earliest
+        self.reason = reason
 
 
 class InstanceNotFoundError(CellError):

@@ -232,6 +232,22 @@ class HostReportingAdapter(Protocol):
 
 
 @runtime_checkable
+class PastAdapter(CellAdapter, Protocol):
+    """A cell that knows what its instances were like at a moment that is not long ago. Moments are microseconds."""
+
+    def require_past(self, moment: int) -> None:
+        """Raise PastNotKeptError unless `read_past_page` can answer now for that moment."""
+        ...
+
+    def read_past_page(self, request: PageRequest, moment: int) -> Sequence[InstanceRow]:
+        """As `read_page`, of the instances as they were then, after all changes that were made up to that moment.
+
+        Raises PastNotKeptError.
+        """
+        ...
+
+
+@runtime_checkable
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
 

@@ -195,6 +195,8 @@ Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
 _UNNUMBERED = text("sequence IS NULL")
 _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 
+# previous: the values that the change replaced, by field; null of a new instance, of what is about none, and of what a
+# program of the version before cell_0011 has written.
 changes = Table(
     "changes",
     cell_metadata,
@@ -207,17 +209,21 @@ changes = Table(
     Column("committed_at", BigInteger, nullable=False),
     Column("sequence", BigInteger, unique=True),
     Column("published_at", BigInteger),
+    Column("previous", JSON_VALUE),
     Index(None, "instance_uuid", "revision"),
+    Index(None, "committed_at", "instance_uuid", "revision"),
     Index("ix_changes_unnumbered", "id", sqlite_where=_UNNUMBERED, postgresql_where=_UNNUMBERED),
     Index("ix_changes_unpublished", "sequence", sqlite_where=_UNPUBLISHED, postgresql_where=_UNPUBLISHED),
 )
 
-# One row. It survives the pruning of `changes`, so that numbers never start again.
+# One row. It survives the pruning of `changes`, so that numbers never start again. forgotten_until: the latest moment
+# of a change that was pruned, or that is not kept with what it replaced; 0 while there is none.
 cell_state = Table(
     "cell_state",
     cell_metadata,
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("last_sequence", BigInteger, nullable=False),
+    Column("forgotten_until", BigInteger, nullable=False, server_default="0"),
 )
 
 # Who gave out the numbers, oldest first: see cells.kinds.native.epochs. Its name in the database is that of its first

@@ -45,6 +45,7 @@ class OutputForm(StrEnum):
         "fleetlight list instances",
         "fleetlight list instances 'web*' -o +tags,ctime",
         "fleetlight list instances --group-by cell,status",
+        "fleetlight list instances --as-of 2026-11-24T10:00:00Z -F 'host == \"compute-07\"'",
         "fleetlight list nodes --cell cell1 -o +group,role",
         "fleetlight list jobs -F 'status == \"running\"'",
         "fleetlight list jobs --group-by status",
@@ -71,6 +72,10 @@ def list_items(
         str | None,
         typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
     ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
+    ] = None,
     cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is in this cell.")] = None,
     separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
@@ -83,7 +88,7 @@ def list_items(
     """List instances, nodes, jobs and the like of all cells, with fields that you choose.
 
     `fleetlight list-fields TYPE` tells which fields there are. The exit code is 14 when one that was asked for
-    does not exist, and 0 where values are missing.
+    does not exist, and 0 where values are missing. How far back --as-of goes depends on each cell: an answer says so.
     """
     known = ITEM_TYPES[word.item_type]
     try:
@@ -101,6 +106,7 @@ def list_items(
         "filter": in_cell(expression, cell),
         "order": [] if order is None else order.split(","),
         "all_projects": True,
+        "as_of": as_of,
     }
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
@@ -143,12 +149,15 @@ async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Map
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)
-        body = {**{name: asked[name] for name in ("what", "filter", "all_projects")}, "by": by}
+        body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
         answer = await call(app, "POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
         counted = document_of(answer)
         app.state.index.close()
     rows = [
-        [*((group["statuses"][name], value) for name, value in group["by"].items()), (CellStatus.NORMAL, group["count"])]
+        [
+            *((group["statuses"][name], value) for name, value in group["by"].items()),
+            (CellStatus.NORMAL, group["count"]),
+        ]
         for group in counted["groups"]
     ]
     is_complete = answer.headers["fleetlight-complete"] == "true" and not counted["partial"]

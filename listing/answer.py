@@ -19,10 +19,11 @@ class Consistency(StrEnum):
 
 
 class Route(StrEnum):
-    """Where the rows of one cell came from."""
+    """Where the rows of one cell came from. CHANGELOG: from the cell itself, as they were at an earlier moment."""
 
     INDEX = "index"
     LIVE = "live"
+    CHANGELOG = "changelog"
     INDEX_WHILE_DOWN = "index-while-down"
     SKIPPED = "skipped"
 

@@ -24,6 +24,7 @@ from query.counts import CountRequest
 from query.filters import EVERYTHING
 from resources.instance import INSTANCE_FIELDS
 
+_OF_THE_PAST = "only cells know what they were like then: their rows, without what was changed since"
 NOT_ASKED = "not-asked"
 """The route of a cell that a condition on `cell` leaves out."""
 
@@ -79,8 +80,8 @@ class QueryExplainer:
         proof = explained.answer.proof
         counted = await self._counted(explained)
         why = attempts[-1].why if attempts else {}
+        is_past = explained.question.as_of is not None
         joined = [(_joined(same), same[0], len(same)) for same in _alike(attempts)]
-        names = {cell.uuid: cell.name for cell in explained.plan.cells}
         return _document(
             explained,
             rows_read=sum(source.rows for attempt in attempts for source in attempt.sources),
@@ -89,7 +90,7 @@ class QueryExplainer:
             cells=[
                 cell_shown(
                     answer,
-                    why=why.get(answer.cell.uuid),
+                    why=_OF_THE_PAST if is_past else why.get(answer.cell.uuid),
                     matching=_matching(counted, answer.cell.uuid),
                 )
                 for answer in proof.cells
@@ -98,19 +99,20 @@ class QueryExplainer:
                 {
                     "failure": first.failure,
                     "pages": pages,
-                    "sources": [await self._source(source, first, names, proof.cells) for source in sources],
+                    "sources": [await self._source(explained, source, first) for source in sources],
                 }
                 for sources, first, pages in joined
             ],
         )
 
-    async def _source(
-        self, source: ObservedSource, attempt: Attempt, names: Mapping[str, str], cells: Sequence[CellAnswer]
-    ) -> Mapping[str, Any]:
-        indexed = {answer.cell.uuid for answer in cells} - {each.cell_uuid for each in attempt.sources}
+    async def _source(self, explained: _Explained, source: ObservedSource, attempt: Attempt) -> Mapping[str, Any]:
+        indexed = {answer.cell.uuid for answer in explained.answer.proof.cells}
+        indexed -= {each.cell_uuid for each in attempt.sources}
+        is_past = explained.question.as_of is not None
+        names = {cell.uuid: cell.name for cell in explained.plan.cells}
         return source_shown(
             "index" if source.cell_uuid is None else f"cell {names.get(source.cell_uuid, source.cell_uuid)}",
-            await self._lister.describe(attempt.request, source.cell_uuid, indexed),
+            None if is_past else await self._lister.describe(attempt.request, source.cell_uuid, indexed),
             batches=source.batches,
             rows=source.rows,
             duration_s=source.duration_s,
@@ -119,7 +121,7 @@ class QueryExplainer:
     async def _counted(self, explained: _Explained) -> Counted | None:
         """How many instances there are in all; None where a store alone cannot tell."""
         attempts = explained.observer.listing.attempts
-        if not attempts or explained.plan.tried != EVERYTHING:
+        if not attempts or explained.plan.tried != EVERYTHING or explained.question.as_of is not None:
             return None
         request = attempts[-1].request
         return await self._counter.count(

@@ -6,27 +6,30 @@ read than are given. All other items come from the cells themselves (listing.lis
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from api.compute.protocol.proof import AskedFreshness
+from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from api.query.observing import Plan, QuestionObserver
 from api.query.places import choose_cells, conditions_on_cells, keys_in
 from api.query.question import Question
 from api.query.scope import scope_of
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, PastNotKeptError
 from cells.model import Cell
 from listing.answer import CellAnswer, Page
 from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
+from listing.past import PastLister
 from listing.sources import CellFailure, CellReader
 from query.filters import EVERYTHING, Filter, In
 from query.page import PageRequest
-from resources.fields import Record
+from resources.fields import Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from views.query2.catalog import values_of
 from views.query2.cell_facts import FACTS, CellFacts
@@ -67,8 +70,11 @@ class _Asked:
 class Answerer:
     """max_limit: the largest page."""
 
-    def __init__(self, lister: InstanceLister, items: ItemLister, cells: CellReader, *, max_limit: int) -> None:
+    def __init__(
+        self, lister: InstanceLister, past: PastLister, items: ItemLister, cells: CellReader, *, max_limit: int
+    ) -> None:
         self._lister = lister
+        self._past = past
         self._items = items
         self._cells = cells
         self._max_limit = max_limit
@@ -117,7 +123,7 @@ class Answerer:
         return self._page_of_items(asked, limit)
 
     async def _pages_of_instances(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
-        question, fresh, observer = asked.question, asked.fresh, asked.observer
+        question, observer = asked.question, asked.observer
         cells = await self._cells.cells()
         only, wanted_of_each = choose_cells(question.filter, question.known, cells, asked.only)
         stored, rest = split(wanted_of_each, values_of(question.known.name))
@@ -125,25 +131,19 @@ class Answerer:
             observer.plan = Plan(cells, only, conditions_on_cells(question.filter), stored, rest)
         names = {cell.uuid: cell.name for cell in cells}
         maker = RowMaker(question.known, question.names, rest)
-        facts = await self._facts_of(cells, only, maker.of_cell, fresh)
-        projection = QueryRows(maker, order=question.order, cells=facts)
+        is_past = question.as_of is not None
+        # What is configured of a cell is known as of now alone.
+        facts = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
+        projection = QueryRows(maker, order=question.order, cells=facts, is_past=is_past)
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
         after = question.after
-        down: dict[str, CellFailure] = {}
+        down = await self._down_then(asked, only)
         has_more = True
         while has_more:
-            page = await self._lister.list_page(
-                PageRequest(wanted, question.order, batch, after),
-                projection,
-                fresh.consistency,
-                down=down,
-                cell_timeout_s=fresh.cell_timeout_s,
-                ask_live=fresh.ask_live,
-                only=only,
-                observer=None if observer is None else observer.listing,
-            )
+            request = PageRequest(wanted, question.order, batch, after)
+            page = await self._page(asked, request, projection, only, down)
             after = page.last
             has_more = page.rows == batch
             # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
@@ -176,6 +176,52 @@ class Answerer:
             for cell in cells
         }
 
+    async def _down_then(self, asked: _Asked, only: Collection[str] | None) -> dict[str, CellFailure]:
+        """The cells that are down, once it is known that all others can tell of the moment that is asked for.
+
+        Raises BadRequestError.
+        """
+        moment = asked.question.as_of
+        if moment is None:
+            return {}
+        if self._past.is_to_come(moment):
+            raise BadRequestError(f"as_of: {_time_text(moment)} is still to come")
+        with _telling_of_the_past(asked):
+            return dict(await self._past.require(moment, only, asked.fresh.cell_timeout_s))
+
+    async def _page(
+        self,
+        asked: _Asked,
+        request: PageRequest,
+        projection: QueryRows,
+        only: Collection[str] | None,
+        down: Mapping[str, CellFailure],
+    ) -> Page:
+        """A page of instances as of now, or of the moment that is asked for."""
+        fresh, moment = asked.fresh, asked.question.as_of
+        observer = None if asked.observer is None else asked.observer.listing
+        if moment is None:
+            return await self._lister.list_page(
+                request,
+                projection,
+                fresh.consistency,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
+                ask_live=fresh.ask_live,
+                only=only,
+                observer=observer,
+            )
+        with _telling_of_the_past(asked):
+            return await self._past.list_page(
+                request,
+                projection,
+                moment,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
+                only=only,
+                observer=observer,
+            )
+
     async def _page_of_items(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
         question, fresh, observer = asked.question, asked.fresh, asked.observer
         known, order = question.known, question.order
@@ -207,6 +253,21 @@ class Answerer:
             rows = [row for _, row in placed[begin : begin + limit]]
             after = rows[-1][0] if begin + limit < len(placed) else None
             yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+
+
+@contextmanager
+def _telling_of_the_past(asked: _Asked) -> Iterator[None]:
+    """Raises BadRequestError for a moment that a cell cannot tell of; only administrators learn which one it is."""
+    try:
+        yield
+    except PastNotKeptError as error:
+        earliest = f"as_of: the earliest moment that can be answered is {_time_text(error.earliest)}"
+        more = f", because of cell '{error.cell}': {error.reason}" if asked.caller.is_admin else ""
+        raise BadRequestError(earliest + more) from error
+
+
+def _time_text(moment: int) -> str:
+    return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _named(unique: str, keys: Collection[Any] | None) -> Filter:

@@ -1,7 +1,7 @@
 """How many items a filter lets pass, by the values of some fields, of every item type and by every route.
 
-Instances are counted by the stores that lists ask, where both filter and fields are stored ones. All else is counted row
-by row, as far as one request may go: what is left out then, the answer says.
+Instances are counted by the stores that lists ask, where both filter and fields are stored ones. All else is counted
+row by row, as far as one request may go; then the answer says that it is partial.
 """
 
 from collections import Counter
@@ -63,7 +63,8 @@ class QuestionCounter:
 
         Raises BadRequestError for a field whose values make no groups, and as of Answerer.answer.
         """
-        if counting.known.name != INSTANCE_FIELDS.name or not all(map(_is_stored, counting.by)):
+        is_of_instances = counting.known.name == INSTANCE_FIELDS.name
+        if counting.as_of is not None or not is_of_instances or not all(map(_is_stored, counting.by)):
             return await self._count_rows(counting, caller, fresh)
         only, of_each = choose_cells(counting.filter, counting.known, await self._cells.cells(), None)
         stored, rest = split(of_each, INSTANCE_VALUES)
@@ -93,7 +94,14 @@ class QuestionCounter:
         # By what never changes, so that no row is in two pages or in none.
         order = default_order(counting.known)
         question = Question(
-            counting.known, counting.by, counting.filter, order, None, None, all_projects=counting.all_projects
+            counting.known,
+            counting.by,
+            counting.filter,
+            order,
+            None,
+            None,
+            all_projects=counting.all_projects,
+            as_of=counting.as_of,
         )
         groups = Counter[Group]()
         pages: list[Page] = []

@@ -22,7 +22,7 @@ COUNTS = Operation(
     "GET",
     "/fleetlight/query/counts",
     Shape({"fields": ListOf(OBJECT), "groups": ListOf(_GROUP), "partial": BOOL}),
-    query=("what", "by", "filter", "all_projects"),
+    query=("what", "by", "filter", "all_projects", "as_of"),
     takes=(CONSISTENCY, CELL_TIMEOUT),
     gives=(COMPLETE, ROUTE),
     faults=(400, 403, 404),

@@ -14,7 +14,15 @@ from api.http.request_body import Body
 from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
 from api.identity.caller import Caller
 from api.query.answering import Answerer
-from api.query.question import Question, QuestionBody, body_of_query, listed, marker_of, question_of
+from api.query.question import (
+    Question,
+    QuestionBody,
+    body_of_query,
+    listed,
+    marker_of,
+    moment_of,
+    question_of,
+)
 from api.query.visible_fields import visible_fields
 from listing.consistency.read_your_writes import ReadYourWrites
 from query.fields_query import definitions
@@ -32,7 +40,7 @@ QUERY = Operation(
     "GET",
     "/fleetlight/query",
     _ANSWER,
-    query=("what", "fields", "filter", "order", "limit", "marker", "all_projects"),
+    query=("what", "fields", "filter", "order", "limit", "marker", "all_projects", "as_of"),
     takes=(CONSISTENCY, CELL_TIMEOUT),
     gives=(COMPLETE, ROUTE),
     faults=(400, 403, 404),
@@ -90,4 +98,5 @@ def question_of_body(body: QuestionBody, caller: Caller) -> Question:
         limit=body.limit,
         marker=body.marker,
         all_projects=body.all_projects,
+        as_of=moment_of(body.as_of, known),
     )

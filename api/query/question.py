@@ -4,6 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from query.operators.anything import Finds
 from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.errors import FilterValueError
 from resources.fields import Field as StoredField
-from resources.fields import Kind, from_microseconds
+from resources.fields import Kind, from_microseconds, to_microseconds
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import FieldFlag, QueryFields
 from views.query2.catalog import values_of
@@ -34,8 +35,8 @@ MAX_CONDITIONS = 250
 MAX_PATTERNS = 10
 _MAX_ORDER = 8
 _MAX_BY = 4
-_PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects"})
-_PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects"})
+_PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects", "as_of"})
+_PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects", "as_of"})
 _YES, _NO = ("1", "true"), ("0", "false")
 _DIGITS = 9
 
@@ -43,7 +44,7 @@ _DIGITS = 9
 class QuestionBody(RequestModel):
     """The body of `POST /fleetlight/query`.
 
-    filter: a list with its operator first, or the text of a filter.
+    filter: a list with its operator first, or the text of a filter. as_of: a time with its zone, as of ISO 8601.
     """
 
     what: str
@@ -53,6 +54,7 @@ class QuestionBody(RequestModel):
     limit: Annotated[int, Field(ge=1)] | None = None
     marker: str | None = None
     all_projects: bool = False
+    as_of: str | None = None
 
 
 class CountingBody(RequestModel):
@@ -62,6 +64,7 @@ class CountingBody(RequestModel):
     by: list[str] = Field(default_factory=list)
     filter: list[Any] | str | None = None
     all_projects: bool = False
+    as_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Question:
 
     filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
     has. after: the position of the row to go on after, values of the keys of the order. all_projects: whether the
-    caller wants to see those of others too.
+    caller wants to see those of others too. as_of: the moment that the answer is of, microseconds; None for now.
     """
 
     known: QueryFields
@@ -80,16 +83,18 @@ class Question:
     limit: int | None
     after: tuple[Any, ...] | None
     all_projects: bool
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """known: the fields that the caller may group by. by: names of these. filter: on the fields of Query2."""
+    """known: the fields that the caller may group by. by: names of these. The rest is as of Question."""
 
     known: QueryFields
     by: Sequence[str]
     filter: Filter
     all_projects: bool
+    as_of: int | None = None
 
 
 def body_of_query(query: QueryString) -> QuestionBody:
@@ -103,6 +108,7 @@ def body_of_query(query: QueryString) -> QuestionBody:
         limit=_limit(query.last("limit")),
         marker=query.last("marker"),
         all_projects=_flag(query, "all_projects"),
+        as_of=query.last("as_of"),
     )
 
 
@@ -114,6 +120,7 @@ def counting_body_of_query(query: QueryString) -> CountingBody:
         by=listed_up_to(_MAX_BY, "by", query),
         filter=query.last("filter") or None,
         all_projects=_flag(query, "all_projects"),
+        as_of=query.last("as_of"),
     )
 
 
@@ -127,7 +134,23 @@ def counting_of(body: CountingBody, known: QueryFields) -> Counting:
             raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'")
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
-    return Counting(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects)
+    moment = moment_of(body.as_of, known)
+    return Counting(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
+
+
+def moment_of(text: str | None, known: QueryFields) -> int | None:
+    """The moment that the items are wanted as of, microseconds; None for now. Raises BadRequestError."""
+    if text is None:
+        return None
+    if known.name != INSTANCE_FIELDS.name:
+        raise BadRequestError(f"as_of: only instances are known as they were, and not items of type '{known.name}'")
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return to_microseconds(moment)
+    except (ValueError, OverflowError):
+        pass
+    raise BadRequestError(f"as_of: '{text[:100]}' is no time with its zone, such as 2026-11-24T10:00:00Z")
 
 
 def _filter_of(expression: Sequence[Any] | str | None, known: QueryFields) -> Filter:
@@ -156,6 +179,7 @@ def question_of(
     limit: int | None = None,
     marker: str | None = None,
     all_projects: bool = False,
+    as_of: int | None = None,
 ) -> Question:
     """The question for the fields `names` of the items that an expression, or the text of one, lets pass.
 
@@ -170,7 +194,9 @@ def question_of(
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
     keys = _order(order or [known.name_field], known, values)
     after = None if marker is None else position_in(marker, keys)
-    return Question(known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects)
+    return Question(
+        known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects, as_of=as_of
+    )
 
 
 def marker_of(position: Sequence[Any]) -> str:

@@ -84,7 +84,11 @@ def _live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DAT
     """
 
     def make_unless_down(facts: Facts) -> Cell:
-        return while_down if facts.cell_is_down and not facts.record["forthcoming"] else make(facts.record)
+        if facts.record["forthcoming"]:
+            return make(facts.record)
+        if facts.is_past:
+            return NO_DATA
+        return while_down if facts.cell_is_down else make(facts.record)
 
     return Value(make_unless_down, frozenset({"forthcoming", *needs}))
 
@@ -156,7 +160,11 @@ def _as_told(name: str, value: Value) -> Value:
 
     def make(facts: Facts) -> Cell:
         said = facts.record["ganeti"]
-        if said is None or (is_live and facts.cell_is_down) or (is_mixed and not said.get("is_whole", True)):
+        if (
+            said is None
+            or (is_live and (facts.cell_is_down or facts.is_past))
+            or (is_mixed and not said.get("is_whole", True))
+        ):
             return value.make(facts)
         cell = told_cell(said, name)
         if cell is None:

@@ -62,17 +62,25 @@ class RowMaker:
 class QueryRows(Projection):
     """Rows of instances (`Row`) as the items of a list, and nothing for one that the maker leaves out.
 
-    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer.
+    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer. is_past: whether they are as
+    of an earlier moment.
     """
 
     fields: tuple[str, ...]
 
     def __init__(
-        self, maker: RowMaker, *, order: SortOrder, cells: Mapping[str, CellFacts], cells_are_down: bool = False
+        self,
+        maker: RowMaker,
+        *,
+        order: SortOrder,
+        cells: Mapping[str, CellFacts],
+        cells_are_down: bool = False,
+        is_past: bool = False,
     ) -> None:
         self._maker = maker
         self._cells = cells
         self._cells_are_down = cells_are_down
+        self._is_past = is_past
         self._order = order
         self.fields = tuple(sorted(maker.needs | {key.field for key in order.keys}))
         self.shows_revision = maker.is_of_revision
@@ -87,7 +95,8 @@ class QueryRows(Projection):
 
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         cell = self._cells.get(cell_uuid) or CellFacts(cell_uuid)
-        facts = Facts(record, revision if cell.is_configured_here else None, cell, self._cells_are_down)
+        counted = revision if cell.is_configured_here else None
+        facts = Facts(record, counted, cell, self._cells_are_down, self._is_past)
         cells = self._maker.cells(facts)
         return _NO_ITEM if cells is None else _encode((self._order.values(record), cells))
 

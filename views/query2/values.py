@@ -31,13 +31,15 @@ class Facts:
     """What there is of one item.
 
     record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: what is
-    known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known.
+    known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known. is_past:
+    whether the record is of an earlier moment, of which nobody knows what was never stored.
     """
 
     record: Record
     revision: int | None
     cell: CellFacts
     cell_is_down: bool = False
+    is_past: bool = False
 
 
 Make = Callable[[Facts], Cell]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, select
@@ -24,26 +25,29 @@ from cells.kinds.native.instance_rows import (
     read_row,
 )
 from cells.kinds.native.items.reading import READERS
+from cells.kinds.native.past_instances import PastInstances
 from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
 from cells.tables import cell_state, changes, epochs, instances
 from query.counts import CountRequest, Counts, limited
 from query.counts_in_sql import count_statement
-from query.evaluate import matcher
-from query.filters import EVERYTHING, split_expressible
+from query.evaluate import first_of, matcher
+from query.filters import EVERYTHING, Filter, In, split_expressible
 from query.page import PageRequest
 from query.retention import remembered
+from query.sort import SortOrder
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _PLACES = select(instances.c.revision, instances.c.uuid)
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
 
 
 class NativeAdapter:
-    """A ChangelogAdapter and ItemsAdapter (cells.model) for native cells; may be used by several threads.
+    """A ChangelogAdapter, PastAdapter and ItemsAdapter (cells.model) of native cells; may be used by several threads.
 
     statement_timeout_s: PostgreSQL ends a statement that takes longer.
     """
@@ -66,21 +70,32 @@ class NativeAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
-        request = replace(request, filter=expressible, fields=request.fields_to_read(residual))
-        if residual == EVERYTHING:
-            with self._reading() as connection:
-                return self._read(connection, request)
+        wanted = replace(request, filter=expressible, fields=request.fields_to_read(residual))
         # All batches of one moment: a row that moves between two of them would be in neither.
-        with self._reading(at_one_moment=not request.order.keeps_places) as connection:
-            matches = matcher(residual, INSTANCE_FIELDS)
-            found: list[InstanceRow] = []
-            batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))
-            while True:
-                rows = self._read(connection, batch)
-                found.extend(row for row in rows if matches(row.record))
-                if len(found) >= request.limit or len(rows) < batch.limit:
-                    return found[: request.limit]
-                batch = replace(batch, after=request.order.values(rows[-1].record))
+        is_of_one_moment = residual != EVERYTHING and not request.order.keeps_places
+        with self._reading(at_one_moment=is_of_one_moment) as connection:
+            return self._read_matching(connection, wanted, residual)
+
+    def require_past(self, moment: int) -> None:
+        with self._reading() as connection:
+            PastInstances(connection, self._cell, moment).require_kept()
+
+    def read_past_page(self, request: PageRequest, moment: int) -> Sequence[InstanceRow]:
+        expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
+        wanted = replace(request, filter=expressible, fields=request.fields_to_read(residual))
+        fields = request.fields_to_read(request.filter)
+        with self._reading(at_one_moment=True) as connection:
+            past = PastInstances(connection, self._cell, moment)
+            past.require_kept()
+
+            def read(uuids: Sequence[str]) -> Sequence[InstanceRow]:
+                these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=fields)
+                return self._read(connection, these)
+
+            matches = matcher(request.filter, INSTANCE_FIELDS)
+            unchanged = self._read_matching(connection, wanted, residual, past.is_unchanged)
+            changed = (row for row in past.changed(read) if matches(row.record))
+            return first_of(chain(unchanged, changed), request, lambda row: row.record)
 
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
         if not can_express(request.filter, self._dialect):
@@ -93,7 +108,7 @@ class NativeAdapter:
             except Exception as error:
                 if not is_damage(error):
                     raise
-                return self._read_around_damage(connection, request, reader)
+                return self._read_around_damage(connection, self._select(connection, request, _PLACES), reader)
 
     def count(self, request: CountRequest) -> Counts:
         if not can_express(request.filter, self._dialect):
@@ -208,21 +223,45 @@ class NativeAdapter:
     def _is_remembered(self, horizon: int) -> ColumnElement[bool]:
         return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
-    def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+    def _read_matching(
+        self,
+        connection: Connection,
+        request: PageRequest,
+        residual: Filter,
+        among: ColumnElement[bool] | None = None,
+    ) -> list[InstanceRow]:
+        """The rows of a page of which `residual` is true as well. among: as of `_read`."""
+        if residual == EVERYTHING:
+            return self._read(connection, request, among)
+        matches = matcher(residual, INSTANCE_FIELDS)
+        found: list[InstanceRow] = []
+        batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))
+        while True:
+            rows = self._read(connection, batch, among)
+            found.extend(row for row in rows if matches(row.record))
+            if len(found) >= request.limit or len(rows) < batch.limit:
+                return found[: request.limit]
+            batch = replace(batch, after=request.order.values(rows[-1].record))
+
+    def _read(
+        self, connection: Connection, request: PageRequest, among: ColumnElement[bool] | None = None
+    ) -> list[InstanceRow]:
+        """among: of which rows of the table; None for all."""
         reader = fields_reader(request.fields_to_read())
+        wanted = reader.statements[self._dialect]
         try:
-            rows = self._select(connection, request, reader.statements[self._dialect])
+            rows = self._select(connection, request, wanted if among is None else wanted.where(among))
             return [self._row(reader, row) for row in rows]
         except Exception as error:
             if not is_damage(error):
                 raise
-        return self._read_around_damage(connection, request, reader)
+        places = self._select(connection, request, _PLACES if among is None else _PLACES.where(among))
+        return self._read_around_damage(connection, places, reader)
 
     def _read_around_damage(
-        self, connection: Connection, request: PageRequest, reader: FieldsReader
+        self, connection: Connection, places: Sequence[Row[Any]], reader: FieldsReader
     ) -> list[InstanceRow]:
         """As `_read`, where some row cannot be read as it is: of such a one what can be read of it."""
-        places = self._select(connection, request, _PLACES)
         found = {row.uuid: row for row in self._read_each(connection, places, reader)}
         return [found[place.uuid] for place in places if place.uuid in found]
 

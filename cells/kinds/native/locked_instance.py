@@ -54,9 +54,10 @@ class LockedInstance:
         now: microseconds since the epoch. Raises PayloadError (notifications.errors).
         """
         changed = {"updated_at": now, **values}
+        previous = {name: self.record[name] for name in changed}
         self.row = InstanceRow(self.cell.uuid, self.row.revision + 1, {**self.record, **changed})
         change_row(self.connection, self.row, changed)
         announced = outbox.announcements(
             self.cell, event_type, [self.row], now, publisher_id=publisher_id, request=request
         )
-        outbox.append(self.connection, announced)
+        outbox.append(self.connection, [{**each, "previous": previous} for each in announced])

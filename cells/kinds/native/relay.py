@@ -352,8 +352,16 @@ class Relay:
                 expired += 1
                 last_expired = sequence
         if expired:
+            is_expired = changes.c.sequence <= last_expired
+            latest = select(func.max(changes.c.committed_at)).where(is_expired)
             with writing(self._engine) as connection:
-                connection.execute(delete(changes).where(changes.c.sequence <= last_expired))
+                forgotten_until: int = connection.scalar(latest) or 0
+                connection.execute(
+                    update(cell_state)
+                    .where(cell_state.c.forgotten_until < forgotten_until)
+                    .values(forgotten_until=forgotten_until)
+                )
+                connection.execute(delete(changes).where(is_expired))
         return expired
 
     def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:

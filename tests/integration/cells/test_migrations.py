@@ -19,6 +19,7 @@ from cells.tables import cell_metadata, cell_state, fleet_metadata, instances, j
 from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs
+from resources.clock import system_clock
 from resources.instance import INSTANCE_FIELDS
 
 pytestmark = pytest.mark.usefixtures("migrated_each_time")
@@ -103,6 +104,18 @@ def test_jobs_of_the_version_before_go_on_where_they_are(engine: Engine) -> None
         ("req-1", "ada", "demo", 9)
     }
     assert next_id == 9
+
+
+@pytest.mark.parametrize("numbered", [0, 7])
+def test_past_of_a_cell_begins_when_its_changes_keep_what_they_replaced(engine: Engine, numbered: int) -> None:
+    migrate_cell_to(engine, "cell_0010")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE cell_state SET last_sequence = {numbered}")  # noqa: S608
+    before = system_clock()
+    upgrade_cell(engine)
+    with engine.connect() as connection:
+        forgotten_until = connection.execute(select(cell_state.c.forgotten_until)).scalar_one()
+    assert forgotten_until >= before if numbered else forgotten_until == 0
 
 
 def migrate_cell_to(engine: Engine, revision: str) -> None:

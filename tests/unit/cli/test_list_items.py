@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,20 @@ def test_groups_are_counted(run: Run) -> None:
     assert shown.stdout.splitlines() == ["1.5G (nodata) 3"]
     assert run("list", "groups", "--group-by", "node_cnt,cell", "--no-headers").stdout == "0 one 1\n"
     assert run("list", "instances", "--group-by", "nothing").exit_code == 2
+
+
+def test_instances_are_listed_as_they_were(run: Run) -> None:
+    moment = datetime.now(UTC).isoformat()
+    assert run("list", "instances", "--as-of", "2026-01-01T00:00:00Z", "--no-headers").stdout == ""
+    shown = run("list", "instances", "db1", "--as-of", moment, "-o", "name,vm_state,status", "--no-headers", "-v")
+    assert shown.stdout.splitlines() == ["db1.example.com active (nodata)"]
+    for what, as_of, says in (
+        ("instances", "2999-01-01T00:00:00Z", "still to come"),
+        ("jobs", moment, "only instances"),
+    ):
+        refused = run("list", what, "--as-of", as_of)
+        assert refused.exit_code == 2
+        assert says in refused.stderr
 
 
 def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> None:

@@ -1,0 +1,145 @@
+"""The list of instances as of a moment: the same merge of the same cells, each as it was then.
+
+No index answers, since it has each instance as it is now. A cell that keeps what its changes replaced undoes them
+(cells.model.PastAdapter); a cell that is down is missing, and the page says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
+from cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
+from listing.answer import CellAnswer, Consistency, Page, Route
+from listing.explanation import Observer
+from listing.index_gateway import IndexGateway
+from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
+from listing.sources import CellFailure, CellReader, log_failure
+from query.filters import Eq
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.clock import Clock, system_clock
+from resources.instance import INSTANCE_FIELDS
+from views.projection import Projection
+
+T = TypeVar("T")
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+
+class PastLister:
+    """Lists instances as of a moment. clock, and all moments: microseconds since the epoch."""
+
+    def __init__(self, reader: CellReader, settings: SearchSettings, *, clock: Clock = system_clock) -> None:
+        self._reader = reader
+        self._settings = settings
+        self._clock = clock
+
+    def is_to_come(self, moment: int) -> bool:
+        """Whether nobody can know yet what things will be like at that moment."""
+        return moment > self._clock()
+
+    async def require(self, moment: int, only: Collection[str] | None, timeout_s: float) -> Mapping[str, CellFailure]:
+        """The cells that do not answer, by uuid; of all others it is known what they were like at that moment.
+
+        only: uuids of the cells that are meant; None for all. timeout_s: what one cell may cost.
+        Raises PastNotKeptError of the cell that goes back least, and FleetUnreachableError.
+        """
+        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+        found = await asyncio.gather(*(self._require_of(cell, moment, timeout_s) for cell in cells))
+        too_short = [each for each in found if isinstance(each, PastNotKeptError)]
+        if too_short:
+            raise max(too_short, key=lambda each: each.earliest)
+        return {
+            cell.uuid: each
+            for cell, each in zip(cells, found, strict=True)
+            if isinstance(each, CellUnreachableError | UnknownCellError)
+        }
+
+    async def list_page(
+        self,
+        request: PageRequest,
+        projection: Projection,
+        moment: int,
+        *,
+        down: Mapping[str, CellFailure],
+        cell_timeout_s: float,
+        only: Collection[str] | None = None,
+        observer: Observer | None = None,
+    ) -> Page:
+        """As InstanceLister.list_page; raises PastNotKeptError as well."""
+        reader = _PastReader(self._reader, moment, self._clock)
+        lister = InstanceLister(reader, IndexGateway(None, self._settings, clock=self._clock), self._settings)
+        page = await lister.list_page(
+            request,
+            projection,
+            Consistency.STRONG,
+            down=down,
+            cell_timeout_s=cell_timeout_s,
+            only=only,
+            observer=observer,
+        )
+        return replace(page, cells=[_as_of_then(answer) for answer in page.cells])
+
+    async def _require_of(self, cell: Cell, moment: int, timeout_s: float) -> CellFailure | PastNotKeptError | None:
+        try:
+            await self._reader.ask(
+                cell.uuid, lambda adapter: _past_of(adapter, self._clock).require_past(moment), timeout_s
+            )
+        except (CellUnreachableError, UnknownCellError) as error:
+            log_failure(cell.uuid, error)
+            return error
+        except PastNotKeptError as error:
+            return error
+        return None
+
+
+class _PastReader:
+    """A CellReader of cells as they were at a moment."""
+
+    def __init__(self, reader: CellReader, moment: int, clock: Clock) -> None:
+        self._reader = reader
+        self._moment = moment
+        self._clock = clock
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return await self._reader.cells()
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        return await self._reader.knows_all_cells(cell_uuids)
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        return await self._reader.ask(
+            cell_uuid,
+            lambda adapter: _past_of(adapter, self._clock).read_past_page(request, self._moment),
+            timeout_s,
+        )
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        rows = await self.read_page(cell_uuid, PageRequest(Eq("uuid", uuid), _BY_UUID, 1), timeout_s)
+        return rows[0] if rows else None
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        return await self._reader.ask(cell_uuid, question, timeout_s)
+
+    def hanging(self) -> Collection[str]:
+        return self._reader.hanging()
+
+
+def _past_of(adapter: CellAdapter, clock: Clock) -> PastAdapter:
+    """Raises PastNotKeptError of a cell that only knows what it is like now."""
+    if isinstance(adapter, PastAdapter):
+        return adapter
+    reason = f"cells of kind '{adapter.cell.kind}' keep nothing of what their changes replace"
+    raise PastNotKeptError(adapter.cell.name, clock(), reason)
+
+
+def _as_of_then(answer: CellAnswer) -> CellAnswer:
+    return CellAnswer(
+        answer.cell,
+        Route.CHANGELOG if answer.route is Route.LIVE else answer.route,
+        answer.is_complete,
+        failure=answer.failure,
+        left_out=answer.left_out,
+    )
