@@ -21,7 +21,7 @@ from cells.fan_out.cell_pool import CellPool
 from cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
 from cells.kinds.nova_api.clouds import read_cloud
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter
+from cells.model import Cell, CellAdapter, ItemsAdapter
 from cells.upstream.address import UpstreamAddress
 from cells.upstream.http import Answer, Connection
 from cli.app import app
@@ -353,3 +353,18 @@ def test_commands_add_sync_and_show_it(upstream: LiveApi, tmp_path: Path, monkey
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.stderr
         assert said in result.stdout
+
+
+def test_nodes_of_the_api_are_those_that_it_lists(upstream: LiveApi) -> None:
+    login = read_cloud(upstream.clouds_file, "fleetlight", timeout_s=60).credentials.headers(None)
+    headers = {**login, "OpenStack-API-Version": "compute 2.87"}
+    with httpx.Client(base_url=f"{upstream.url}/v2.1", headers=headers, timeout=60) as client:
+        shown = client.get("/os-hypervisors/detail?with_servers=true").json()["hypervisors"]
+    with closing(open_adapter(cell_at(upstream))) as adapter:
+        assert isinstance(adapter, ItemsAdapter)
+        nodes = {node["name"]: node for node in adapter.read_items("node", {"name", "pinst_list"})}
+        assert adapter.read_items("job", {"id"}) == []
+    assert {name: (node["uuid"], node["pinst_cnt"], node["mtotal"]) for name, node in nodes.items()} == {
+        each["hypervisor_hostname"]: (each["id"], len(each["servers"]), each["memory_mb"]) for each in shown
+    }
+    assert len(nodes) > 1

@@ -62,8 +62,8 @@ class RowMaker:
 class QueryRows(Projection):
     """Rows of instances (`Row`) as the items of a list, and nothing for one that the maker leaves out.
 
-    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer. is_past: whether they are as
-    of an earlier moment.
+    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer. is_past: whether they are
+    as of an earlier moment.
     """
 
     fields: tuple[str, ...]

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from cells.kinds.nova_api.items import to_record
+from cells.kinds.nova_api.nodes import node_records
 from cells.kinds.nova_api.query import query_of
 from cells.kinds.nova_api.upstream import Upstream
 from cells.model import Cell, InstanceRow
@@ -27,8 +28,9 @@ from query.filters import Eq
 from query.page import PageRequest
 from query.sort import Collation, Direction, SortOrder
 from resources.clock import Clock, system_clock
-from resources.fields import from_microseconds
+from resources.fields import Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.node import NODE
 
 _TIMEOUT_S = 60.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
@@ -40,9 +42,9 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaApiAdapter:
-    """A CellAdapter (cells.model) for a compute API; may be used by several threads. Raises UpstreamError.
+    """A CellAdapter and ItemsAdapter (cells.model) for a compute API; may be used by several threads.
 
-    timeout_s: how long one question may take, whatever it takes.
+    timeout_s: how long one question may take, whatever it takes. Raises UpstreamError.
     """
 
     def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
@@ -74,14 +76,39 @@ class NovaApiAdapter:
         while self._idle:
             self._idle.pop().close()
 
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
+        """As of cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        if item_type != NODE.name:
+            return []
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._client() as client:
+            hypervisors = client.hypervisors(deadline_s=deadline_s)
+            # Not before: a cell may have gone down while they were read.
+            return node_records(hypervisors, client.compute_services(deadline_s=deadline_s))
+
+    def describe_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Mapping[str, Any]:
+        if item_type != NODE.name:
+            return {"requests": []}
+        return {"requests": ["GET /os-hypervisors/detail?with_servers=true", "GET /os-services?binary=nova-compute"]}
+
     @contextmanager
     def _asking(self) -> Iterator["_Servers"]:
+        with self._client() as client:
+            yield _Servers(self._cell, client, self._clock, time.monotonic() + self._timeout_s)
+
+    @contextmanager
+    def _client(self) -> Iterator[ComputeApi]:
+        """A client that nobody else uses meanwhile. An UpstreamError in its use says that the cell is not reachable."""
         try:
             client = self._idle.pop()
         except IndexError:
             client = self._open_client()
         try:
-            yield _Servers(self._cell, client, self._clock, time.monotonic() + self._timeout_s)
+            yield client
         except UpstreamError as error:
             client.close()
             raise CellUnreachableError(self._cell.name, str(error)) from error

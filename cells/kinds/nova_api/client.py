@@ -1,8 +1,9 @@
 """A compute REST API as a client sees it: the servers of everybody, page by page, with an administrator's rights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,7 +19,8 @@ Query = Sequence[tuple[str, str]]
 _ATTEMPTS = 6
 _RETRY_WAIT_MAX_S = 10.0
 _OK, _BAD_REQUEST, _UNAUTHORIZED, _TOO_MANY_REQUESTS, _FIRST_SERVER_ERROR = 200, 400, 401, 429, 500
-_NOT_FOUND = 404
+_NOT_FOUND, _NOT_ACCEPTABLE = 404, 406
+_HYPERVISORS_AT_ONCE = 500
 _SHOWN = 200
 _COMPLETE = "fleetlight-complete"
 _HEADERS = {
@@ -28,6 +30,8 @@ _HEADERS = {
     # Another fleet of ours would answer from its index, and be some seconds behind of what rows are taken to be.
     "Fleetlight-Consistency": "strong",
 }
+# The last microversion in which hypervisors show their sizes (contracts/nova-rest, 4.6).
+_WITH_SIZES = {"OpenStack-API-Version": "compute 2.87", "X-OpenStack-Nova-API-Version": "2.87"}
 _decode = msgspec.json.Decoder().decode
 
 
@@ -94,6 +98,23 @@ class ComputeApi:
             raise UpstreamError(f"{self._connection.name} answers with status {answer.status}")
         return answer.status == _OK
 
+    def hypervisors(self, *, deadline_s: float | None = None) -> Sequence[Any]:
+        """All hypervisors, with their sizes and the servers on each. deadline_s: on the monotonic clock."""
+        found: list[Any] = []
+        more: Query = ()
+        while True:
+            query = urlencode([("with_servers", "true"), ("limit", str(_HYPERVISORS_AT_ONCE)), *more])
+            page = self._document(f"/os-hypervisors/detail?{query}", "hypervisors", deadline_s)
+            found += page["hypervisors"]
+            if not page.get("hypervisors_links") or not page["hypervisors"]:
+                return found
+            more = [("marker", str(page["hypervisors"][-1]["id"]))]
+
+    def compute_services(self, *, deadline_s: float | None = None) -> Sequence[Any]:
+        """The service of each host; of a cell of the API's own that is down no more than that it is not known."""
+        services: Sequence[Any] = self._document("/os-services?binary=nova-compute", "services", deadline_s)["services"]
+        return services
+
     def close(self) -> None:
         self._connection.close()
 
@@ -129,8 +150,29 @@ class ComputeApi:
         is_proven = answer.headers.get(_COMPLETE) == "true"
         return ServerPage(servers, has_more=bool(servers) and bool(links), is_proven=is_proven)
 
-    def _get(self, target: str, deadline_s: float | None) -> Answer:
-        headers = {**_HEADERS, **self._credentials.headers(deadline_s)}
+    def _document(self, target: str, key: str, deadline_s: float | None) -> Any:
+        """The JSON object of an answer, which has a list of objects under `key`."""
+        answer = self._get(target, deadline_s, _WITH_SIZES)
+        if answer.status == _NOT_ACCEPTABLE:
+            # Its newest microversion is older, and has sizes too.
+            answer = self._get(target, deadline_s)
+        name = self._connection.name
+        if answer.status != _OK:
+            shown = answer.body[:_SHOWN].decode(errors="replace")
+            raise UpstreamError(f"{name} refuses to list {key}: status {answer.status}, {shown}")
+        try:
+            document = _decode(answer.body)
+            is_as_told = all(isinstance(item, dict) for item in document[key])
+        except (msgspec.MsgspecError, RecursionError, TypeError, KeyError) as error:
+            raise UpstreamError(f"{name} does not list {key} as a compute API does") from error
+        if not is_as_told:
+            raise UpstreamError(f"{name} does not list {key} as a compute API does")
+        if answer.headers.get(_COMPLETE) == "false":
+            raise UpstreamError(f"{name} says that its answer is not complete")
+        return document
+
+    def _get(self, target: str, deadline_s: float | None, more: Mapping[str, str] = MappingProxyType({})) -> Answer:
+        headers = {**_HEADERS, **more, **self._credentials.headers(deadline_s)}
         answer = self._connection.get(target, headers, deadline_s=deadline_s)
         if answer.status == _UNAUTHORIZED and self._credentials.renew(headers):
             headers |= self._credentials.headers(deadline_s)

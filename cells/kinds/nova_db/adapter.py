@@ -15,11 +15,13 @@ from sqlalchemy import Connection, Row
 
 from cells.batched import batched
 from cells.database.engines import external_cell_failures
+from cells.database.statements import Statement, recorded_statements
 from cells.errors import CellUnreachableError, UnreadableRowError
 from cells.kinds.nova_db.api_database import API_DATABASES
 from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
 from cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
+from cells.kinds.nova_db.nodes import read_nodes
 from cells.kinds.nova_db.pages import page_statement
 from cells.kinds.nova_db.predicates import Predicates
 from cells.kinds.nova_db.records import to_record
@@ -31,7 +33,9 @@ from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressi
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.clock import Clock, system_clock
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.node import NODE
 from resources.server_status import WITH_FAULT, status_of
 
 T = TypeVar("T")
@@ -46,7 +50,7 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaDbAdapter:
-    """A CellAdapter (cells.model) for a cell of Nova; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (cells.model) for a cell of Nova; may be used by several threads.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
     clock: microseconds since the epoch.
@@ -114,10 +118,37 @@ class NovaDbAdapter:
         with external_cell_failures(self._cell.name):
             return read(self._engine, partial(host_statuses, now=self._clock()))
 
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
+        """As of cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        if item_type != NODE.name:
+            return []
+        with external_cell_failures(self._cell.name):
+            # What is said of one node in two statements is of one moment.
+            return read(self._engine, partial(self._read_nodes, fields), at_one_moment=True)
+
+    def describe_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Mapping[str, Any]:
+        if item_type != NODE.name:
+            return {"statements": []}
+
+        def recorded(connection: Connection) -> Sequence[Statement]:
+            with recorded_statements(connection) as statements:
+                self._read_nodes(fields, connection)
+            return statements
+
+        with external_cell_failures(self._cell.name):
+            return {"statements": read(self._engine, recorded)}
+
     def close(self) -> None:
         self._engine.dispose()
         if self._api is not None:
             API_DATABASES.leave(self._api)
+
+    def _read_nodes(self, fields: Collection[str], connection: Connection) -> Sequence[Record]:
+        return read_nodes(connection, self._dialect, fields)
 
     def _first_batch(self, request: PageRequest) -> tuple[PageRequest, Filter]:
         """What is asked of the database first, and what is left to be tried on the rows."""

@@ -26,7 +26,7 @@ from resources.fields import Record
 
 
 class NovaBuildRequests:
-    """A CellAdapter (cells.model) for what no cell of Nova has yet; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (cells.model) for what no cell of Nova has yet; may be used by several threads.
 
     cell: its database is the API database. The rest is as of NovaDbAdapter.
     """
@@ -51,6 +51,12 @@ class NovaBuildRequests:
         started = self._clock()
         found = [record for record in self._records() if record["uuid"] == uuid]
         return InstanceRow(self._cell.uuid, started, found[0]) if found else None
+
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
+        """As of cells.model.ItemsAdapter: nothing but servers waits for a cell."""
+        return []
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
         with self._reading() as connection:

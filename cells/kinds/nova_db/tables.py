@@ -169,6 +169,20 @@ API_TABLES = tuple(table for table in metadata.tables.values() if table not in C
 """Those of the API database."""
 
 
+# Of a cell, and not needed to list its instances: an account that may not read it tells of no nodes.
+compute_nodes = _table(
+    "compute_nodes",
+    Column("uuid", String),
+    Column("host", String),
+    Column("hypervisor_hostname", String),
+    Column("host_ip", String),
+    Column("deleted", Integer),
+    Column("created_at", NaiveTime),
+    Column("updated_at", NaiveTime),
+    *(Column(name, Integer) for name in ("vcpus", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used")),
+)
+
+
 def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnElement[Any]]:
     """The fields (resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be compared."""
     columns: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in (*_NUMBERS, *_TIMES, "auto_disk_config")}
@@ -192,7 +206,7 @@ def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[A
 def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
     """PostgreSQL has types of its own for addresses and for who locked an instance."""
     if dialect == "postgresql":
-        if stored.name in {"access_ip_v4", "access_ip_v6"}:
+        if stored.name in {"access_ip_v4", "access_ip_v6", "host_ip"}:
             return func.host(stored, type_=String)
         if stored.name == "locked_by":
             return cast(stored, String)
