@@ -196,7 +196,7 @@ _UNNUMBERED = text("sequence IS NULL")
 _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 
 # previous: the values that the change replaced, by field; null of a new instance, of what is about none, and of what a
-# program of the version before cell_0011 has written.
+# program of the version before cell_0014 has written.
 changes = Table(
     "changes",
     cell_metadata,

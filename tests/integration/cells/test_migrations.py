@@ -108,7 +108,7 @@ def test_jobs_of_the_version_before_go_on_where_they_are(engine: Engine) -> None
 
 @pytest.mark.parametrize("numbered", [0, 7])
 def test_past_of_a_cell_begins_when_its_changes_keep_what_they_replaced(engine: Engine, numbered: int) -> None:
-    migrate_cell_to(engine, "cell_0010")
+    migrate_cell_to(engine, "cell_0013")
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE cell_state SET last_sequence = {numbered}")  # noqa: S608
     before = system_clock()
