@@ -214,7 +214,7 @@ class NativeAdapter:
         if read is None:
             return {"statements": []}
         with self._reading(at_one_moment=True) as connection, recorded_statements(connection) as statements:
-            read(connection, fields, keys)
+            read(connection, self._cell, fields, keys)
         return {"statements": statements}
 
     def close(self) -> None:
