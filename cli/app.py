@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "explain": (
         "cli.explain",
-        "Say which sources answer a list, why, what they are asked, and how long they take.",
+        "Say which sources answer a list or a query, why, what they are asked, and how long they take.",
     ),
     "list": ("cli.list_items", "List instances, nodes, jobs and the like of all cells, with fields that you choose."),
     "history": ("cli.history", "Say what became of an instance: each change with when, who, and what it changed."),

@@ -56,8 +56,8 @@ def explain(
     Of a query (/fleetlight/query, of any type of items) it says too what of its filter is asked of databases, indexes
     and clusters, and what is tried on the rows that they give.
 
-    It is made by this process, as an administrator, with the accounts of the configuration: what a running API knows of
-    cells that hang, or of an index that failed, the /readyz of its monitoring tells.
+    The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
+    knows of cells that hang, or of an index that failed, the /readyz of its monitoring tells.
     """
     settings = load_settings(config, data_dir)
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
