@@ -25,6 +25,7 @@ from query.counts import MAX_GROUPS, CountRequest, limited
 from query.filters import EVERYTHING, Filter
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import CellStatus
+from views.query2.cell_facts import CellFacts
 from views.query2.instance import INSTANCE_VALUES
 from views.query2.items import CELL
 from views.query2.projection import Cells, cells_of
@@ -153,7 +154,9 @@ def _of_store(name: str, value: Any, cell: str) -> Cell:
     stored = INSTANCE_VALUES[name].stored
     if stored is not None and INSTANCE_FIELDS[stored].is_list:
         return UNAVAILABLE if value is None else (CellStatus.NORMAL, value)
-    return INSTANCE_VALUES[name].make(Facts({} if stored is None else {stored: value, "ganeti": None}, None, cell))
+    known = INSTANCE_VALUES[name]
+    record = {**dict.fromkeys(known.needs), **({} if stored is None else {stored: value})}
+    return known.make(Facts(record, None, CellFacts(cell)))
 
 
 def _plain(cell: Cell) -> tuple[int, Any]:
