@@ -23,6 +23,7 @@ from tests.support.real_servers import (
     postgresql_url,
     samples_dir,
 )
+from tests.support.redis_server import redis_url
 from tests.support.selection import (
     pytest_collection_modifyitems,
     pytest_configure,
@@ -56,6 +57,7 @@ __all__ = [
     "pytest_sessionstart",
     "pytest_terminal_summary",
     "pytest_testnodedown",
+    "redis_url",
     "samples_dir",
 ]
 

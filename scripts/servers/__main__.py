@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
             "servers",
             nargs="*",
             metavar="SERVER",
-            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first five)",
+            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first six)",
         )
         if name == "run":
             action.usage = "scripts/services run [SERVER ...] -- COMMAND ..."

@@ -19,9 +19,10 @@ from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgresql import PostgreSQL, SecuredPostgreSQL
 from scripts.servers.process import Process
 from scripts.servers.rabbitmq import RabbitMQ, SecuredRabbitMQ
+from scripts.servers.redis import Redis
 
 SERVERS: dict[str, Server] = {
-    server.NAME: server for server in (Elasticsearch(), RabbitMQ(), PostgreSQL(), MariaDB(), Ganeti())
+    server.NAME: server for server in (Elasticsearch(), RabbitMQ(), PostgreSQL(), MariaDB(), Redis(), Ganeti())
 }
 SECURED: dict[str, Server] = {
     server.NAME: server for server in (SecuredElasticsearch(), SecuredRabbitMQ(), SecuredPostgreSQL())

@@ -26,7 +26,7 @@ TIMEOUT_S = 300.0
 REQUESTS = (Request(boot_id=True), Request(volume_groups=("vg",)), Request(volume_groups=("vg",), boot_id=True))
 
 _some = st.integers(min_value=0, max_value=1_000_000)
-_steps = st.sampled_from(["read"] * 5 + ["send"] * 2 + ["go on"] * 9 + ["wait", "happens"])
+_steps = st.sampled_from(["read"] * 5 + ["send"] * 2 + ["go on"] * 7 + ["change"] * 2 + ["wait", "happens"])
 _WAITS = [0.5] * 6 + [30.0, 59.5, 60.0, 300.0, 599.5, 600.0]
 _processes = st.integers(min_value=0, max_value=1)
 # Mostly one, so that what happens meets.
@@ -90,6 +90,9 @@ class NodeStateMachine(RuleBasedStateMachine):
                 self.read(process, node, request)
             case "send":
                 self.send_change(process, node, of_all=pick % 5 == 0)
+            case "change" if change := self.send_change(process, node, of_all=pick % 5 == 0):
+                self._apply(change)  # at once, in the middle of whatever is under way
+                self._end(change)
             case "go on" if pending := self._pending():
                 pending[pick % len(pending)]()
             case "go on":
@@ -206,13 +209,15 @@ class NodeStateMachine(RuleBasedStateMachine):
 
     # Changing, and time.
 
-    def send_change(self, process: int, node: str, *, of_all: bool) -> None:
+    def send_change(self, process: int, node: str, *, of_all: bool) -> Changing | None:
         change = Change(None if of_all else [node], TIMEOUT_S)
         try:
             self.stores[process].begin_change(change)
         except StoreUnreachableError:
-            return  # and it must not be sent
-        self.changes.append(Changing(process, change, self.clock.now_s, sent_to=NODES if of_all else [node]))
+            return None  # and it must not be sent
+        changing = Changing(process, change, self.clock.now_s, sent_to=NODES if of_all else [node])
+        self.changes.append(changing)
+        return changing
 
     def _let_pass(self, seconds: float) -> None:
         """A change that nobody waits for is over at its time; who waits for one gives up at its time limit."""

@@ -44,6 +44,7 @@ ELASTICSEARCH = Requirement("elasticsearch", "Elasticsearch", "elasticsearch_url
 RABBITMQ = Requirement("rabbitmq", "RabbitMQ", "amqp_url", "FLEETLIGHT_TEST_AMQP_URL")
 POSTGRESQL = Requirement("postgresql", "PostgreSQL", "postgresql_url", "FLEETLIGHT_TEST_POSTGRESQL_URL")
 MARIADB = Requirement("mariadb", "MariaDB", "mariadb_url", "FLEETLIGHT_TEST_MARIADB_URL")
+REDIS = Requirement("redis", "Redis", "redis_url", "FLEETLIGHT_TEST_REDIS_URL")
 GANETI = Requirement("ganeti", "a Ganeti cluster", "ganeti_cluster", "FLEETLIGHT_TEST_GANETI_URL")
 NOVA = Folder(
     "nova",
@@ -76,7 +77,7 @@ HTOOLS = Folder(
     default=Path("/usr/lib/ganeti/3.0/usr/bin"),
 )
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, GANETI, NOVA, SAMPLES, GANETI_CLIENT, HTOOLS)
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, REDIS, GANETI, NOVA, SAMPLES, GANETI_CLIENT, HTOOLS)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:

@@ -16,7 +16,11 @@ PROJECT: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text()
 PRODUCT: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 FOR_DEVELOPERS = ["bench", "scripts", "tests"]
 # Which modules an extra is for; others must do without what it installs.
-EXTRAS = {"keystone": {"api/identity/keystone.py"}, "nova": {"cells/kinds/nova_db/databases.py"}}
+EXTRAS = {
+    "keystone": {"api/identity/keystone.py"},
+    "nova": {"cells/kinds/nova_db/databases.py"},
+    "redis": {"operations/nodes/stores/redis.py"},
+}
 # They run in an environment of their own, with Nova (scripts/nova-environment).
 WITH_NOVA = {"tests/nova", "bench/nova_peer.py"}
 

@@ -100,7 +100,7 @@ class MemoryStore:
         return Found(content, age_s, 0 < self._ttl_s < age_s)
 
     def _is_current(self, node: _Node, ticket: Ticket) -> bool:
-        return ticket.generation == self._generation(node) and not self._is_changing(node)
+        return ticket.generation == self._generation(node)
 
     def _is_changing(self, node: _Node) -> bool:
         now = self._clock()

@@ -59,7 +59,7 @@ class Store(Protocol):
         ...
 
     def is_current(self, node: str, ticket: Ticket) -> bool:
-        """Whether no change counted since a fetch began, and none is under way."""
+        """Whether none was under way when a fetch began, and no change counted since."""
         ...
 
     def put(self, node: str, ticket: Ticket, content: bytes, age_s: float) -> bool:
