@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import ingest, latency, listing, memory, query, sync, verify
+from bench import cache, ingest, latency, listing, memory, query, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -21,6 +21,7 @@ BENCHES = {
     "query": query.run,
     "sync": sync.run,
     "verify": verify.run,
+    "cache": cache.run,
 }
 _PARTS = listing.PARTS
 _FAULTS = "faults"

@@ -8,6 +8,7 @@ from tests.support.collector import pytest_collection_finish
 from tests.support.ending import pytest_sessionstart
 from tests.support.ganeti_client import ganeti_client
 from tests.support.htools import htools
+from tests.support.libvirt_binding import libvirt_binding
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
@@ -40,6 +41,7 @@ __all__ = [
     "ganeti_client",
     "ganeti_cluster",
     "htools",
+    "libvirt_binding",
     "logging_as_before",
     "mariadb_url",
     "migrated_each_time",

@@ -16,6 +16,7 @@ import uvloop
 
 from agents.agent import Agent
 from agents.database import AgentDatabase
+from agents.drivers.libvirt import LibvirtDriver
 from agents.drivers.simulated import SimulatedDriver, Size
 from agents.errors import AgentError
 from agents.journal import Journal
@@ -35,7 +36,9 @@ _MIB_IN_GIB = 1024
     "node-agent",
     epilog=examples(
         "fleetlight node-agent compute1 --certificate agent-compute1.pem --key agent-compute1.key "
-        "--trusted authority.pem --folder /var/lib/fleetlight-agent"
+        "--trusted authority.pem --folder /var/lib/fleetlight-agent",
+        "fleetlight node-agent compute2 --certificate agent-compute2.pem --key agent-compute2.key "
+        "--trusted authority.pem --folder /var/lib/fleetlight-agent --libvirt qemu:///system",
     ),
 )
 def node_agent(
@@ -51,21 +54,25 @@ def node_agent(
     folder: Annotated[Path, typer.Option(metavar="DIR", help="What it has to remember is here.", show_default=False)],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104  # who calls is asked for a certificate
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = PORT,
+    libvirt: Annotated[
+        str | None,
+        typer.Option("--libvirt", metavar="URI", help="Serve this host, by libvirt, and not a simulated one."),
+    ] = None,
     vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
     memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,
     disk_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 1024,
 ) -> None:
     """Run on a host, and do what the workers of its cell call for.
 
-    The host is a simulated one, whose guests are in the folder. What it is slow at, and what fails, can be set in
-    behaviour.json there, at any time.
+    Unless --libvirt is given the host is a simulated one, whose guests are in the folder. What it is slow at, and what
+    fails, can be set in behaviour.json there, at any time.
     """
     configure_logging(LogSettings())
     try:
         tls = RenewedContext(TlsFiles(certificate, key, trusted), is_server=True)
         with closing(AgentDatabase(folder)) as database:
             size = Size(vcpus, memory_gib * _MIB_IN_GIB, disk_gib * _MIB_IN_GIB)
-            driver = SimulatedDriver(database, folder, size)
+            driver = SimulatedDriver(database, folder, size) if libvirt is None else LibvirtDriver(libvirt)
             agent = Agent(node, driver, Journal(database))
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(agent, host, port, tls))

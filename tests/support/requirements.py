@@ -31,13 +31,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Folder(Requirement):
-    """A folder that also has a usual place beside the checkout."""
+    """A folder, or a file, that also has a usual place."""
 
     default: Path
 
     def locate(self, environment: Mapping[str, str] = os.environ) -> str | None:
         folder = Path(environment.get(self.variable) or self.default)
-        return str(folder) if folder.is_dir() else None
+        return str(folder) if folder.exists() else None
 
 
 ELASTICSEARCH = Requirement("elasticsearch", "Elasticsearch", "elasticsearch_url", "FLEETLIGHT_TEST_ELASTICSEARCH_URL")
@@ -77,7 +77,28 @@ HTOOLS = Folder(
     default=Path("/usr/lib/ganeti/3.0/usr/bin"),
 )
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, REDIS, GANETI, NOVA, SAMPLES, GANETI_CLIENT, HTOOLS)
+LIBVIRT = Folder(
+    "libvirt",
+    "libvirt's Python binding (the package python3-libvirt)",
+    "libvirt_binding",
+    "FLEETLIGHT_TEST_LIBVIRT",
+    # One file of it; it has no folder of its own.
+    default=Path("/usr/lib/python3/dist-packages/libvirt.py"),
+)
+
+REQUIREMENTS = (
+    ELASTICSEARCH,
+    RABBITMQ,
+    POSTGRESQL,
+    MARIADB,
+    REDIS,
+    GANETI,
+    NOVA,
+    SAMPLES,
+    GANETI_CLIENT,
+    HTOOLS,
+    LIBVIRT,
+)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:

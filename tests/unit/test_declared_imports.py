@@ -20,6 +20,7 @@ EXTRAS = {
     "keystone": {"api/identity/keystone.py"},
     "nova": {"cells/kinds/nova_db/databases.py"},
     "redis": {"operations/nodes/stores/redis.py"},
+    "libvirt": {"agents/drivers/libvirt.py"},
 }
 # They run in an environment of their own, with Nova (scripts/nova-environment).
 WITH_NOVA = {"tests/nova", "bench/nova_peer.py"}
