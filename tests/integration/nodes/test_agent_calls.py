@@ -10,8 +10,11 @@ from threading import Thread
 import pytest
 
 from agents.certificates import Role
+from operations.nodes.cache import NodeStateCache
 from operations.nodes.client import AgentClient
 from operations.nodes.model import Node, NodeResult
+from operations.nodes.rpc import NodeRpc
+from operations.nodes.stores.memory import MemoryStore
 from tests.integration.nodes.conftest import NewAgent
 from tests.support.agents import Certificates, ServedAgent, serving
 from tests.support.waiting import wait_until
@@ -219,3 +222,15 @@ class answering:  # noqa: N801  # reads as a function
                     time.sleep(self._pause_s)
             except OSError:
                 pass  # the caller has given up
+
+
+def test_slow_node_costs_its_own_result_only(client: AgentClient, new_agent: NewAgent) -> None:
+    """All are called at once, each with its own time limit."""
+    agents = [new_agent(f"node{number}") for number in range(3)]
+    agents[1].behave('{"node_snapshot": {"delay_s": 4}}')
+    rpc = NodeRpc(client, NodeStateCache(MemoryStore(600)))
+    begun = time.monotonic()
+    results = rpc.node_snapshot([node(agent) for agent in agents], {"bootid": True}, timeout_s=3)
+    assert time.monotonic() - begun < 8
+    assert [result.fail_msg for result in results.values()] == [None, "no answer within 3 s", None]
+    rpc.close()
