@@ -278,9 +278,9 @@ class ComputeFleet:
             self.native.nodes(cell).add_hosts(hosts)
 
     def work(self) -> None:
-        """Let the workers of all cells finish what was accepted."""
-        for name, cell in self.cells.items():
-            worker = new_worker(self._engines[name], self.fleet, cell)
+        """Let the workers of all native cells finish what was accepted."""
+        for name in sorted(self._engines.keys() & self.cells.keys()):
+            worker = new_worker(self._engines[name], self.fleet, self.cells[name])
             while worker.run_once():
                 pass
 

@@ -43,5 +43,6 @@ def stored(field: Field, value: Any) -> Any:
         case Kind.FLOAT, int() | float() if not isinstance(value, bool):
             return float(value)
         case Kind.TIMESTAMP, int() | float() if not isinstance(value, bool):
-            return round(value * _MICROSECONDS)
+            # Rounded as it is written: a product of floats may be half a microsecond off.
+            return round(round(value, 6) * _MICROSECONDS)
     raise UpstreamError(f"the cluster says that {field.name} is {str(value)[:100]!r}, which is no {field.kind}")

@@ -19,6 +19,7 @@ from indexer.reconcile.external_cell import compare_cell
 from resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.support.rapi_calls import RapiCalls
 from tests.support.real_cluster import PASSWORD, USER, RealCluster
 
 ITEM_TYPES = ("instance", "node", "group", "network", "job", "export", "filter")
@@ -215,3 +216,32 @@ def test_list_is_printed_as_the_command_of_ganeti_prints_it(
     ours = command_line.invoke(app, ["list", word, *arguments])
     assert theirs.stdout
     assert (ours.stdout, ours.exit_code) == (theirs.stdout, theirs.returncode), ours.stderr
+
+
+def test_cell_of_ours_is_configured_as_a_cluster_is_by_default(
+    fleet: ComputeFleet, api: Api, ganeti_cluster: RealCluster
+) -> None:
+    _, theirs = ask_cluster(ganeti_cluster, "GET", "/2/info")
+    ours = RapiCalls(fleet, api, "/cells/north/2").get("/info")
+    assert set(ours) == set(theirs)
+    same = ("beparams", "diskparams", "hvparams", "ndparams", "nicparams", "candidate_pool_size", "compression_tools")
+    for name in (*same, "enabled_data_collectors", "data_collector_interval", "mac_prefix", "file_storage_dir"):
+        assert ours[name] == theirs[name], name
+    for name in ("minmax", "std", "spindle-ratio", "vcpu-ratio"):
+        assert ours["ipolicy"][name] == theirs["ipolicy"][name], name
+
+
+def test_network_of_ours_has_the_addresses_of_the_same_one_in_a_cluster(
+    fleet: ComputeFleet, api: Api, ganeti_cluster: RealCluster
+) -> None:
+    rapi = RapiCalls(fleet, api, "/cells/north/2")
+    _, theirs = ask_cluster(ganeti_cluster, "GET", "/2/networks?bulk=1")
+    assert len(theirs) == 2
+    for each in theirs:
+        body = {"network_name": each["name"], "network": each["network"], "gateway": each["gateway"]}
+        rapi.result("POST", "/networks", {**body, "tags": each["tags"]})
+        ours = rapi.get(f"/networks/{each['name']}")
+        assert set(ours) == set(each)
+        same = ("network", "gateway", "network6", "mac_prefix", "tags", "external_reservations", "serial_no")
+        assert {name: ours[name] for name in same} == {name: each[name] for name in same}
+        assert len(ours["map"]) == len(each["map"]) == ours["free_count"] + ours["reserved_count"]
