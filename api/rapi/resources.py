@@ -61,7 +61,6 @@ _OF_INSTANCES = (
 _CHANGING = (
     "/instances-multi-alloc",
     f"/instances/{NAME}/(?:{_OF_INSTANCES})",
-    f"/nodes/{NAME}/(?:evacuate|migrate)",
 )
 
 

@@ -2,6 +2,7 @@
 
 from operations.jobs.vocabulary import Vocabulary
 from operations.opcodes.cluster import CLUSTER
+from operations.opcodes.evacuation import EVACUATION
 from operations.opcodes.groups import GROUPS
 from operations.opcodes.instances.contents import CONTENTS
 from operations.opcodes.instances.create import CREATE
@@ -16,6 +17,6 @@ from operations.opcodes.nodes import NODES
 from operations.opcodes.storage import STORAGE
 from operations.opcodes.tags import TAGS
 
-OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *STORAGE, *TAGS)
+OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *EVACUATION, *STORAGE, *TAGS)
 OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *CONTENTS, *SEVERAL)
 OPCODES: Vocabulary = dict((*OF_CELLS, *OF_INSTANCES))

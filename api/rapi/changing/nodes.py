@@ -14,6 +14,7 @@ from api.rapi.changing.target import Targets
 from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
 from cells.model import Cell
+from operations.opcodes.evacuation import NodeEvacuate, NodeMigrate
 from operations.opcodes.lookups import nodes_called
 from operations.opcodes.nodes import NodePowercycle, NodeSetParams
 from operations.opcodes.storage import NodeModifyStorage, NodeQueryStorage, RepairNodeStorage
@@ -39,6 +40,8 @@ class NodeChanges:
             ("role", "PUT", self._role),
             ("modify", "POST", self._modify),
             ("powercycle", "POST", self._powercycle),
+            ("evacuate", "POST", self._evacuate),
+            ("migrate", "POST", self._migrate),
             ("storage", "GET", self._storage),
             ("storage/modify", "PUT", self._modify_storage),
             ("storage/repair", "PUT", self._repair_storage),
@@ -61,6 +64,19 @@ class NodeChanges:
     async def _powercycle(self, request: RapiRequest) -> Response:
         static = {"force": request.flag("force")}
         return await self._submit(request, NodePowercycle, "nodes_name_powercycle", static)
+
+    async def _evacuate(self, request: RapiRequest) -> Response:
+        return await self._submit(request, NodeEvacuate, "nodes_name_evacuate", {}, needs_body=True)
+
+    async def _migrate(self, request: RapiRequest) -> Response:
+        """Old clients say in the address how the guests are moved, and nothing else."""
+        live, mode = request.query.last("live"), request.query.last("mode")
+        if live is None and mode is None:
+            return await self._submit(request, NodeMigrate, "nodes_name_migrate", {})
+        if live is not None and mode is not None:
+            raise RapiError(HTTPStatus.BAD_REQUEST, "Only one of 'live' and 'mode' should be passed")
+        static = {"mode": mode or ("live" if request.flag("live") else "non-live")}
+        return await self._submit(request, NodeMigrate, "nodes_name_migrate", static, takes_body=False)
 
     async def _storage(self, request: RapiRequest) -> Response:
         """A GET that submits a job."""
