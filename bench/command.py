@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import cache, ingest, latency, listing, memory, query, sync, verify
+from bench import cache, ingest, latency, listing, memory, query, scheduler, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -19,6 +19,7 @@ BENCHES = {
     "latency": latency.run,
     "memory": memory.run,
     "query": query.run,
+    "scheduler": scheduler.run,
     "sync": sync.run,
     "verify": verify.run,
     "cache": cache.run,

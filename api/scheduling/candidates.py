@@ -41,8 +41,8 @@ _DIGITS = 18
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     demand: Capacity
-    required: Sequence[str]
-    forbidden: Sequence[str]
+    required: tuple[str, ...]
+    forbidden: tuple[str, ...]
     aggregates: Sequence[Collection[str]]
     limit: int
 
@@ -70,14 +70,14 @@ class CandidatesHandler:
         }
         return json_answer(document, headers=answered.headers)
 
-    def _hosts(self, wanted: Sequence[Collection[str]]) -> Sequence[str]:
+    def _hosts(self, wanted: Sequence[Collection[str]]) -> tuple[str, ...]:
         """The hosts that have one of the aggregates of each group."""
         aggregates = self._access.fleet.aggregates.all()
         groups = [
             {host for aggregate in aggregates if aggregate.uuid in uuids for host in aggregate.hosts}
             for uuids in wanted
         ]
-        return sorted(set.intersection(*groups))
+        return tuple(sorted(set.intersection(*groups)))
 
 
 def _merged(answers: Sequence[tuple[Cell, Sequence[Candidate]]]) -> Sequence[Candidate]:
@@ -122,8 +122,8 @@ def _wanted(request: ComputeRequest) -> _Wanted:
             raise BadRequestError(f"required: {trait!r} is no trait such as CUSTOM_GPU, or !CUSTOM_GPU")
     return _Wanted(
         demand=_demand(query.last("resources") or ""),
-        required=[trait for trait in traits if not trait.startswith("!")],
-        forbidden=[trait.removeprefix("!") for trait in traits if trait.startswith("!")],
+        required=tuple(trait for trait in traits if not trait.startswith("!")),
+        forbidden=tuple(trait.removeprefix("!") for trait in traits if trait.startswith("!")),
         aggregates=[frozenset(text.removeprefix("in:").split(",")) for text in query.all("member_of")],
         limit=_limit(query.last("limit")),
     )

@@ -10,10 +10,7 @@ from cells.kinds.native.nodes import Capacity
 from cells.model import Cell
 from cells.tables import allocations, instances, node_traits
 from operations.scheduling.hosts import Host, Question, read_best_hosts
-from operations.scheduling.neighbours import Neighbours
 from operations.scheduling.request_spec import RequestSpec
-
-_NOBODY = Neighbours({}, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ def read_candidates(
 ) -> Sequence[Candidate]:
     """The best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:
-        hosts = read_best_hosts(connection, Question(demand, spec, _NOBODY), limit=limit)
+        hosts = read_best_hosts(connection, Question(demand, spec), limit=limit)
         traits = _traits_of(connection, [host.node_id for host in hosts])
     return [Candidate(host, traits.get(host.node_id, ())) for host in hosts]
 

@@ -7,9 +7,9 @@ claimed there (operations.scheduling.select_destinations).
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, and_, case, cast, func, literal, or_, select, true
+from sqlalchemy import BigInteger, ColumnElement, Engine, Select, and_, case, cast, func, literal, or_, select, true
 
 from cells.database.engines import cell_failures
 from cells.fleet.fleet import Fleet
@@ -44,6 +44,17 @@ def read_capacity(
     engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, count: int, zone: str | None = None
 ) -> CellCapacity:
     """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
+    statement = _capacity_statement(demand, spec, count, zone)
+    with cell_failures(cell.name), engine.connect() as connection:
+        capacity, free_mib, has_zone, has_host = connection.execute(statement).one()
+    return CellCapacity(cell, min(count, int(capacity)), int(free_mib), bool(has_zone), bool(has_host))
+
+
+# To make the statement takes longer than to carry it out, and every cell of a fleet is asked the same.
+@lru_cache(maxsize=64)
+def _capacity_statement(
+    demand: Capacity, spec: RequestSpec, count: int, zone: str | None
+) -> Select[int, int, bool, bool]:
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
     usable = (USABLE[size].label(size) for size in SIZES)
@@ -65,15 +76,12 @@ def read_capacity(
         .join_from(requested, used, used.c.node_id == requested.c.id, isouter=True)
         .subquery()
     )
-    statement = select(
+    return select(
         func.coalesce(func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, count)), 0),
         func.coalesce(func.sum(free.c.memory_mib), 0),
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
         _exists(spec.host or spec.node, nodes.where(_is_named(spec)).exists()),
     ).select_from(free)
-    with cell_failures(cell.name), engine.connect() as connection:
-        capacity, free_mib, has_zone, has_host = connection.execute(statement).one()
-    return CellCapacity(cell, min(count, int(capacity)), int(free_mib), bool(has_zone), bool(has_host))
 
 
 @dataclass(frozen=True, slots=True)

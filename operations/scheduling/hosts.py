@@ -2,18 +2,23 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, cast, func, select
 
 from cells.kinds.native.nodes import Capacity
 from cells.tables import SIZES, allocations, compute_nodes, services
 from operations.scheduling.filters import conditions_of
-from operations.scheduling.neighbours import Neighbours
+from operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
 from operations.scheduling.request_spec import RequestSpec
 from operations.scheduling.weighers import USABLE, WEIGHERS, Room
 
 _NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
+# Parameters of the statements.
+_NODE, _NODES, _HOSTS = "node", "other_nodes", "other_hosts"
+_IS_NODE = compute_nodes.c.id == bindparam(_NODE, type_=BigInteger)
+_LOCK = select(compute_nodes.c.id).where(_IS_NODE).with_for_update()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +42,62 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which hosts are asked for: with room for `demand`, and suiting `spec` beside the `neighbours`."""
+    """Which hosts are asked for: with room for `demand`, and suiting `spec` beside the `neighbours`.
+
+    neighbours: None of a request that names no other instances.
+    """
 
     demand: Capacity
     spec: RequestSpec
-    neighbours: Neighbours
+    neighbours: Neighbours | None = None
 
 
 def read_best_hosts(
-    connection: Connection, question: Question, *, limit: int, without_nodes: Collection[int] = ()
+    connection: Connection,
+    question: Question,
+    *,
+    limit: int,
+    without_nodes: Collection[int] = (),
+    without_hosts: Collection[str] = (),
 ) -> Sequence[Host]:
-    """The best hosts, at most `limit`. without_nodes: numbers of nodes that are not to be among them."""
-    beside = [compute_nodes.c.id.not_in(without_nodes)] if without_nodes else []
-    statement, order = _candidates(question, *beside)
-    return [_host(row) for row in connection.execute(statement.order_by(*order).limit(limit))]
+    """The best hosts, at most `limit`, without some that are named, or the numbers of whose nodes are."""
+    statement = _best(question, limit) if question.neighbours else _best_of_any(question, limit)
+    named = {_NODES: list(without_nodes), _HOSTS: list(without_hosts)}
+    return [_host(row) for row in connection.execute(statement, named)]
 
 
 def read_locked_host(connection: Connection, question: Question, node_id: int) -> Host | None:
     """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
-    of_node = compute_nodes.c.id == node_id
-    connection.execute(select(compute_nodes.c.id).where(of_node).with_for_update())
-    statement, _ = _candidates(question, of_node)
-    row = connection.execute(statement).one_or_none()
+    connection.execute(_LOCK, {_NODE: node_id})
+    statement = _one(question) if question.neighbours else _one_of_any(question)
+    row = connection.execute(statement, {_NODE: node_id}).one_or_none()
     return None if row is None else _host(row)
+
+
+def _best(question: Question, limit: int) -> Select[tuple[Any, ...]]:
+    others = (
+        compute_nodes.c.id.not_in(bindparam(_NODES, type_=BigInteger, expanding=True)),
+        services.c.host.not_in(bindparam(_HOSTS, expanding=True)),
+    )
+    statement, order = _candidates(question, *others)
+    return statement.order_by(*order).limit(limit)
+
+
+def _one(question: Question) -> Select[tuple[Any, ...]]:
+    statement, _ = _candidates(question, _IS_NODE)
+    return statement
+
+
+# To make a statement takes longer than to carry it out. Requests without neighbours are alike again and again.
+_best_of_any = lru_cache(maxsize=64)(_best)
+_one_of_any = lru_cache(maxsize=64)(_one)
 
 
 def _candidates(
     question: Question, *conditions: ColumnElement[bool]
 ) -> tuple[Select[tuple[Any, ...]], Sequence[ColumnElement[Any]]]:
     """The statement that reads hosts with room, and what it is ordered by."""
-    demand, spec, neighbours = question.demand, question.spec, question.neighbours
+    demand, spec, neighbours = question.demand, question.spec, question.neighbours or NO_NEIGHBOURS
     wanted = (conditions_of(spec, neighbours), *conditions)
     of_services = services.c.id == compute_nodes.c.service_id
     # Only what is asked for is summed up; databases do not find that out by themselves.

@@ -24,8 +24,13 @@ class Neighbours:
     counts: Mapping[str, int]
 
 
-def find_neighbours(connection: Connection, instance_uuid: str, spec: RequestSpec) -> Neighbours:
-    """Those of an instance that is to be placed, which is none of its own neighbours."""
+NO_NEIGHBOURS = Neighbours({}, {}, {})
+
+
+def find_neighbours(connection: Connection, instance_uuid: str, spec: RequestSpec) -> Neighbours | None:
+    """Those of an instance that is to be placed, which is none of its own; None if `spec` is about none."""
+    if not (spec.group or spec.beside or spec.apart):
+        return None
     members: Collection[str] = () if spec.group is None else spec.group.members
     named = hosts_of(connection, {*spec.beside, *spec.apart} - {instance_uuid}, spec.project_id)
     of_members = hosts_of(connection, set(members) - {instance_uuid})

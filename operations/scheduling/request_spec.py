@@ -32,16 +32,16 @@ class RequestSpec:
     zone: str | None = None
     host: str | None = None
     node: str | None = None
-    without: Collection[str] = ()
-    beside: Collection[str] = ()
-    apart: Collection[str] = ()
+    without: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     project_id: str | None = None
     group: ServerGroup | None = None
     node_group: str | None = None
-    nodes: Collection[str] = ()
-    hosts: Collection[str] | None = None
-    required_traits: Collection[str] = ()
-    forbidden_traits: Collection[str] = ()
+    nodes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] | None = None
+    required_traits: tuple[str, ...] = ()
+    forbidden_traits: tuple[str, ...] = ()
 
     @property
     def is_forced(self) -> bool:
@@ -110,13 +110,13 @@ def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]
         name.removeprefix(_OF_AGGREGATES): value for name, value in specs.items() if name.startswith(_OF_AGGREGATES)
     }
     return {
-        "required_traits": sorted(name for name, value in traits.items() if value == "required"),
-        "forbidden_traits": sorted(name for name, value in traits.items() if value == "forbidden"),
+        "required_traits": tuple(sorted(name for name, value in traits.items() if value == "required")),
+        "forbidden_traits": tuple(sorted(name for name, value in traits.items() if value == "forbidden")),
         "hosts": _hosts_in(fleet.aggregates.all(), metadata) if metadata else None,
     }
 
 
-def _hosts_in(aggregates: Collection[Aggregate], metadata: Mapping[str, str]) -> Collection[str]:
+def _hosts_in(aggregates: Collection[Aggregate], metadata: Mapping[str, str]) -> tuple[str, ...]:
     """The hosts that have an aggregate with each of these keys and values; an aggregate may name several, by commas."""
     hosts_by_key = [
         {
@@ -127,10 +127,10 @@ def _hosts_in(aggregates: Collection[Aggregate], metadata: Mapping[str, str]) ->
         }
         for key, wanted in metadata.items()
     ]
-    return sorted(set.intersection(*hosts_by_key))
+    return tuple(sorted(set.intersection(*hosts_by_key)))
 
 
-def _uuids(hint: Any) -> list[str]:
+def _uuids(hint: Any) -> tuple[str, ...]:
     if hint is None:
-        return []
-    return [str(item) for item in hint] if isinstance(hint, list) else [str(hint)]
+        return ()
+    return tuple(str(item) for item in hint) if isinstance(hint, list) else (str(hint),)

@@ -7,7 +7,7 @@ truth about what is taken. The rules are those of contracts/nova-selection, 4.
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -112,7 +112,7 @@ def claim_pair(
     demand: Capacity,
     spec: RequestSpec,
     *,
-    secondary_nodes: Collection[str] = (),
+    secondary_nodes: tuple[str, ...] = (),
 ) -> tuple[Host, Host]:
     """Claim `demand` of one node, and the disk of it of another one in the same group of nodes, for mirrored disks.
 
@@ -216,8 +216,7 @@ def _alternates(connection: Connection, question: Question, taken: Collection[st
     """The best hosts of this moment beside those that the request has `taken`, each once."""
     found: dict[str, Host] = {}
     while len(found) < count:
-        spec = replace(question.spec, without=(*question.spec.without, *taken, *found))
-        hosts = read_best_hosts(connection, replace(question, spec=spec), limit=count - len(found))
+        hosts = read_best_hosts(connection, question, limit=count - len(found), without_hosts=[*taken, *found])
         if not hosts:
             break
         for host in hosts:
