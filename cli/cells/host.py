@@ -1,12 +1,15 @@
 """`fleetlight host`: the hosts of native cells, where new servers go."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from sqlalchemy import Engine
 
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.inventories import Inventories, InventoryChange
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
@@ -19,7 +22,17 @@ from resources.instance import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list cell1", "fleetlight host add --help"))
 
+T = TypeVar("T")
+
 _MIB_IN_GIB = 1024
+
+_TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
+
+
+def _ratio(what: str) -> Any:
+    """An option: how much of something instances may take up."""
+    return typer.Option(min=0, max=1000, help=f"How many times their {what} instances may take up.", show_default=False)
+
 
 CellArgument = Annotated[
     str,
@@ -46,7 +59,7 @@ def add(
 ) -> None:
     """Let simulated hosts join a cell. Those that are there already stay as they are."""
     capacity = Capacity(vcpus, memory_gib * _MIB_IN_GIB, disk_gib)
-    with _hosts_of(cell, config, data_dir) as (fleet, found, nodes):
+    with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
         services = nodes.services()
@@ -55,12 +68,45 @@ def add(
     print_result(f"{cell}: {added} of {len(hosts)} hosts added")
 
 
+@app.command(
+    "set",
+    epilog=examples(
+        "fleetlight host set cell1 compute1 compute2 --vcpu-ratio 4 --reserve-memory-gib 8",
+        "fleetlight host set cell1 compute3 --traits CUSTOM_GPU,HW_CPU_X86_AVX2",
+    ),
+)
+def set_inventory(
+    cell: CellArgument,
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
+    *,
+    vcpu_ratio: Annotated[float | None, _ratio("processors")] = None,
+    memory_ratio: Annotated[float | None, _ratio("memory")] = None,
+    disk_ratio: Annotated[float | None, _ratio("disk")] = None,
+    reserve_vcpus: Annotated[int | None, typer.Option(min=0, help="Processors that no instance gets.")] = None,
+    reserve_memory_gib: Annotated[int | None, typer.Option(min=0, help="Memory that no instance gets, in GiB.")] = None,
+    reserve_disk_gib: Annotated[int | None, typer.Option(min=0, help="Disk that no instance gets, in GiB.")] = None,
+    traits: Annotated[str | None, typer.Option(help="All traits that they have, by commas; empty: none.")] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Say how much of hosts the scheduler may give away, and which traits they have. The rest stays as it is."""
+    memory_mib = None if reserve_memory_gib is None else reserve_memory_gib * _MIB_IN_GIB
+    change = InventoryChange(
+        reserved=_given(vcpus=reserve_vcpus, memory_mib=memory_mib, disk_gib=reserve_disk_gib),
+        ratios=_given(vcpus=vcpu_ratio, memory_mib=memory_ratio, disk_gib=disk_ratio),
+        traits=None if traits is None else _traits(traits),
+    )
+    with _hosts_of(cell, config, data_dir) as (_, found, _, engine):
+        Inventories(engine, found).change(hosts, change)
+    print_result(f"{cell}: {len(set(hosts))} hosts set")
+
+
 @app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --json"))
 def list_hosts(
     cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
     """Show the hosts of a cell, and how much of them is used."""
-    with _hosts_of(cell, config, data_dir) as (_, _, nodes):
+    with _hosts_of(cell, config, data_dir) as (_, _, nodes, _):
         found: list[dict[str, Any]] = [
             {
                 "host": node.service.host,
@@ -92,9 +138,24 @@ def list_hosts(
     print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY GIB", "DISK GIB"), rows)
 
 
+def _given(**values: T | None) -> dict[str, T]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _traits(text: str) -> list[str]:
+    """Raises ConfigurationError."""
+    traits = [trait for part in text.split(",") if (trait := part.strip())]
+    for trait in traits:
+        if not _TRAIT.fullmatch(trait):
+            raise ConfigurationError(f"--traits: {trait!r} is no trait such as CUSTOM_GPU")
+    return traits
+
+
 @contextmanager
-def _hosts_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Iterator[tuple[Fleet, Cell, CellNodes]]:
-    """The fleet, the cell of that name and its hosts.
+def _hosts_of(
+    name: str, config: ConfigOption, data_dir: DataDirOption
+) -> Iterator[tuple[Fleet, Cell, CellNodes, Engine]]:
+    """The fleet, the cell of that name, its hosts and its database.
 
     Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
@@ -102,4 +163,4 @@ def _hosts_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Itera
         if not cell.can.takes_changes:
             raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
         with closing(open_changelog_adapter(cell)) as adapter:
-            yield fleet, cell, CellNodes(adapter.engine, cell)
+            yield fleet, cell, CellNodes(adapter.engine, cell), adapter.engine

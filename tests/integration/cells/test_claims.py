@@ -3,18 +3,22 @@
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, Engine, insert
+from sqlalchemy import Connection, Engine, func, insert, select
 
 from cells.database.engines import writing
 from cells.errors import NoValidHostError
+from cells.fleet.fleet import Fleet
 from cells.fleet.server_groups import ServerGroup
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.model import Cell
-from cells.tables import allocations
+from cells.model import NO_REQUEST, Cell
+from cells.tables import allocations, instances
+from operations.actions.accepting import Acceptance
 from operations.scheduling import hosts
 from operations.scheduling.request_spec import RequestSpec
 from operations.scheduling.select_destinations import claim_host
@@ -59,8 +63,8 @@ def some_spec(dice: random.Random) -> RequestSpec:
         zone="west" if kind == 0 else None,
         host="h4" if kind == 1 else None,
         without=("h1", "h2") if kind == 2 else (),
-        beside=some[:1] if kind == 3 else (),
-        apart=some[:3] if kind == 4 else (),
+        beside=tuple(some[:1]) if kind == 3 else (),
+        apart=tuple(some[:3]) if kind == 4 else (),
         group=group,
     )
 
@@ -150,3 +154,30 @@ def claimed(engine: Engine, demand: Capacity, spec: RequestSpec) -> str | None:
             return None
         finally:
             transaction.rollback()
+
+
+@pytest.mark.parametrize(("count", "accepted"), [(1, 3), (2, 1)])
+def test_last_room_is_given_to_as_many_requests_as_it_has_room_for(
+    engine: Engine, cell: Cell, fleet: Fleet, count: int, accepted: int
+) -> None:
+    """Three hosts have room for one instance each, and four requests for `count` come at once: all or none of each."""
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(3, 4096, 40)) for n in range(3)])
+    flavor = {"flavorid": "m", "name": "m", "vcpus": 2, "memory_mb": 512, "root_gb": 1, "ephemeral_gb": 0}
+    schedulers = [Acceptance(engine, fleet, cell) for _ in range(4)]
+    at_once = Barrier(len(schedulers))
+
+    def create(scheduler: Acceptance) -> bool:
+        at_once.wait(60)
+        try:
+            scheduler.create([{"flavor": flavor}] * count, {}, NO_REQUEST, needs_hosts=True)
+        except NoValidHostError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(schedulers)) as threads:
+        assert sum(threads.map(create, schedulers)) == accepted
+    assert sorted(node.used.vcpus for node in CellNodes(engine, cell).nodes()) == sorted(
+        [2] * (accepted * count) + [0] * (3 - accepted * count)
+    )
+    with engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(instances)) == accepted * count

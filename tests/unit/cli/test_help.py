@@ -73,6 +73,7 @@ def test_the_commands_are_known() -> None:
         "cell remove",
         "host add",
         "host list",
+        "host set",
         "database upgrade",
         "accounts elasticsearch",
         "luxi",

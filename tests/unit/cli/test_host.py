@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from cells.database.engines import create_database_engine
+from cells.tables import compute_nodes, node_traits
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
@@ -52,3 +55,25 @@ def test_unknown_cell_is_named(run: Run) -> None:
     result = run("host", "list", "no-such")
     assert result.exit_code == 2
     assert "no-such" in result.output
+
+
+def test_reserves_ratios_and_traits_of_hosts_are_set_for_all_or_none(run: Run, empty_place: Path) -> None:
+    run("host", "add", "cell1", "new1", "new2", *SIZE)
+    given = ("--vcpu-ratio", "4.5", "--reserve-memory-gib", "8", "--traits", "CUSTOM_GPU, CUSTOM_B")
+    assert run("host", "set", "cell1", "new1", "new2", *given).output == "cell1: 2 hosts set\n"
+    refused = run("host", "set", "cell1", "new1", "no-such", "--vcpu-ratio", "1")
+    assert (refused.exit_code, "no-such" in refused.output, "Traceback" in refused.output) == (1, True, False)
+    engine = create_database_engine(f"sqlite:///{next((empty_place / 'fleetlight-data').rglob('cell1*.db'))}")
+    with engine.connect() as connection:
+        nodes = connection.execute(
+            select(compute_nodes).where(compute_nodes.c.hypervisor_hostname.in_(("new1", "new2")))
+        ).all()
+        traits = connection.execute(select(node_traits.c.trait)).scalars().all()
+    engine.dispose()
+    assert [(n.vcpus_permille, n.memory_mib_permille, n.reserved_memory_mib) for n in nodes] == [(4500, 1000, 8192)] * 2
+    assert sorted(traits) == ["CUSTOM_B", "CUSTOM_B", "CUSTOM_GPU", "CUSTOM_GPU"]
+
+
+def test_trait_that_is_none_is_refused(run: Run) -> None:
+    result = run("host", "set", "cell1", "cell1-compute-01", "--traits", "gpu")
+    assert (result.exit_code, "'gpu'" in result.output) == (2, True)

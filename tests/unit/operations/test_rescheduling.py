@@ -1,6 +1,7 @@
 """A host that fails is followed by the next alternate: what is claimed, announced and shown meanwhile."""
 
 from collections.abc import Callable
+from importlib import import_module
 from itertools import count
 from random import Random
 from typing import Any
@@ -323,3 +324,51 @@ def test_members_of_a_group_that_are_created_together_keep_to_its_policy(acting:
     group = fleet.server_groups.create("apart", "anti-affinity", project_id="demo", user_id="ada")
     create(acting, 3, server_groups=[group.uuid])
     assert acting.used() == {"host1": 1, "host2": 1, "host3": 1}
+
+
+class KilledError(BaseException):
+    """The worker is killed: nothing that it would do behind this is done."""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "operations.actions.vocabulary.finish_event",
+        "operations.actions.effects.claim_alternate",
+        "operations.actions.effects.release",
+        "operations.actions.effects.Selection.wrap",
+        "operations.jobs.worker.save_operation",
+        "operations.actions.vocabulary.begin_event",
+    ],
+)
+def test_worker_that_is_killed_within_a_reschedule_leaves_it_to_the_next(
+    acting: ActingCell, nodes: FailingHosts, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """At each of its statements; the transaction is undone, and another worker finds the job where it was."""
+    nodes.fails = lambda call: call.host == "host1"
+    [uuid] = create(acting)
+    for _ in range(6):
+        acting.worker.run_once()
+    assert not nodes.calls
+    owner, _, name = where.rpartition(".")
+    kills = iter([True])
+
+    def killed(*arguments: Any, **named: Any) -> Any:
+        if next(kills, False):
+            raise KilledError
+        return original(*arguments, **named)
+
+    target = Selection if owner.endswith("Selection") else import_module(owner)
+    original = getattr(target, name)
+    monkeypatch.setattr(target, name, killed)
+    with capture_logs():
+        for _ in range(50):
+            try:
+                if not Worker(acting.engine, acting.fleet, acting.cell, VOCABULARY, nodes).run_once():
+                    break
+            except KilledError:
+                assert len(used(acting, uuid)) == 1
+    assert not next(kills, False)
+    assert nodes.called()[-1] == "host2"
+    assert (acting.state(uuid)[0], used(acting, uuid)) == ("active", ["host2"])
+    acting.check_revisions()
