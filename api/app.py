@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.capacity import CAPACITY, CapacityHandler
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Middleware
@@ -66,6 +67,7 @@ from indexer.stream.liveness import Probes
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.count_instances import InstanceCounter
 from listing.find_instance import InstanceFinder
+from listing.fleet_capacity import CapacityLister
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
@@ -221,6 +223,8 @@ def _add_compute_routes(
     )
     explainer = Explainer(lists, of_queries, app.state.lister, counter)
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
+    capacity = CapacityHandler(CapacityLister(parts.cells), parts.cells, timeout_s=parts.search.cell_timeout_s)
+    app.add_route(CAPACITY.path, middleware.endpoint(capacity.show), methods=["GET"])
     app.state.answerer = answerer
     app.state.writes = writes
     queries = QueryHandlers(answerer, writes, timeout_s=parts.search.cell_timeout_s)
@@ -292,6 +296,7 @@ def _other_operations(identity: Identity) -> Sequence[Operation]:
         *VERSION_OPERATIONS,
         OPENAPI,
         EXPLAIN,
+        CAPACITY,
         QUERY,
         QUERY_BY_BODY,
         QUERY_FIELDS,

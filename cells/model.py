@@ -10,6 +10,7 @@ from cells.capabilities import CAPABILITIES, Capabilities, CellKind
 from cells.digests import RangeDigest
 from cells.epochs import EpochHistory, Position
 from cells.errors import UnreadableRowError
+from cells.node_capacity import NodeCapacity
 from query.counts import CountRequest, Counts
 from query.page import PageRequest
 from resources.fields import Record
@@ -201,6 +202,15 @@ class DescribingItemsAdapter(Protocol):
 
         Raises CellUnreachableError.
         """
+        ...
+
+
+@runtime_checkable
+class CapacityAdapter(CellAdapter, Protocol):
+    """A cell that knows what its nodes have and what of it is taken."""
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        """Every node, in whichever order. Raises CellUnreachableError."""
         ...
 
 

@@ -43,6 +43,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.balance",
         "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.",
     ),
+    "capacity": (
+        "cli.capacity",
+        "Say what the nodes of all cells have left, and how many more instances of a size that is.",
+    ),
     "reserve": ("cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
     "node-agent": ("cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),

@@ -11,12 +11,16 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from cells.errors import CellUnreachableError, UpstreamError
+from cells.kinds.ganeti.capacity import INSTANCE_QUERY as CAPACITY_OF_INSTANCES
+from cells.kinds.ganeti.capacity import NODE_QUERY as CAPACITY_OF_NODES
+from cells.kinds.ganeti.capacity import capacity_of
 from cells.kinds.ganeti.client import Expression, GanetiApi
 from cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
 from cells.kinds.ganeti.operating_systems import operating_systems_of
 from cells.kinds.ganeti.query import expression_of
 from cells.kinds.ganeti.values import record_of
 from cells.model import Cell, InstanceRow
+from cells.node_capacity import NodeCapacity
 from cells.upstream.address import UpstreamAddress
 from query.evaluate import matcher
 from query.filters import Eq
@@ -90,6 +94,12 @@ class GanetiAdapter:
             return {"requests": ["GET /2/os?bulk=1"]}
         body = {"fields": _asked_of(ITEM_TYPES[item_type], fields), "qfilter": None}
         return {"requests": [{f"PUT /2/query/{item_type}": body}]}
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        asked = sorted(CAPACITY_OF_INSTANCES)
+        nodes = self.read_items("node", CAPACITY_OF_NODES)
+        rows = self._asking(lambda deadline_s: self._api.query("instance", asked, None, deadline_s))
+        return self._understanding(lambda: capacity_of(nodes, rows))
 
     def close(self) -> None:
         self._api.close()

@@ -14,6 +14,7 @@ from cells.database.engines import cell_failures, create_database_engine
 from cells.database.statements import recorded_statements
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.epochs import EpochHistory, Position
+from cells.kinds.native.capacity import read_capacity
 from cells.kinds.native.epochs import read_epoch_history
 from cells.kinds.native.instance_rows import (
     UNDECODABLE,
@@ -27,6 +28,7 @@ from cells.kinds.native.instance_rows import (
 from cells.kinds.native.items.reading import READERS
 from cells.kinds.native.past_instances import PastInstances
 from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
+from cells.node_capacity import NodeCapacity
 from cells.tables import cell_state, changes, epochs, instances
 from query.counts import CountRequest, Counts, limited
 from query.counts_in_sql import count_statement
@@ -216,6 +218,10 @@ class NativeAdapter:
         with self._reading(at_one_moment=True) as connection, recorded_statements(connection) as statements:
             read(connection, self._cell, fields, keys)
         return {"statements": statements}
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        with self._reading(at_one_moment=True) as connection:
+            return read_capacity(connection)
 
     def close(self) -> None:
         self._engine.dispose()

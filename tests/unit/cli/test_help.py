@@ -52,6 +52,7 @@ def test_the_commands_are_known() -> None:
         "history",
         "list-fields",
         "balance",
+        "capacity",
         "index status",
         "explain",
         "index verify",

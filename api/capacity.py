@@ -1,0 +1,84 @@
+"""`GET /fleetlight/capacity`: what the nodes of all cells have and what of it is taken, for administrators."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, ROUTE
+from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
+from api.documented import Operation
+from api.http.answers import json_answer
+from api.http.errors import ForbiddenError, NotFoundError
+from api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from listing.fleet_capacity import CapacityLister, CapacitySummary
+from listing.sources import CellReader
+
+_AMOUNTS = Shape(dict.fromkeys(("vcpus", "memory_mib", "disk_mib"), INTEGER))
+_SUMMARY = Shape(
+    {
+        "cell": TEXT,
+        "zone": or_null(TEXT),
+        "group": or_null(TEXT),
+        **dict.fromkeys(("nodes", "available_nodes"), INTEGER),
+        **dict.fromkeys(("total", "used", "reserved", "free", "largest_hole"), _AMOUNTS),
+    }
+)
+CAPACITY = Operation(
+    "GET",
+    "/fleetlight/capacity",
+    Shape(
+        {
+            "cells": ListOf(_SUMMARY),
+            "parts": ListOf(_SUMMARY),
+            "missing": ListOf(Shape({"cell": TEXT, "uuid": TEXT, "why": or_null(TEXT)})),
+        }
+    ),
+    query=("cell",),
+    takes=(CELL_TIMEOUT,),
+    gives=(COMPLETE, ROUTE),
+    faults=(403, 404),
+    summary="What the nodes of all cells have, and what of it is used, reserved and free; for administrators",
+)
+
+
+class CapacityHandler:
+    """timeout_s: what one cell may cost."""
+
+    def __init__(self, lister: CapacityLister, cells: CellReader, *, timeout_s: float) -> None:
+        self._lister = lister
+        self._cells = cells
+        self._timeout_s = timeout_s
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """`GET /fleetlight/capacity`: of the cell called `cell`, or of all."""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:capacity")
+        found = await self._lister.capacity(
+            cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
+            only=await self._chosen(request.query.last("cell")),
+        )
+        answer = {
+            "cells": [_summary(each) for each in found.cells],
+            "parts": [_summary(each) for each in found.parts],
+            "missing": [
+                {"cell": each.cell.name, "uuid": each.cell.uuid, "why": each.failure}
+                for each in found.proof.cells
+                if not each.is_complete
+            ],
+        }
+        return json_answer(answer, headers=proof_headers(found.proof, request.caller))
+
+    async def _chosen(self, name: str | None) -> set[str] | None:
+        if name is None:
+            return None
+        found = {cell.uuid for cell in await self._cells.cells() if name in (cell.name, cell.uuid)}
+        if not found:
+            raise NotFoundError(f"Cell {name} could not be found.")
+        return found
+
+
+def _summary(summary: CapacitySummary) -> Mapping[str, Any]:
+    return asdict(summary)

@@ -1,0 +1,54 @@
+"""What the nodes of a native cell have and what of it is taken: allocations, those of reservations by themselves."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, func, select
+
+from cells.kinds.native.nodes import Capacity, read_nodes
+from cells.node_capacity import Amounts, NodeCapacity
+from cells.tables import allocations, compute_nodes, instances, node_groups
+
+_MIB_OF_GIB = 1024
+
+
+def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
+    """Of every node; what a move holds on two nodes counts on both."""
+    groups, reserved = _groups(connection), _reserved(connection)
+    return [
+        NodeCapacity(
+            name=node.hypervisor_hostname,
+            group=groups.get(node.id),
+            zone=node.service.availability_zone,
+            is_available=node.is_available,
+            total=_amounts(node.capacity),
+            used=_amounts(node.used) - reserved[node.id],
+            reserved=reserved[node.id],
+        )
+        for node in read_nodes(connection)
+    ]
+
+
+def _groups(connection: Connection) -> Mapping[int, str]:
+    statement = select(compute_nodes.c.id, node_groups.c.name).join_from(
+        compute_nodes, node_groups, node_groups.c.uuid == compute_nodes.c.group_uuid
+    )
+    return {row.id: row.name for row in connection.execute(statement)}
+
+
+def _reserved(connection: Connection) -> Mapping[int, Amounts]:
+    amounts = (allocations.c.vcpus, allocations.c.memory_mib, allocations.c.disk_gib)
+    statement = (
+        select(allocations.c.node_id, *(func.sum(amount) for amount in amounts))
+        .join_from(allocations, instances, instances.c.uuid == allocations.c.instance_uuid)
+        .where(instances.c.forthcoming.is_(True))
+        .group_by(allocations.c.node_id)
+    )
+    found = defaultdict[int, Amounts](Amounts)
+    for node_id, *sums in connection.execute(statement):
+        found[node_id] = _amounts(Capacity(*map(int, sums)))
+    return found
+
+
+def _amounts(capacity: Capacity) -> Amounts:
+    return Amounts(capacity.vcpus, capacity.memory_mib, capacity.disk_gib * _MIB_OF_GIB)

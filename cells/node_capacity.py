@@ -1,0 +1,39 @@
+"""What the nodes of a cell have, and what of it is taken, as every kind of cell that knows it tells."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Memory and disk in MiB."""
+
+    vcpus: int = 0
+    memory_mib: int = 0
+    disk_mib: int = 0
+
+    def __add__(self, other: "Amounts") -> "Amounts":
+        return Amounts(self.vcpus + other.vcpus, self.memory_mib + other.memory_mib, self.disk_mib + other.disk_mib)
+
+    def __sub__(self, other: "Amounts") -> "Amounts":
+        return Amounts(self.vcpus - other.vcpus, self.memory_mib - other.memory_mib, self.disk_mib - other.disk_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCapacity:
+    """total: all that it has. used: what is taken, reservations left out. reserved: by those.
+
+    zone: availability zone; None where there are none. is_available: whether new instances may go there.
+    """
+
+    name: str
+    group: str | None
+    zone: str | None
+    is_available: bool
+    total: Amounts
+    used: Amounts
+    reserved: Amounts
+
+    @property
+    def free(self) -> Amounts:
+        """What is neither used nor reserved; below 0 where too much was given away."""
+        return self.total - self.used - self.reserved

@@ -1,0 +1,180 @@
+"""`fleetlight capacity`: what the nodes of all cells have left, and how many more instances of a size that is."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from api.identity import NoIdentity
+from cells.fleet.fleet import Fleet
+from cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells
+from cli.errors import ConfigurationError
+from cli.fleet import open_fleet
+from cli.in_process import document_of
+from cli.options import ConfigOption, DataDirOption, examples
+from cli.output import print_json, print_notice, print_result, print_table
+from cli.processes.serving import open_parts
+from cli.settings import Settings, load_settings
+from operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
+from operations.balancing.cluster import Cluster, DiskTemplate
+
+app = typer.Typer()
+
+_COLUMNS = ("CELL", "ZONE", "GROUP", "NODES", "OF", "TOTAL", "USED", "RESERVED", "FREE", "LARGEST HOLE")
+_AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
+_MIB_OF_GIB = 1024
+_SIZE_PARTS = 3
+
+
+class OutputForm(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command(
+    "capacity",
+    epilog=examples(
+        "fleetlight capacity",
+        "fleetlight capacity --cell cell1 --output json",
+        "fleetlight capacity --size 4096,20480,2",
+        "fleetlight capacity --size 4096,20480,2 --disk-template drbd --text-data cluster.data",
+    ),
+)
+def capacity(
+    *,
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="MEMORY,DISK,VCPUS", help="How many instances of this size, in MiB, fit in."),
+    ] = None,
+    disk_template: Annotated[
+        DiskTemplate,
+        typer.Option(metavar="TEMPLATE", help=f"With --size: {', '.join(DiskTemplate)}."),
+    ] = DiskTemplate.PLAIN,
+    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only this cell.")] = None,
+    text_data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --size: a text file of htools with a cluster, instead of the cells."),
+    ] = None,
+    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Say what the nodes of all cells have left, and how many more instances of a size that is.
+
+    Without --size: total, used, reserved and free of each cell, zone and group, and its largest hole.
+    """
+    if size is None:
+        if text_data is not None:
+            raise ConfigurationError("--text-data: what a file has room for depends on a size; give --size as well")
+        found = asyncio.run(_overview(load_settings(config, data_dir), cell))
+        show = print_json if output is OutputForm.JSON else _show_overview
+        show(found)
+        _notice_missing(is_complete=found["complete"])
+        return
+    wanted = _size(size)
+    if text_data is not None:
+        clusters = FleetClusters({text_data.name: cluster_of_file(text_data)}, is_complete=True)
+    else:
+        clusters = asyncio.run(clusters_of_cells(load_settings(config, data_dir), cell))
+    rooms = [_room(name, cluster, wanted, disk_template) for name, cluster in clusters.by_cell.items()]
+    if output is OutputForm.JSON:
+        print_json(_document(rooms, is_complete=clusters.is_complete))
+    else:
+        _show_rooms(rooms)
+    _notice_missing(is_complete=clusters.is_complete)
+
+
+def _notice_missing(*, is_complete: bool) -> None:
+    if not is_complete:
+        print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
+
+
+async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
+    """The answer of `GET /fleetlight/capacity`, and whether it is complete. Raises UnknownCellError, CommandError."""
+    with open_fleet(settings.fleet) as fleet:
+        if cell is not None:
+            fleet.cell(cell)
+        return await _ask(settings, fleet, cell)
+
+
+async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, Any]:
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from api.http.in_process import call  # noqa: PLC0415
+
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+        query = "" if cell is None else urlencode({"cell": cell})
+        answer = await call(app, "GET", "/fleetlight/capacity", query=query)
+        app.state.index.close()
+    return {**document_of(answer), "complete": answer.headers["fleetlight-complete"] == "true"}
+
+
+def _show_overview(found: Mapping[str, Any]) -> None:
+    rows = []
+    for whole in found["cells"]:
+        parts = [part for part in found["parts"] if part["cell"] == whole["cell"]]
+        # A cell of one zone and group is one line.
+        rows += [_overview_row(part) for part in (parts if len(parts) == 1 else [whole, *parts])]
+    rows += [(each["cell"], "(no answer)", *[""] * (len(_COLUMNS) - 2)) for each in found["missing"]]
+    print_table(_COLUMNS, rows, right_aligned=_COLUMNS[3:])
+
+
+def _overview_row(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    nodes = (str(summary["available_nodes"]), str(summary["nodes"]))
+    named = (summary["cell"], summary["zone"] or "-", summary["group"] or "-")
+    return (*named, *nodes, *(_amounts(summary[name]) for name in _AMOUNTS))
+
+
+def _amounts(said: Mapping[str, int]) -> str:
+    """Processors, memory and disk, for people."""
+    return f"{said['vcpus']} / {said['memory_mib'] / _MIB_OF_GIB:.1f}G / {said['disk_mib'] / _MIB_OF_GIB:.1f}G"
+
+
+def _size(text: str) -> InstanceSize:
+    parts = text.split(",")
+    if len(parts) != _SIZE_PARTS or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise ConfigurationError(f"--size: {text!r} is not memory,disk,processors, such as 4096,20480,2")
+    return InstanceSize(*map(int, parts))
+
+
+def _room(name: str, cluster: Cluster, size: InstanceSize, template: DiskTemplate) -> Mapping[str, Any]:
+    tiers = tiers_of(cluster, size, template)
+    alone = without_reservations(cluster)
+    tiers_alone = tiers if alone == cluster else tiers_of(alone, size, template)
+    return {
+        "cell": name,
+        "count": count_of(size, tiers),
+        "count_without_reservations": count_of(size, tiers_alone),
+        "tiers": [_tier(tier) for tier in tiers],
+        "tiers_without_reservations": [_tier(tier) for tier in tiers_alone],
+    }
+
+
+def _tier(tier: Tier) -> Mapping[str, int]:
+    size = tier.size
+    return {"memory_mib": size.memory_mib, "disk_mib": size.disk_mib, "vcpus": size.vcpus, "count": tier.count}
+
+
+def _document(rooms: Sequence[Mapping[str, Any]], *, is_complete: bool) -> Mapping[str, Any]:
+    names = ("count", "count_without_reservations")
+    return {**{name: sum(room[name] for room in rooms) for name in names}, "cells": rooms, "complete": is_complete}
+
+
+def _show_rooms(rooms: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        (
+            room["cell"],
+            str(room["count"]),
+            str(room["count_without_reservations"]),
+            ", ".join(
+                f"{tier['count']} × {tier['memory_mib']},{tier['disk_mib']},{tier['vcpus']}" for tier in room["tiers"]
+            ),
+        )
+        for room in rooms
+    ]
+    print_table(("CELL", "MORE", "WITHOUT RESERVATIONS", "TIERS"), rows, right_aligned=("MORE", "WITHOUT RESERVATIONS"))
+    print_result(f"In all {sum(room['count'] for room in rooms)} more")

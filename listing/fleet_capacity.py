@@ -1,0 +1,110 @@
+"""What the nodes of all cells have and what of it is taken, by cell, zone and group. Cells are asked themselves."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.model import CapacityAdapter, Cell, CellAdapter
+from cells.node_capacity import Amounts, NodeCapacity
+from listing.answer import CellAnswer, Page, Route
+from listing.sources import CellReader, log_failure
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySummary:
+    """Of the nodes of one cell, zone and group, or of several.
+
+    zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
+    free of the one with the most memory free, then the most disk.
+    """
+
+    cell: str
+    zone: str | None
+    group: str | None
+    nodes: int
+    available_nodes: int
+    total: Amounts
+    used: Amounts
+    reserved: Amounts
+    free: Amounts
+    largest_hole: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCapacity:
+    """cells: those that told, as a whole. parts: the same by zone and group. proof: which cells were asked, and how."""
+
+    cells: Sequence[CapacitySummary]
+    parts: Sequence[CapacitySummary]
+    proof: Page
+
+
+class CapacityLister:
+    """Asks cells for the capacity of their nodes, all at once."""
+
+    def __init__(self, reader: CellReader) -> None:
+        self._reader = reader
+
+    async def capacity(self, *, cell_timeout_s: float, only: Collection[str] | None = None) -> FleetCapacity:
+        """cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all.
+
+        A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete. Raises
+        FleetUnreachableError when it is not known which cells there are.
+        """
+        has_all_cells = await self._reader.knows_all_cells()
+        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+        asked = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
+        told = [(answer.cell, nodes) for answer, nodes in asked if answer.is_complete]
+        return FleetCapacity(
+            [_summary(cell.name, None, None, nodes) for cell, nodes in told],
+            [part for cell, nodes in told for part in _parts(cell.name, nodes)],
+            Page(b"", 0, None, [answer for answer, _ in asked], has_all_cells),
+        )
+
+    async def _ask(self, cell: Cell, timeout_s: float) -> tuple[CellAnswer, Sequence[NodeCapacity]]:
+        def read(adapter: CellAdapter) -> Sequence[NodeCapacity] | None:
+            return adapter.read_capacity() if isinstance(adapter, CapacityAdapter) else None
+
+        try:
+            nodes = await self._reader.ask(cell.uuid, read, timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            log_failure(cell.uuid, error)
+            return _skipped(cell, str(error)), []
+        if nodes is None:
+            return _skipped(cell, f"cells of kind '{cell.kind}' do not tell of the capacity of their nodes"), []
+        return CellAnswer(cell, Route.LIVE, is_complete=True), nodes
+
+
+def _skipped(cell: Cell, reason: str) -> CellAnswer:
+    return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=reason)
+
+
+def _parts(cell: str, nodes: Iterable[NodeCapacity]) -> Sequence[CapacitySummary]:
+    found = defaultdict[tuple[str | None, str | None], list[NodeCapacity]](list)
+    for node in nodes:
+        found[node.zone, node.group].append(node)
+    ordered = sorted(found.items(), key=lambda each: (each[0][0] or "", each[0][1] or ""))
+    return [_summary(cell, zone, group, members) for (zone, group), members in ordered]
+
+
+def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[NodeCapacity]) -> CapacitySummary:
+    available = [node for node in nodes if node.is_available]
+    holes = (node.free for node in available)
+    return CapacitySummary(
+        cell,
+        zone,
+        group,
+        len(nodes),
+        len(available),
+        _sum(node.total for node in nodes),
+        _sum(node.used for node in nodes),
+        _sum(node.reserved for node in nodes),
+        _sum(node.free for node in available),
+        max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amounts()),
+    )
+
+
+def _sum(amounts: Iterable[Amounts]) -> Amounts:
+    return sum(amounts, Amounts())

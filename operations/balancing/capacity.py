@@ -1,0 +1,302 @@
+"""How many more instances of a size a cluster can hold, and then of smaller sizes, as hspace reckons it.
+
+Source: contracts/ganeti-htools, 6.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from operations.balancing.cluster import (
+    AllocationPolicy,
+    Cluster,
+    ClusterInstance,
+    DiskTemplate,
+    InstanceStatus,
+    Policy,
+    Size,
+)
+from operations.balancing.estimates import Estimates, Share
+from operations.balancing.limits import PlacedInstance, Refusal
+from operations.balancing.node_state import NodeState
+from operations.balancing.score import score
+from operations.balancing.situation import NO_NODE, Situation
+
+MEMORY_STEP_MIB: Final = 64
+DISK_STEP_MIB: Final = 256
+_ESTIMATE_ERROR: Final = 1e-7
+# In the order of htools, which decides where attempts failed equally often.
+_CAUSES: Final = (
+    Refusal.MEMORY,
+    Refusal.DISK,
+    Refusal.PROCESSORS,
+    Refusal.REDUNDANCY,
+    Refusal.EXCLUSION,
+    Refusal.MIGRATION,
+    Refusal.DISK_COUNT,
+    Refusal.SPINDLES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSize:
+    memory_mib: int
+    disk_mib: int
+    vcpus: int
+
+    def smaller(self, cause: Refusal) -> "InstanceSize | None":
+        """One step smaller in what instances are refused for; None if it cannot be."""
+        match cause:
+            case Refusal.MEMORY if self.memory_mib >= 2 * MEMORY_STEP_MIB:
+                return replace(self, memory_mib=self.memory_mib - MEMORY_STEP_MIB)
+            case Refusal.DISK if self.disk_mib >= 2 * DISK_STEP_MIB:
+                return replace(self, disk_mib=self.disk_mib - DISK_STEP_MIB)
+            case Refusal.PROCESSORS if self.vcpus > 1:
+                return replace(self, vcpus=self.vcpus - 1)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """So many instances of a size."""
+
+    size: InstanceSize
+    count: int
+
+
+def tiers_of(cluster: Cluster, size: InstanceSize, template: DiskTemplate) -> Sequence[Tier]:
+    """How many there is room for of this size, then of each smaller one that still fits."""
+    space = _Space(cluster, template)
+    return list(_tiers(space, size))
+
+
+def count_of(size: InstanceSize, tiers: Sequence[Tier]) -> int:
+    """How many there are of one size."""
+    return sum(tier.count for tier in tiers if tier.size == size)
+
+
+def without_reservations(cluster: Cluster) -> Cluster:
+    return replace(cluster, instances=tuple(each for each in cluster.instances if not each.is_forthcoming))
+
+
+def _tiers(space: "_Space", size: InstanceSize) -> Iterator[Tier]:
+    tried: list[tuple[InstanceSize, Mapping[Refusal, int]]] = []
+    while True:
+        count, failures = space.fill(size)
+        if count:
+            tried.clear()
+            yield Tier(size, count)
+        tried.append((size, failures))
+        # Smaller in what most places refuse it for, then, where it cannot be, in what alone is enough.
+        following = size.smaller(_by_frequency(failures)[0]) or _sufficient(space, tried)
+        if following is None:
+            return
+        size = following
+
+
+def _sufficient(space: "_Space", tried: list[tuple[InstanceSize, Mapping[Refusal, int]]]) -> InstanceSize | None:
+    """The largest size that fits and differs in one resource from one that was tried; the last one counts first."""
+    while tried:
+        size, failures = tried.pop()
+        found = (_shrunk_until_it_fits(space, size, cause) for cause in _by_frequency(failures))
+        if (first := next((each for each in found if each is not None), None)) is not None:
+            tried.clear()
+            return first
+    return None
+
+
+def _shrunk_until_it_fits(space: "_Space", size: InstanceSize, cause: Refusal) -> InstanceSize | None:
+    found: InstanceSize | None = size
+    while found is not None:
+        failures = space.failures(found)
+        if space.fits(failures):
+            return found
+        if not failures[cause]:
+            return None
+        found = found.smaller(cause)
+    return None
+
+
+def _by_frequency(failures: Mapping[Refusal, int]) -> Sequence[Refusal]:
+    """Why places refuse an instance, the most frequent cause first, and of equal ones the last of htools' order."""
+    return sorted(_CAUSES, key=lambda cause: (failures[cause], _CAUSES.index(cause)), reverse=True)
+
+
+class _Space:
+    """A cluster that is filled."""
+
+    def __init__(self, cluster: Cluster, template: DiskTemplate) -> None:
+        situation = Situation.of(cluster)
+        self._states = list(situation.states)
+        self._template = template
+        self._spindle_use = cluster.policy.standard.spindle_use
+        groups = {
+            group.uuid: group for group in cluster.groups if group.allocation_policy is not AllocationPolicy.UNALLOCABLE
+        }
+        online = [state for state in self._states if not state.limits.node.is_offline]
+        is_redundant = not any(state.fails_redundancy for state in online)
+        self._targets = [
+            state.limits.index for state in online if is_redundant and state.limits.node.group_uuid in groups
+        ]
+        has_reservations = any(each.is_forthcoming for each in cluster.instances)
+        self._estimates = Estimates(dict(enumerate(self._states)), has_reservations=has_reservations)
+
+    def fill(self, size: InstanceSize) -> tuple[int, Mapping[Refusal, int]]:
+        """Place as many as there is room for: how many, and for what the next one was refused, by how many places."""
+        placed, count = self._instance(size), 0
+        while (best := self._best(placed)) is not None:
+            self._estimates.settle(best, {index: self._states[index] for index in best})
+            for index, state in best.items():
+                self._states[index] = state
+            count += 1
+        return count, self.failures(size)
+
+    def failures(self, size: InstanceSize) -> Mapping[Refusal, int]:
+        """For what an instance is refused, and by how many places."""
+        placed = self._instance(size)
+        primaries = {index: self._as_primary(index, placed) for index in self._targets}
+        if not self._is_mirrored:
+            return Counter(state for state in primaries.values() if isinstance(state, Refusal))
+        failures = Counter[Refusal]()
+        as_secondary = {index: self._refusal_as_secondary(index, placed, NO_NODE) for index in self._targets}
+        for targets in self._by_group().values():
+            usual = Counter(as_secondary[index] for index in targets)
+            for primary in targets:
+                state = primaries[primary]
+                if isinstance(state, Refusal):
+                    failures[state] += len(targets) - 1
+                    continue
+                found = usual.copy()
+                found[as_secondary[primary]] -= 1
+                for secondary in self._peers_of(primary, targets):
+                    found[as_secondary[secondary]] -= 1
+                    found[self._refusal_as_secondary(secondary, placed, primary)] += 1
+                failures.update({refusal: count for refusal, count in found.items() if refusal is not None})
+        return failures
+
+    def fits(self, failures: Mapping[Refusal, int]) -> bool:
+        """Whether there is a place that does not refuse what so many places refuse."""
+        groups = self._by_group().values()
+        places = sum(len(group) * (len(group) - 1) for group in groups) if self._is_mirrored else len(self._targets)
+        return sum(failures.values()) < places
+
+    def _by_group(self) -> Mapping[str, Sequence[int]]:
+        groups = defaultdict[str, list[int]](list)
+        for index in self._targets:
+            groups[self._states[index].limits.node.group_uuid].append(index)
+        return groups
+
+    def _peers_of(self, primary: int, targets: Sequence[int]) -> Iterator[int]:
+        """The nodes that keep memory free for that one already."""
+        return (index for index in targets if index != primary and self._states[index].peers.get(primary))
+
+    def _refusal_as_secondary(self, index: int, placed: PlacedInstance, primary: int) -> Refusal | None:
+        found = self._states[index].with_secondary(placed, primary)
+        return found if isinstance(found, Refusal) else None
+
+    @property
+    def _is_mirrored(self) -> bool:
+        return self._template is DiskTemplate.DRBD
+
+    def _instance(self, size: InstanceSize) -> PlacedInstance:
+        instance = ClusterInstance(
+            "",
+            size.memory_mib,
+            size.disk_mib,
+            size.vcpus,
+            InstanceStatus.RUNNING,
+            "",
+            None,
+            self._template,
+            spindle_use=self._spindle_use,
+            disk_spindles=1,
+        )
+        return PlacedInstance(len(self._states), instance, (), frozenset())
+
+    def _places(self, placed: PlacedInstance) -> Iterator[tuple[int, int]]:
+        """Each place that does not refuse it, in its order: primary node, secondary one."""
+        group_of = {index: group for group in self._by_group().values() for index in group}
+        refusals: dict[tuple[int, int], Refusal | None] = {}
+        for primary in self._targets:
+            if isinstance(self._as_primary(primary, placed), Refusal):
+                continue
+            if not self._is_mirrored:
+                yield primary, NO_NODE
+                continue
+            for secondary in group_of[primary]:
+                key = (secondary, self._states[secondary].peers.get(primary, 0))
+                if key not in refusals:
+                    refusals[key] = self._refusal_as_secondary(secondary, placed, primary)
+                if secondary != primary and refusals[key] is None:
+                    yield primary, secondary
+
+    def _as_primary(self, index: int, placed: PlacedInstance) -> NodeState | Refusal:
+        state = self._states[index]
+        refusal = _policy_refusal(placed.instance, state.limits.policy, state)
+        return refusal or state.with_primary(placed, None)
+
+    def _best(self, placed: PlacedInstance) -> Mapping[int, NodeState] | None:
+        """The nodes after it is placed where the score is the least; the last of equals."""
+        shares: dict[tuple[int, int], Share] = {}
+
+        def share(index: int, primary: int) -> Share:
+            state = self._states[index]
+            key = (index, NO_NODE if index == primary else state.peers.get(primary, 0))
+            if key not in shares:
+                after = state.with_primary(placed, None) if index == primary else state.with_secondary(placed, primary)
+                shares[key] = self._estimates.change(after if isinstance(after, NodeState) else state)
+            return shares[key]
+
+        estimated = []
+        for primary, secondary in self._places(placed):
+            base = self._estimates.total.plus(share(primary, primary))
+            estimate = base.score() if secondary == NO_NODE else base.score_with(share(secondary, primary))
+            estimated.append((estimate, primary, secondary))
+        if not estimated:
+            return None
+        limit = min(estimate for estimate, *_ in estimated)
+        limit += _ESTIMATE_ERROR * (1 + limit)
+        near = [(primary, secondary) for estimate, primary, secondary in estimated if estimate <= limit]
+        exact = [(self._score(after), after) for after in (self._after(placed, *place) for place in near)]
+        return min(reversed(exact), key=lambda each: each[0])[1]
+
+    def _after(self, placed: PlacedInstance, primary: int, secondary: int) -> Mapping[int, NodeState]:
+        partner = None if secondary == NO_NODE else self._states[secondary]
+        changed = {primary: self._states[primary].with_primary(placed, partner)}
+        if partner is not None:
+            changed[secondary] = partner.with_secondary(placed, primary)
+        return {index: state for index, state in changed.items() if isinstance(state, NodeState)}
+
+    def _score(self, changed: Mapping[int, NodeState]) -> float:
+        return score([changed.get(index, state) for index, state in enumerate(self._states)])
+
+
+def _policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Refusal | None:
+    """Whether the policy has such instances."""
+    has_exclusive_storage = state.limits.node.has_exclusive_storage
+    refusals = [
+        _outside(instance, least, 1, has_exclusive_storage=has_exclusive_storage)
+        or _outside(instance, greatest, -1, has_exclusive_storage=has_exclusive_storage)
+        for least, greatest in policy.bounds
+    ]
+    if refusals and None not in refusals:
+        return refusals[0]
+    return None if instance.disk_template in policy.disk_templates else Refusal.DISK
+
+
+def _outside(instance: ClusterInstance, bound: Size, sign: int, *, has_exclusive_storage: bool) -> Refusal | None:
+    """What of it is below the least size (sign 1), or above the greatest one (sign -1)."""
+    spindles = (instance.disk_spindles or 0) if has_exclusive_storage else instance.spindle_use
+    compared = (
+        (Refusal.MEMORY, instance.memory_mib, bound.memory_mib),
+        (Refusal.DISK, instance.disk_mib, bound.disk_mib),
+        (Refusal.PROCESSORS, instance.vcpus, bound.vcpus),
+        (Refusal.SPINDLES, spindles, bound.spindle_use),
+    )
+    for refusal, value, limit in compared:
+        if sign * value < sign * limit:
+            return refusal
+    if instance.disk_template is not DiskTemplate.DISKLESS and sign < sign * bound.disk_count:
+        return Refusal.DISK_COUNT
+    return None

@@ -1,0 +1,103 @@
+"""`GET /fleetlight/capacity`: what the nodes of all cells have, and what of it is taken."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from cells.database.engines import writing
+from cells.tables import allocations, instances, services
+from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+    """Two hosts in each cell."""
+    new_database: Callable[[], str] | None = None
+    if request.param == "postgresql":
+        new_database = request.getfixturevalue("new_postgresql_database")
+    with compute_fleet(tmp_path, new_database=new_database) as fleet:
+        fleet.add_hosts()
+        yield fleet
+
+
+def take(fleet: ComputeFleet, cell: str, host: str, *, is_forthcoming: bool) -> None:
+    """Two processors, 4 GiB of memory and 10 GiB of disk of a host."""
+    uuid = fleet.create(cell, display_name="web", host=host, node=host)
+    with writing(fleet.engine(cell)) as connection:
+        connection.execute(update(instances).where(instances.c.uuid == uuid).values(forthcoming=is_forthcoming))
+        taken = {"vcpus": 2, "memory_mib": 4096, "disk_gib": 10}
+        connection.execute(update(allocations).where(allocations.c.instance_uuid == uuid).values(taken))
+
+
+def shown(fleet: ComputeFleet, query: str = "") -> Any:
+    response = fleet.api().get(f"/fleetlight/capacity{query}")
+    assert response.status_code == 200, response.text
+    return response
+
+
+def of_cell(answer: Any, cell: str) -> Any:
+    [found] = [each for each in answer["cells"] if each["cell"] == cell]
+    return found
+
+
+def test_used_reserved_and_free_are_told_apart(fleet: ComputeFleet) -> None:
+    before = of_cell(shown(fleet).json(), "east")
+    take(fleet, "east", "east-host0", is_forthcoming=False)
+    take(fleet, "east", "east-host1", is_forthcoming=True)
+    after = of_cell(shown(fleet).json(), "east")
+    taken = {"vcpus": 2, "memory_mib": 4096, "disk_mib": 10_240}
+    assert (before["used"], after["used"]) == (dict.fromkeys(taken, 0), taken)
+    assert (before["reserved"], after["reserved"]) == (dict.fromkeys(taken, 0), taken)
+    assert after["total"] == before["total"]
+    assert after["free"] == {name: before["free"][name] - 2 * taken[name] for name in taken}
+    assert after["largest_hole"]["memory_mib"] == before["largest_hole"]["memory_mib"] - 4096
+
+
+def test_parts_are_by_zone_and_group_and_add_up_to_the_cell(fleet: ComputeFleet) -> None:
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(update(services).where(services.c.host == "east-host1").values(availability_zone="another"))
+    answer = shown(fleet).json()
+    parts = [part for part in answer["parts"] if part["cell"] == "east"]
+    assert [(part["zone"], part["group"], part["nodes"]) for part in parts] == [
+        ("another", "default", 1),
+        ("east", "default", 1),
+    ]
+    for name in ("vcpus", "memory_mib", "disk_mib"):
+        assert sum(part["total"][name] for part in parts) == of_cell(answer, "east")["total"][name]
+
+
+def test_nothing_is_free_on_a_host_that_is_disabled(fleet: ComputeFleet) -> None:
+    whole = of_cell(shown(fleet).json(), "east")
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(update(services).where(services.c.host == "east-host1").values(disabled=True))
+    half = of_cell(shown(fleet).json(), "east")
+    assert (half["nodes"], half["available_nodes"]) == (2, 1)
+    assert half["total"] == whole["total"]
+    assert half["free"]["memory_mib"] * 2 == whole["free"]["memory_mib"]
+
+
+def test_one_cell_is_chosen_by_its_name(fleet: ComputeFleet) -> None:
+    assert [each["cell"] for each in shown(fleet, "?cell=east").json()["cells"]] == ["east"]
+    assert fleet.api().get("/fleetlight/capacity?cell=nowhere").status_code == 404
+
+
+def test_every_cell_that_answers_is_there_and_the_answer_says_it_is_complete(fleet: ComputeFleet) -> None:
+    response = shown(fleet)
+    assert response.headers["fleetlight-complete"] == "true"
+    assert {each["cell"] for each in response.json()["cells"]} == set(CELLS)
+    assert response.json()["missing"] == []
+
+
+def test_cell_that_does_not_answer_is_marked(fleet: ComputeFleet) -> None:
+    response = fleet.api(pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2).get("/fleetlight/capacity")
+    assert response.status_code == 200
+    assert response.headers["fleetlight-complete"] == "false"
+    assert [each["cell"] for each in response.json()["missing"]] == ["east"]
+    assert {each["cell"] for each in response.json()["cells"]} == set(CELLS) - {"east"}
+
+
+def test_only_administrators_are_told(fleet: ComputeFleet) -> None:
+    assert fleet.api().get("/fleetlight/capacity", MEMBER).status_code == 403

@@ -1,0 +1,37 @@
+"""What of a Ganeti cluster is taken, from what it says of nodes and instances."""
+
+from typing import Any
+
+from cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
+from cells.node_capacity import Amounts
+from resources.query_fields.definitions import CellStatus
+
+NODE = {
+    **dict.fromkeys(NODE_QUERY, False),
+    **{"name": "node1", "group": "default", "vm_capable": True, "ctotal": 16, "cnos": 1},
+    **{"mtotal": 65536, "mfree": 60000, "dtotal": 409600, "dfree": 300000},
+}
+
+
+def row(**values: Any) -> dict[str, tuple[int, Any]]:
+    said = {"pnode": "node1", "snodes": [], "status": "running", "forthcoming": False, "disk_template": "drbd"}
+    sizes = {"be/vcpus": 2, "be/memory": 2048, "disk_usage": 10240}
+    return {name: (0, value) for name, value in {**said, **sizes, **values}.items()}
+
+
+def test_reservations_are_told_apart_on_both_their_nodes() -> None:
+    nodes = [NODE, {**NODE, "name": "node2"}]
+    first, second = capacity_of(nodes, [row(), row(forthcoming=True, snodes=["node2"])])
+    assert first.used == Amounts(3, 5536, 109600)
+    assert (first.reserved, second.reserved) == (Amounts(2, 2048, 10240), Amounts(0, 0, 10240))
+    assert first.free == Amounts(11, 57952, 289760)
+
+
+def test_node_that_does_not_report_has_nothing_and_takes_nothing() -> None:
+    [silent] = capacity_of([{**NODE, "mfree": CellStatus.OFFLINE}], [row()])
+    assert (silent.total, silent.used, silent.is_available) == (Amounts(), Amounts(), False)
+
+
+def test_drained_node_is_not_available_and_switched_off_instances_take_no_processors() -> None:
+    [drained] = capacity_of([{**NODE, "drained": True}], [row(status="ADMIN_offline")])
+    assert (drained.is_available, drained.used.vcpus) == (False, 1)

@@ -1,0 +1,51 @@
+"""`fleetlight capacity`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.test_balance import crowded_cell, file
+
+__all__ = ["crowded_cell", "file"]
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_each_cell_shows_what_it_has_and_what_is_left(run: Run) -> None:
+    shown = run("capacity")
+    assert shown.exit_code == 0, shown.stderr
+    header, _, line = shown.stdout.splitlines()
+    assert header.split()[:4] == ["CELL", "ZONE", "GROUP", "NODES"]
+    assert line.split()[:5] == ["one", "nova", "default", "2", "2"]
+    document = json.loads(run("capacity", "--cell", "one", "--output", "json").stdout)
+    assert document["complete"] is True
+    assert document["cells"][0]["total"] == {"vcpus": 32, "memory_mib": 131072, "disk_mib": 819200}
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_instances_of_a_size_are_counted_by_cell_and_in_all(run: Run) -> None:
+    shown = run("capacity", "--size", "16384,10240,2")
+    assert shown.stdout.splitlines()[2].split()[:3] == ["one", "6", "6"]
+    assert shown.stdout.splitlines()[-1] == "In all 6 more"
+
+
+def test_room_in_a_file_is_told_with_and_without_reservations(run: Run, file: Path) -> None:
+    options = ("--size", "60000,10240,2", "--text-data", file, "--output", "json")
+    document = json.loads(run("capacity", *options).stdout)
+    assert document["count"] <= document["count_without_reservations"]
+    [cell] = document["cells"]
+    assert (cell["cell"], set(cell["tiers"][0])) == ("cluster.data", {"memory_mib", "disk_mib", "vcpus", "count"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--size", "1,2"), "is not memory,disk,processors"),
+        (("--size", "0,1,1"), "is not memory,disk,processors"),
+        (("--text-data", "x"), "give --size as well"),
+    ],
+)
+def test_wrong_arguments_are_named(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    shown = run("capacity", *arguments)
+    assert (shown.exit_code, said in shown.stderr) == (2, True), shown.stderr
