@@ -101,6 +101,8 @@ def records(count: int, seed: int = 2) -> Iterator[dict[str, Any]]:
             "keypairs": [],
             "shares": [],
             "fault": None,
+            "forthcoming": False,
+            "ganeti": None,
         }
 
 

@@ -81,10 +81,15 @@ def next_after(order: SortOrder, position: Sequence[Any], columns: Columns, dial
 _NICE = " in nice order"
 
 
+def in_nice_order(field: str) -> str:
+    """The name, among the columns of a store, of one that has the nice key of `field` (query.sort.nice_key)."""
+    return field + _NICE
+
+
 def _by_code_point(order: SortOrder) -> SortOrder:
     """The same order by columns (_SortColumns) that all compare by code point."""
     keys = [
-        key if key.collation is Collation.CODE_POINT else SortKey(key.field + _NICE, key.direction)
+        key if key.collation is Collation.CODE_POINT else SortKey(in_nice_order(key.field), key.direction)
         for key in order.keys
     ]
     return SortOrder(order.item_type, tuple(keys))
@@ -98,9 +103,10 @@ class _SortColumns:
         self._dialect = dialect
 
     def __getitem__(self, name: str) -> ColumnElement[Any]:
-        field = name.removesuffix(_NICE)
-        stored = self._columns[field]
-        return stored if field == name else nice_column(stored, self._dialect)
+        try:
+            return self._columns[name]
+        except KeyError:
+            return nice_column(self._columns[name.removesuffix(_NICE)], self._dialect)
 
 
 def _compile(node: Filter, columns: Columns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:

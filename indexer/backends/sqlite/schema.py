@@ -13,12 +13,13 @@ from sqlalchemy.types import TypeEngine
 from indexer.backends.base import MISSHAPEN, Document
 from indexer.errors import IndexDocumentError
 from indexer.extra_fields import Extra
+from query.sort import nice_key
 from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
 # Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
@@ -33,6 +34,7 @@ _SCALARS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind 
 _BOOLS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is Kind.BOOL)
 _LISTS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.is_list)
 _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and name not in _LISTS)
+NICE_NAME = "display_name_nice"
 _SAME_AS_STORED = frozenset(_SCALARS) - frozenset(_BOOLS)
 
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +42,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 # In a row.
-_UUID = 2 + _SCALARS.index("uuid")
+_UUID = 3 + _SCALARS.index("uuid")
 
 
 def piece_column(piece: str) -> str:
@@ -84,6 +86,8 @@ def _raw(text: str) -> msgspec.Raw:
 def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
     """The tables of one generation: documents and progress.
 
+    NICE_NAME is the key of the nice order of names, in which whole lists come; to make it of each name again for each
+    page would cost more than the page.
     `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
     reads a row only up to the last column that is asked for.
     """
@@ -93,6 +97,7 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
         metadata,
         Column("cell_uuid", Text, nullable=False),
         Column("version", Integer, nullable=False),
+        Column(NICE_NAME, Text),
         *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind], primary_key=name == "uuid") for name in _SCALARS),
         *(Column(name, Text, nullable=False) for name in _LISTS),
         *(Column(piece_column(piece), LargeBinary, nullable=False) for piece in PIECE_NAMES),
@@ -108,11 +113,13 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
         Column("is_complete", Integer, nullable=False),
         sqlite_strict=True,
     )
-    # Both serve the default order of the list. They end with the cell, so that rows of cells that are not asked for are
-    # passed over inside the index.
+    # The first two serve the default order of the list. All end with the cell, so that rows of cells that are not asked
+    # for are passed over inside the index.
     newest_first = (documents.c.created_at.desc(), documents.c.uuid, documents.c.cell_uuid)
     Index(f"documents_by_age{index_suffix}", documents.c.deleted, *newest_first)
     Index(f"documents_by_project_and_age{index_suffix}", documents.c.project_id, documents.c.deleted, *newest_first)
+    in_nice_order = (documents.c[NICE_NAME], documents.c.uuid, documents.c.cell_uuid)
+    Index(f"documents_by_name{index_suffix}", documents.c.deleted, *in_nice_order)
     return documents, progress
 
 
@@ -155,6 +162,7 @@ def row_of(document: Document) -> tuple[Any, ...]:
     return (
         document.cell_uuid,
         document.version,
+        None if (name := record["display_name"]) is None else nice_key(name),
         *[record[name] for name in _SCALARS],
         *[_encode(record[name] or ()).decode() for name in _LISTS],
         *document.view,
@@ -171,7 +179,7 @@ def document_of(row: Sequence[Any]) -> Document:
 
 
 def _document_of(row: Sequence[Any]) -> Document:
-    cell_uuid, version, *values = row
+    cell_uuid, version, _, *values = row
     lists = len(_SCALARS) + len(_LISTS)
     record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))
     for name in _BOOLS:

@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, select
 from sqlalchemy.dialects import sqlite
 
 from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow, counts_by_cell
-from indexer.backends.sqlite.schema import DOCUMENTS, field_column, piece_column, reader_of
+from indexer.backends.sqlite.schema import DOCUMENTS, NICE_NAME, field_column, piece_column, reader_of
 from indexer.errors import IndexDocumentError
 from query.counts import CountRequest, Counts
 from query.counts_in_sql import count_statement
@@ -17,14 +17,16 @@ from query.errors import NotExpressibleError
 from query.filters import Filter, leaves
 from query.page import PageRequest
 from query.sort import SortOrder
-from query.to_sql import after, order_by, to_sql
+from query.to_sql import after, in_nice_order, order_by, to_sql
 from resources.fields import Kind
 from resources.instance import INSTANCE_FIELDS
 from views.projection import Projection
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
 _DIALECT = sqlite.dialect(paramstyle="qmark")
-COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c}
+COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c} | {
+    in_nice_order("display_name"): DOCUMENTS.c[NICE_NAME]
+}
 
 
 def select_rows(
