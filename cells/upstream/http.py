@@ -8,14 +8,19 @@ A file with one certificate that is no authority's holds that of the server itse
 certificate names no address: then the server has to show exactly that one, and its name is not looked at.
 """
 
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
@@ -52,7 +57,7 @@ class Connection:
         self._path = parts.path.rstrip("/")
         self._timeout_s = timeout_s
         self._pool = (
-            HTTPSConnectionPool(
+            _SecurePool(
                 parts.hostname,
                 parts.port,
                 # First, since it says what is wrong with the file.
@@ -60,7 +65,7 @@ class Connection:
                 ssl_context=ssl.create_default_context(cafile=ca_certs and str(ca_certs)),
             )
             if parts.scheme == "https"
-            else HTTPConnectionPool(parts.hostname, parts.port)
+            else _Pool(parts.hostname, parts.port)
         )
 
     def get(self, target: str, headers: Mapping[str, str], *, deadline_s: float | None = None) -> Answer:
@@ -122,6 +127,50 @@ class Connection:
                 raise UpstreamError(f"{self.name} answers with more than {_LARGEST_ANSWER} bytes")
             yield chunk
             _left_s(ends_s)
+
+
+class _AnswersInTime(HTTPConnection):
+    """One whose answer begins within the timeout, however its headers trickle in: http.client waits for each byte."""
+
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as of urllib3
+        is_late = threading.Event()
+
+        def end(connection: socket.socket) -> None:
+            is_late.set()
+            with suppress(OSError):
+                # That of TLS itself would change the connection under the one who reads.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+        timeout_s = self.timeout
+        if self.sock is None or not isinstance(timeout_s, int | float):
+            return super().getresponse()
+        timer = threading.Timer(timeout_s, end, [self.sock])
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = super().getresponse()
+        except (OSError, HTTPException) as error:
+            if is_late.is_set():
+                raise TimeoutError from error
+            raise
+        finally:
+            timer.cancel()
+        if is_late.is_set():
+            answer.close()
+            raise TimeoutError
+        return answer
+
+
+class _AnswersInTimeSecurely(_AnswersInTime, HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _AnswersInTime
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _AnswersInTimeSecurely
 
 
 def _left_s(ends_s: float) -> float:

@@ -107,7 +107,13 @@ class GanetiAdapter:
     def _instances(self, wanted: Expression | None) -> Sequence[InstanceRow]:
         asked_at = self._clock()
         rows = self._asking(lambda deadline_s: self._api.query("instance", INSTANCE_QUERY, wanted, deadline_s))
-        return self._understanding(lambda: [InstanceRow(self._cell.uuid, asked_at, to_record(row)) for row in rows])
+        return self._understanding(lambda: self._rows(rows, asked_at))
+
+    def _rows(self, rows: Sequence[Mapping[str, tuple[int, Any]]], asked_at: int) -> Sequence[InstanceRow]:
+        records = [to_record(row) for row in rows]
+        if len({record["uuid"] for record in records}) < len(records):
+            raise UpstreamError("the cluster has two instances with one uuid")
+        return [InstanceRow(self._cell.uuid, asked_at, record) for record in records]
 
     def _asking(self, ask: Callable[[float], Result]) -> Result:
         """What `ask` answers, which is told its deadline on the monotonic clock."""

@@ -1,13 +1,44 @@
 """From what a cluster says of a field to what a record has of it; pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from cells.errors import UpstreamError
-from resources.fields import Field, Kind, Record
+from query.operators.fits import MAX_INTEGER, MIN_INTEGER
+from resources.fields import Field, Kind, Record, from_microseconds
 from resources.query_fields.definitions import CellStatus, QueryFields
 
 _MICROSECONDS = 1_000_000
+
+
+def _is_anything(_value: Any) -> bool:
+    return True
+
+
+def _is_list_of(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_one, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_split_time(value: Any) -> bool:
+    return isinstance(value, list) and [type(part) for part in value] == [int, int]
+
+
+def _is_log_entry(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and type(value[0]) is int
+
+
+_SHAPES: Mapping[str, Callable[[Any], bool]] = {
+    "tags": _is_list_of(_is_text),
+    "variants": _is_list_of(_is_text),
+    "oplog": _is_list_of(_is_list_of(_is_log_entry)),
+    **dict.fromkeys(("received_ts", "start_ts", "end_ts"), _is_split_time),
+}
+"""What values of kind `other` look like that are looked into here, by their fields."""
 
 
 def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
@@ -32,17 +63,32 @@ def stored(field: Field, value: Any) -> Any:
     """The value as a record has it (resources.fields). Raises UpstreamError for one that is none of the field."""
     match field.kind, value:
         case Kind.OTHER, _:
+            if not _SHAPES.get(field.name, _is_anything)(value):
+                raise _no_value(field, value)
             return value
         case Kind.TEXT, str():
             return value
         case Kind.BOOL, bool():
             return value
-        case Kind.NUMBER | Kind.UNIT, int() if not isinstance(value, bool):
+        case Kind.NUMBER | Kind.UNIT, int() if not isinstance(value, bool) and MIN_INTEGER <= value <= MAX_INTEGER:
             return value
         # Ganeti writes a whole number without a point (contracts/ganeti-query, 2).
         case Kind.FLOAT, int() | float() if not isinstance(value, bool):
             return float(value)
         case Kind.TIMESTAMP, int() | float() if not isinstance(value, bool):
-            # Rounded as it is written: a product of floats may be half a microsecond off.
-            return round(round(value, 6) * _MICROSECONDS)
-    raise UpstreamError(f"the cluster says that {field.name} is {str(value)[:100]!r}, which is no {field.kind}")
+            return _moment(field, value)
+    raise _no_value(field, value)
+
+
+def _no_value(field: Field, value: Any) -> UpstreamError:
+    return UpstreamError(f"the cluster says that {field.name} is {str(value)[:100]!r}, which is no {field.kind}")
+
+
+def _moment(field: Field, seconds: float) -> int:
+    """In microseconds; of a year from 1 to 9999."""
+    microseconds = round(Fraction(seconds) * _MICROSECONDS)
+    try:
+        from_microseconds(microseconds)
+    except (ValueError, OverflowError):
+        raise _no_value(field, seconds) from None
+    return microseconds

@@ -279,6 +279,10 @@ WRONG_VALUES: list[Mapping[str, Any]] = [
     {"uuid": (3, None)},
     {"name": 7},
     {"ctime": "yesterday"},
+    {"ctime": 1e300},
+    {"mtime": -(10**12)},
+    {"serial_no": 2**63},
+    {"uuid": instance(0)["uuid"]},
     {"tags": "blue"},
     {"tags": [1]},
     {"status": None},
@@ -307,6 +311,27 @@ def test_wrong_values_of_other_items_make_the_cell_down(adapter: CellAdapter, cl
         items(adapter, "node", "mtotal")
     with pytest.raises(CellUnreachableError, match="operating system that has no name"):
         items(adapter, "os", "name")
+
+
+WRONG_STRUCTURES = [
+    ("node", "tags", "blue"),
+    ("node", "tags", [1]),
+    ("job", "oplog", [["x"]]),
+    ("job", "oplog", [[["1", [1, 2], "message", "x"]]]),
+    ("job", "received_ts", [1]),
+    ("job", "start_ts", [1, "2"]),
+    ("job", "end_ts", 1.5),
+]
+
+
+@pytest.mark.parametrize(("item_type", "field", "value"), WRONG_STRUCTURES, ids=str)
+def test_wrong_structure_that_is_looked_into_makes_the_cell_down(
+    adapter: CellAdapter, cluster: PlayedCluster, item_type: str, field: str, value: Any
+) -> None:
+    unique = ITEM_TYPES[item_type].unique
+    cluster.items[item_type] = [{unique: 7 if item_type == "job" else NODE["uuid"], field: value}]
+    with pytest.raises(CellUnreachableError, match=f"{field} is .*, which is no other"):
+        items(adapter, item_type, field)
 
 
 def test_short_row_makes_the_cell_down(adapter: CellAdapter, cluster: PlayedCluster) -> None:

@@ -5,7 +5,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -105,6 +105,26 @@ def test_server_that_says_nothing_or_trickles_is_given_up_at_the_deadline(part: 
         handler.end_headers()
         while not is_over.wait(0.01):
             handler.wfile.write(part)
+
+    with served(slow) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+        try:
+            with pytest.raises(PassingError, match="no answer in time"):
+                connection.get("/servers", {}, deadline_s=time.monotonic() + 0.2)
+        finally:
+            is_over.set()
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK\r\nX-Long: "])
+def test_server_whose_headers_trickle_is_given_up_at_the_deadline(begin: bytes) -> None:
+    is_over = threading.Event()
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(begin)
+        with suppress(OSError):
+            while not is_over.wait(0.01):
+                handler.wfile.write(b"x")
+        handler.close_connection = True
 
     with served(slow) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
         try:
