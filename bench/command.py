@@ -9,11 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import cache, ingest, latency, listing, memory, query, scheduler, sync, verify
+from bench import balance, cache, ingest, latency, listing, memory, query, scheduler, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
 BENCHES = {
+    "balance": balance.run,
     "list": listing.run,
     "ingest": ingest.run,
     "latency": latency.run,

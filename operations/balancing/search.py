@@ -49,16 +49,14 @@ class Outcome:
     moves: Sequence[MadeMove]
 
 
-def balance(situation: Situation, group: NodeGroup) -> Outcome:
-    """The moves that balance a group of nodes, of its instances alone and inside of it."""
+def balance(situation: Situation, group: NodeGroup, *, most_moves: int | None = None) -> Outcome:
+    """The moves that balance a group of nodes, of its instances alone and inside of it. most_moves: None for all."""
     preferring = _Descent(situation, group)
     before = preferring.score
-    while preferring.step(preferring.best_preferring_reservations):
-        pass
+    preferring.run(preferring.best_preferring_reservations, most_moves)
     if not preferring.is_of_htools:
         as_htools = _Descent(situation, group)
-        while as_htools.step(as_htools.best_as_htools):
-            pass
+        as_htools.run(as_htools.best_as_htools, most_moves)
         if as_htools.score < preferring.score - _BETTER_BY:
             return Outcome(before, as_htools.score, as_htools.made)
     return Outcome(before, preferring.score, preferring.made)
@@ -98,17 +96,20 @@ class _Descent:
         self.made: list[MadeMove] = []
         self.is_of_htools = not self._reservations
 
-    def step(self, best: Callable[[], _Exact | None]) -> bool:
-        """Make the move that `best` finds. False: there is none, or the score cannot be any better."""
-        found = best() if self.score > self._least + _MIN_EXCESS else None
-        if found is None:
-            return False
+    def run(self, best: Callable[[], _Exact | None], most_moves: int | None) -> None:
+        """Make the moves that `best` finds, until there is none, or the score cannot be any better."""
+        while (most_moves is None or len(self.made) < most_moves) and self.score > self._least + _MIN_EXCESS:
+            found = best()
+            if found is None:
+                return
+            self._make(found)
+
+    def _make(self, found: _Exact) -> None:
         index = found.move.instance
         self.made.append(MadeMove(found.move, self._places[index], found.score, self.score - found.score))
         self._places[index] = found.move.place
         self._known.settle(found.changes)
         self.score = found.score
-        return True
 
     def best_as_htools(self) -> _Exact | None:
         """The first of those with the least score."""

@@ -19,6 +19,7 @@ from indexer.reconcile.external_cell import compare_cell
 from resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.support.htools import Htools
 from tests.support.rapi_calls import RapiCalls
 from tests.support.real_cluster import PASSWORD, USER, RealCluster
 
@@ -245,3 +246,29 @@ def test_network_of_ours_has_the_addresses_of_the_same_one_in_a_cluster(
         same = ("network", "gateway", "network6", "mac_prefix", "tags", "external_reservations", "serial_no")
         assert {name: ours[name] for name in same} == {name: each[name] for name in same}
         assert len(ours["map"]) == len(each["map"]) == ours["free_count"] + ours["reserved_count"]
+
+
+def test_cluster_is_reckoned_from_its_answers_as_hbal_reckons_it(
+    command_line: CliRunner, htools: Htools, tmp_path: Path
+) -> None:
+    saved = tmp_path / "farm.data"
+    shown = command_line.invoke(app, ["balance", "--group", "default", "--save-text", str(saved), "--output", "json"])
+    assert shown.exit_code == 0, shown.stderr
+    document = json.loads(shown.stdout)
+    assert document["complete"] is True
+    of_hbal = htools.balance(saved.read_text(), "default", most_moves=0)
+    assert of_hbal is not None
+    assert document["score_after"] == pytest.approx(of_hbal.before, abs=1e-6)
+
+
+def test_capacity_of_the_cluster_is_what_its_nodes_report(ganeti_cluster: RealCluster, command_line: CliRunner) -> None:
+    reported = ganeti_cluster.run(
+        "gnt-node", "list", "--no-headers", "--units=m", "--separator=|", "-o", "mtotal,dtotal", "node1", "node2"
+    )
+    totals = [[int(number) for number in line.split("|")] for line in reported.stdout.split()]
+    document = json.loads(command_line.invoke(app, ["capacity", "--output", "json"]).stdout)
+    [cell] = document["cells"]
+    assert (cell["nodes"], cell["available_nodes"]) == (4, 2)
+    assert [cell["total"]["memory_mib"], cell["total"]["disk_mib"]] == [sum(each) for each in zip(*totals, strict=True)]
+    assert cell["reserved"]["memory_mib"] > 0
+    assert {part["group"] for part in document["parts"]} == {"default", "second"}
