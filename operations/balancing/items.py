@@ -22,6 +22,7 @@ from operations.balancing.cluster import (
     Policy,
     Size,
 )
+from operations.scheduling.request_spec import demand_of
 
 GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 NODE_ITEM: Final = (
@@ -54,6 +55,7 @@ INSTANCE_ITEM: Final = (
     "disk_template",
     "disk_usage",
     "disk.spindles",
+    "flavor",
     "be/memory",
     "be/vcpus",
     "be/auto_balance",
@@ -61,6 +63,10 @@ INSTANCE_ITEM: Final = (
     "tags",
     "forthcoming",
 )
+
+# What instances that Ganeti's operations made have instead, in native cells and in clusters.
+_NO_FLAVORS: Final = (None, "ganeti")
+_MIB_OF_GIB: Final = 1024
 
 Item = Mapping[str, Any]
 
@@ -113,12 +119,13 @@ def _instance(item: Item, *, is_named: bool) -> ClusterInstance:
     """is_named: no other instance has its name; otherwise the uuid stands in for it, as for a missing one."""
     is_forthcoming = bool(item["forthcoming"])
     secondary = next(iter(item["snodes"] or ()), None)
-    template = _template(item["disk_template"], has_secondary=secondary is not None)
+    flavor = _flavor_of_server(item)
+    template = DiskTemplate.EXT if flavor else _template(item["disk_template"], has_secondary=secondary is not None)
     spindles = item["disk.spindles"]
     return ClusterInstance(
         name=(item["name"] if is_named else None) or item["uuid"],
         memory_mib=item["be/memory"] or 0,
-        disk_mib=item["disk_usage"] or 0,
+        disk_mib=demand_of(flavor).disk_gib * _MIB_OF_GIB if flavor else item["disk_usage"] or 0,
         vcpus=item["be/vcpus"] or 0,
         status=InstanceStatus.ADMIN_DOWN if is_forthcoming else _status(item["status"]),
         primary=item["pnode"],
@@ -129,8 +136,7 @@ def _instance(item: Item, *, is_named: bool) -> ClusterInstance:
         spindle_use=1 if item["be/spindle_use"] is None else item["be/spindle_use"],
         disk_spindles=sum(spindles) if spindles and None not in spindles else None,
         is_forthcoming=is_forthcoming,
-        # Servers of the compute API have no template: their disks are on their nodes, and go with them.
-        takes_disk_along=item["disk_template"] is None,
+        takes_disk_along=flavor is not None,
     )
 
 
@@ -172,11 +178,15 @@ def _claimed(node: str, instances: Sequence[ClusterInstance]) -> Iterator[tuple[
             yield 0, instance.disk_mib
 
 
+def _flavor_of_server(item: Item) -> Item | None:
+    """The flavor of a server of the compute API, whose disks go with it to any node; None for other instances."""
+    flavor: Item | None = item["flavor"]
+    return None if flavor is None or flavor.get("flavorid") in _NO_FLAVORS else flavor
+
+
 def _template(said: str | None, *, has_secondary: bool) -> DiskTemplate:
     if has_secondary:
         return DiskTemplate.DRBD
-    if said is None:
-        return DiskTemplate.EXT
     # Of disks of several sorts the least movable counts, and so it does of a mirror without another node.
     known = set(DiskTemplate) - {DiskTemplate.DRBD}
     return DiskTemplate(said) if said in known else DiskTemplate.PLAIN

@@ -23,9 +23,15 @@ def made(*instances: dict[str, Any], **of_node: Any) -> Cluster:
 
 
 def test_server_of_the_compute_api_takes_its_disk_along() -> None:
-    [web] = made(INSTANCE).instances
+    flavor = {"flavorid": "1", "vcpus": 2, "memory_mb": 2048, "root_gb": 8, "ephemeral_gb": 2, "swap": 0}
+    [web] = made({**INSTANCE, "disk_template": "plain", "disk_usage": 2048, "flavor": flavor}).instances
     assert (web.name, web.memory_mib, web.disk_mib, web.vcpus) == ("web", 2048, 10240, 2)
     assert (web.disk_template, web.uses_local_storage, web.is_auto_balanced) == (DiskTemplate.EXT, True, True)
+
+
+def test_instance_of_ganeti_stays_with_its_plain_disk() -> None:
+    [web] = made({**INSTANCE, "disk_template": "plain", "flavor": {"flavorid": "ganeti"}}).instances
+    assert (web.disk_template, web.takes_disk_along, web.disk_mib) == (DiskTemplate.PLAIN, False, 10240)
 
 
 def test_mirrored_instance_of_ganeti_has_a_secondary_node() -> None:
@@ -46,7 +52,7 @@ def test_uuid_stands_in_for_a_missing_name_and_for_one_that_several_have() -> No
 
 def test_node_of_a_native_cell_has_free_what_is_only_claimed() -> None:
     down = {**INSTANCE, "name": "down", "status": "ADMIN_down"}
-    reserved = {**INSTANCE, "name": "later", "forthcoming": True}
+    reserved = {**INSTANCE, "name": "later", "forthcoming": True, "disk_template": "plain"}
     native = made(INSTANCE, down, reserved).nodes[0]
     assert (native.own_memory_mib, native.free_memory_mib) == (0, 60000 + 2 * 2048)
     assert native.free_disk_mib == 300000 + 10240
