@@ -39,7 +39,6 @@ def test_everything_that_reads_is_answered(rapi: RapiProgram) -> None:
     instance, node = instances[0], nodes[0]
     calls = [
         ("GetVersion", 2),
-        ("GetFeatures", []),
         ("GetOperatingSystems", ["cirros-0.6.3", "debian-12", "rocky-9", "ubuntu-24.04"]),
         ("GetClusterTags", []),
         ("GetNetworks", []),
@@ -48,6 +47,7 @@ def test_everything_that_reads_is_answered(rapi: RapiProgram) -> None:
     assert [said["returned"] for said in rapi.calls([(name, [], {}) for name, _ in calls])] == [
         says for _, says in calls
     ]
+    assert {"node-evac-res1", "node-migrate-reqv1", "instance-reservations"} <= set(rapi.call("GetFeatures"))
     assert rapi.call("GetInfo")["name"] == "fleetlight"
     assert rapi.call("GetInstances") == sorted(each["name"] for each in instances)
     assert rapi.call("GetInstance", instance["name"]) == rapi.call("GetInstance", instance["uuid"]) == instance
@@ -169,6 +169,7 @@ def test_nodes_and_parameters_are_changed(of_cell: RapiProgram) -> None:
     assert of_cell.call("GetClusterTags") == ["site"]
     [units] = results(of_cell, ("GetNodeStorageUnits", [node, "lvm-vg", "name,size"], {}))
     assert units == [["xenvg", found["dtotal"]]]
+    assert results(of_cell, ("EvacuateNode", [node], {"mode": "secondary-only"})) == [{"jobs": []}]
     results(of_cell, ("SetNodeRole", [node, "regular"], {"force": True}), ("DeleteNodeTags", [node, ["ssd"]], {}))
     assert of_cell.call("GetNodeRole", node) == "regular"
 

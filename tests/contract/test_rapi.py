@@ -82,7 +82,13 @@ def test_it_says_what_it_is(fleet: ComputeFleet) -> None:
     api = fleet.api()
     assert get(api, "/version") == 2
     assert get(api, "/2") is None
-    assert get(api, "/2/features") == []
+    assert sorted(get(api, "/2/features")) == [
+        "instance-create-reqv1",
+        "instance-reinstall-reqv1",
+        "instance-reservations",
+        "node-evac-res1",
+        "node-migrate-reqv1",
+    ]
     info = get(api, "/2/info")
     assert (info["name"], info["uuid"], info["protocol_version"], info["master"]) == ("fleetlight", None, 2, None)
     assert get(api, "/cells/east/2/info")["uuid"] == fleet.cells["east"].uuid
@@ -174,7 +180,7 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
         (("GET", "/2/nodes?lock=1", None), 400, "Sync queries are not allowed"),
         (("GET", "/2/nodes/x?bulk=1&lock=1", None), 400, "Sync queries are not allowed"),
-        (("POST", "/2/instances", {}), 501, "Method POST is unsupported for path /2/instances"),
+        (("PUT", "/2/instances", {}), 501, "Method PUT is unsupported for path /2/instances"),
         (("POST", "/2/instances/x/shutdown", {}), 501, "Method POST is unsupported"),
         (("OPTIONS", "/2/instances", {}), 501, "Method OPTIONS is unsupported for path /2/instances"),
         (("TRACE", "/2/instances", {}), 501, "Method TRACE is unsupported for path /2/instances"),
@@ -182,7 +188,7 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("DELETE", "/version", None), 501, "Method DELETE is unsupported for path /version"),
         (("GET", "/2/instances/%ff", None), 404, "There is nothing at /2/instances/"),
         (("GET", "/2/instances/a%0Ab", None), 404, "There is nothing at /2/instances/a"),
-        (("POST", "/2/instances/x/disk/0/grow", {}), 501, "Method POST is unsupported"),
+        (("PUT", "/2/instances/x/disk/0/grow", {}), 501, "Method PUT is unsupported"),
         (("DELETE", "/2/jobs", {}), 501, "Method DELETE is unsupported"),
         (("GET", "/2/jobs/99", None), 404, "There is no job"),
         (("GET", f"/2/jobs/{'9' * 30}", None), 404, "There is no job"),
