@@ -201,7 +201,9 @@ def _served(directory: Path, index_url: str, count: int, cells: int) -> Iterator
     try:
         _fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, cells)
         with (
-            _api(directory, {"URLS": f'["{index_url}"]', "PREFIX": prefix}) as api_url,
+            api_process(
+                directory, {"INDEX_BACKEND": "elasticsearch", "INDEX_URLS": f'["{index_url}"]', "INDEX_PREFIX": prefix}
+            ) as (api_url, _),
             Elasticsearch(index_url, serializer=OrjsonSerializer()) as client,
         ):
             yield _Served(api_url, client, index_url, f"{prefix}-instances", count)
@@ -235,25 +237,27 @@ def _fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None
 
 
 @contextmanager
-def _api(directory: Path, index: Mapping[str, str]) -> Iterator[str]:
-    """A process of the API, and its address."""
+def api_process(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """A process of the API over the fleet in `directory`: its address, and its number.
+
+    settings: by their names in the environment, without FLEETLIGHT_.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {
         **os.environ,
         "FLEETLIGHT_FLEET_DATABASE_URL": f"sqlite:///{directory}/fleet.db",
-        "FLEETLIGHT_INDEX_BACKEND": "elasticsearch",
         "FLEETLIGHT_SEARCH_ENABLED": "true",
         "FLEETLIGHT_SEARCH_STALENESS_LIMIT_S": "86400",
         "FLEETLIGHT_LOG_LEVEL": "warning",
-        **{f"FLEETLIGHT_INDEX_{key}": value for key, value in index.items()},
+        **{f"FLEETLIGHT_{key}": value for key, value in settings.items()},
     }
     command = [sys.executable, "-m", "cli", "api", "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until(lambda: _answers(url))
-        yield url
+        yield url, process.pid
     finally:
         process.terminate()
         process.wait()

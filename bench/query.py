@@ -1,24 +1,23 @@
 """`scripts/bench query`: what a page of chosen fields costs, and a whole list, and what a long filter costs to read."""
 
 import asyncio
-import resource
+import os
 import sqlite3
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 import msgspec
+import urllib3
+from elasticsearch import Elasticsearch
 
-from api.compute.protocol.proof import AskedFreshness
-from api.identity.caller import Caller
-from api.query.question import question_of
+from bench import query_whole
 from bench.listing import Served, event_loop, fill_index, make_fleet
-from bench.measure import Figure, at_most, figure, interleaved, seconds
+from bench.measure import Figure, at_most, figure, interleaved
+from cells.model import Cell
 from cli.processes.collector import keep_collector_out_of_the_way
 from indexer.backends.settings import IndexSettings
-from listing.answer import Consistency
 from query.evaluate import matcher
 from query.expressions import to_filter
 from query.filter_text import parse_filter
@@ -44,21 +43,73 @@ _BARE = (
     f"SELECT {', '.join(_FIELDS.values())} FROM documents "  # noqa: S608
     "WHERE deleted = 0 AND hidden = 0 AND vm_state = 'active' AND locked = 0 ORDER BY created_at DESC, uuid LIMIT 1000"
 )
-_ADMIN = Caller("bench", None, frozenset({"admin"}))
+_BARE_DSL = {
+    "size": _PAGE,
+    "track_total_hits": False,
+    "query": {
+        "bool": {
+            "filter": [
+                {"term": {"deleted": False}},
+                {"term": {"hidden": False}},
+                {"term": {"vm_state": "active"}},
+                {"term": {"locked": False}},
+            ]
+        }
+    },
+    "sort": [{"created_at": "desc"}, {"uuid_high": "asc"}, {"uuid_low": "asc"}],
+    # Columns cost it less than to leave something out of the documents (docs/decisions/0111).
+    "_source": False,
+    "stored_fields": "_none_",
+    "docvalue_fields": list(_FIELDS.values()),
+}
 _CLAUSES = (1_000, 10_000)
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
-    """quick: 10,000 instances instead of 100,000, and fewer runs."""
+    """quick: 10,000 instances instead of 100,000, and fewer runs. Elasticsearch only with its URL."""
     count, runs = (10_000, 7) if quick else (100_000, 21)
     index = IndexSettings(path=directory / "index.db")
-    fill_index(index, make_fleet(directory, count), count)
-    yield from _page(directory, index, count, runs)
-    yield from _whole(directory, index, count)
+    cells = make_fleet(directory, count)
+    fill_index(index, cells, count)
+    yield from _page_of_file(directory, index, count, runs)
+    if url := os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL"):
+        yield from _page_of_elasticsearch(directory, cells, url, count, runs)
+    yield from query_whole.run(directory, index, count)
     yield from _filters(3 if quick else 7)
 
 
-def _page(directory: Path, index: IndexSettings, count: int, runs: int) -> Iterator[Figure]:
+def _page_of_file(directory: Path, index: IndexSettings, count: int, runs: int) -> Iterator[Figure]:
+    connection = sqlite3.connect(f"{index.path.as_uri()}?mode=ro", uri=True)
+
+    def bare() -> None:
+        assert len(connection.execute(_BARE).fetchall()) == _PAGE
+
+    yield _page("embedded", directory, index, bare, count=count, runs=runs)
+    connection.close()
+
+
+def _page_of_elasticsearch(directory: Path, cells: Sequence[Cell], url: str, count: int, runs: int) -> Iterator[Figure]:
+    prefix = f"fleetlight-bench-{uuid4().hex}"
+    index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix)
+    http = urllib3.PoolManager()
+    search_url, question = f"{url}/{prefix}-instances/_search", msgspec.json.encode(_BARE_DSL)
+
+    def bare() -> None:
+        answer = http.request("POST", search_url, body=question, headers={"content-type": "application/json"})
+        assert answer.data.count(b'"active"') == _PAGE
+
+    try:
+        fill_index(index, cells, count)
+        yield _page("elasticsearch", directory, index, bare, count=count, runs=runs)
+    finally:
+        with Elasticsearch(url, request_timeout=30) as client:
+            client.indices.delete(index=list(client.indices.get(index=f"{prefix}-*").body))
+
+
+def _page(
+    backend: str, directory: Path, index: IndexSettings, bare: Callable[[], None], *, count: int, runs: int
+) -> Figure:
+    """One page by the API, against the bare query for the same values."""
     body = msgspec.json.encode(
         {
             "what": "instance",
@@ -69,7 +120,6 @@ def _page(directory: Path, index: IndexSettings, count: int, runs: int) -> Itera
             "all_projects": True,
         }
     )
-    connection = sqlite3.connect(f"{index.path.as_uri()}?mode=ro", uri=True)
     with event_loop() as loop:
         served = Served(directory, index)
         keep_collector_out_of_the_way()  # as the API does
@@ -79,61 +129,16 @@ def _page(directory: Path, index: IndexSettings, count: int, runs: int) -> Itera
             assert status == 200, answer
             assert answer.count(b'"active"') == _PAGE
 
-        def bare() -> None:
-            assert len(connection.execute(_BARE).fetchall()) == _PAGE
-
         pair = interleaved(ours, bare, runs, rest=lambda: loop(asyncio.sleep(_BETWEEN_S)))
         loop(served.close())
-    connection.close()
-    yield figure(
-        "query.page.embedded",
+    return figure(
+        f"query.page.{backend}",
         pair.ratio,
         "ratio",
         f"POST /fleetlight/query, {_PAGE} of {count} instances, {len(_FIELDS)} fields, two conditions "
         f"({pair.ours_s * 1e3:.1f} ms) / bare query of the same values ({pair.bare_s * 1e3:.1f} ms)",
         runs=pair.runs,
         goal=at_most(1.5),
-    )
-
-
-def _whole(directory: Path, index: IndexSettings, count: int) -> Iterator[Figure]:
-    """Every instance in one answer, as the remote API sends it: batch after batch, none kept."""
-    with event_loop() as loop:
-        served = Served(directory, index)
-        question = question_of(INSTANCE, list(_FIELDS), order=["-ctime"], all_projects=True)
-        fresh = AskedFreshness(Consistency.BOUNDED, (), 60)
-        told: dict[str, Any] = {"rows": 0, "bytes": 0, "first_s": None}
-
-        async def read() -> None:
-            begin = time.perf_counter()
-            async for batch in served.answerer.batches(question, _ADMIN, fresh):
-                if told["first_s"] is None:
-                    told["first_s"] = time.perf_counter() - begin
-                told["rows"] += len(batch.rows)
-                told["bytes"] += len(msgspec.json.encode(batch.rows))
-
-        loop(served.answerer.answer(question, _ADMIN, fresh))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        whole_s = seconds(partial(loop, read()))
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-        loop(served.close())
-    assert told["rows"] == count, told
-    what = f"{count} instances in one answer of {told['bytes'] / 1e6:.0f} MB, {whole_s:.1f} s"
-    yield figure(
-        "query.whole.memory",
-        grown / told["bytes"],
-        "ratio",
-        f"{what}: growth of the process / size of the answer",
-        runs=1,
-        goal=at_most(1.2),
-    )
-    yield figure(
-        "query.whole.first",
-        told["first_s"] / whole_s,
-        "ratio",
-        f"{what}: time to the first rows / to the last",
-        runs=1,
-        goal=at_most(0.1),
     )
 
 
