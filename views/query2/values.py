@@ -4,16 +4,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from resources.fields import Field, Kind, Record
 from resources.query_fields.definitions import CellStatus
 from views.query2.cell_facts import CellFacts
 
-Cell = tuple[CellStatus, Any]
-"""A status, and the stored value (resources.fields) that only NORMAL has."""
+Cell = tuple[int, Any]
+"""A status (CellStatus), and the stored value (resources.fields) that only NORMAL has."""
 
-NO_DATA: Cell = (CellStatus.NO_DATA, None)
-UNAVAILABLE: Cell = (CellStatus.UNAVAILABLE, None)
-UNKNOWN: Cell = (CellStatus.UNKNOWN, None)
+# Plain numbers: to write an enumeration as JSON takes five times as long.
+_NORMAL = int(CellStatus.NORMAL)
+NO_DATA: Cell = (int(CellStatus.NO_DATA), None)
+UNAVAILABLE: Cell = (int(CellStatus.UNAVAILABLE), None)
+UNKNOWN: Cell = (int(CellStatus.UNKNOWN), None)
 
 _MICROSECONDS = 1_000_000
 _TYPES: Mapping[Kind, type] = {
@@ -26,8 +30,7 @@ _TYPES: Mapping[Kind, type] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True, gc=False):
     """What there is of one item.
 
     record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: what is
@@ -61,17 +64,23 @@ class Value:
 
 
 def normal(value: Any) -> Cell:
-    return CellStatus.NORMAL, value
+    return _NORMAL, value
 
 
 def known(value: Any, otherwise: Cell = NO_DATA) -> Cell:
     """`value`, or `otherwise` where there is none."""
-    return otherwise if value is None else (CellStatus.NORMAL, value)
+    return otherwise if value is None else (_NORMAL, value)
 
 
 def of_record(name: str, otherwise: Cell = NO_DATA) -> Value:
     """The stored field `name`, as it is."""
-    return Value(lambda facts: known(facts.record[name], otherwise), frozenset({name}), stored=name)
+
+    def make(facts: Facts) -> Cell:
+        # As `known`, without one more call for each cell of each row.
+        value = facts.record[name]
+        return otherwise if value is None else (_NORMAL, value)
+
+    return Value(make, frozenset({name}), stored=name)
 
 
 def of_list(name: str) -> Value:
