@@ -98,13 +98,14 @@ _NOVA: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("libvirt.connect", ("error",), "LibvirtErrorPayload"),
     ("metrics.update", (), "MetricsPayload"),
 )
-# Of instances that are reserved only, which no consumer of servers is to take for one. All carry our payload.
+# Of instances that are reserved only, which no consumer of servers is to take for one. All carry our payload. Each is
+# one transaction, so nothing is announced when it begins.
 _RESERVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("reservation.create", _START_END),
+    ("reservation.create", ("end",)),
     ("reservation.update", ()),
-    ("reservation.move", _START_END),
-    ("reservation.commit", _WITH_ERROR),
-    ("reservation.delete", _START_END),
+    ("reservation.move", ("end",)),
+    ("reservation.commit", ("error",)),
+    ("reservation.delete", ("end",)),
     ("reservation.expire", ()),
 )
 

@@ -84,6 +84,11 @@ def claim_hosts(
     return [Destination(host, alternates) for host in chosen]
 
 
+def wait_for_several_nodes(connection: Connection) -> None:
+    """Be the only transaction that takes up several nodes, one after the other in any order, until it ends."""
+    wait_for_lock(connection, _SEVERAL_NODES)
+
+
 def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Host:
     """Choose a node and claim `demand` of it. Raises NoValidHostError."""
     return claim_hosts(connection, [instance_uuid], demand, spec)[0].host
@@ -172,15 +177,19 @@ class _Candidates:
             if not self._best and not self._read():
                 raise NoValidHostError
             _, node_id = heapq.heappop(self._best)
+            # Given up with the look where it is not this one: who holds one node must not wait for another.
+            look = self._connection.begin_nested()
             host = read_locked_host(self._connection, self._question, node_id)
-            if host is None:
-                self._gone.append(node_id)
-            elif self._best and self._best[0][0] < host.weights:
+            is_best = host is not None and not (self._best and self._best[0][0] < host.weights)
+            if host is not None:
                 heapq.heappush(self._best, (host.weights, node_id))
             else:
+                self._gone.append(node_id)
+            if host is not None and is_best:
                 allocate(self._connection, instance_uuid, node_id, self._question.demand)
-                heapq.heappush(self._best, (host.weights, node_id))
+                look.commit()
                 return host
+            look.rollback()
 
     def _read(self) -> bool:
         """Read the best hosts that are not known to have no room; whether there are any."""

@@ -184,3 +184,63 @@ def test_filters_are_made_replaced_and_removed(of_cell: RapiProgram) -> None:
     ]
     assert of_cell.call("DeleteFilter", uuid) is None
     assert of_cell.call("GetFilters") == []
+
+
+def test_instances_live_from_their_making_to_their_end(of_cell: RapiProgram) -> None:
+    primary, secondary, third = of_cell.call("GetNodes")[:3]
+    name = "life.example.com"
+    disks, nics = [{"size": 1024}, {"size": 2048}], [{"mac": "auto"}]
+    made = {"os": "debian-12", "pnode": primary, "snode": secondary, "beparams": {"memory": 512}}
+    told = results(
+        of_cell,
+        ("CreateInstance", ["create", name, "drbd", disks, nics], made),
+        ("ShutdownInstance", [name], {}),
+        ("StartupInstance", [name], {}),
+        ("RebootInstance", [name], {"reboot_type": "soft"}),
+        ("ModifyInstance", [name], {"beparams": {"vcpus": 2}}),
+        ("GrowInstanceDisk", [name, 0, 1024], {}),
+        ("MigrateInstance", [name], {}),
+        ("FailoverInstance", [name], {}),
+        ("ReplaceInstanceDisks", [name], {"mode": "replace_new_secondary", "remote_node": third}),
+        ("AddInstanceTags", [name, ["blue"]], {}),
+        ("ActivateInstanceDisks", [name], {}),
+    )
+    assert (told[0], told[4]) == ([primary, secondary], [["be/vcpus", 2]])
+    found = of_cell.call("GetInstance", name)
+    assert (found["pnode"], found["snodes"], found["status"]) == (primary, [third], "running")
+    assert (found["disk.sizes"], found["beparams"]["vcpus"], found["tags"]) == ([2048, 2048], 2, ["blue"])
+    results(
+        of_cell,
+        ("ShutdownInstance", [name], {}),
+        ("DeactivateInstanceDisks", [name], {}),
+        ("RecreateInstanceDisks", [name], {}),
+        ("ReinstallInstance", [name], {"os": "ubuntu-24.04", "no_startup": True}),
+        ("RenameInstance", [name, "after.example.com"], {}),
+    )
+    assert of_cell.call("GetInstance", "after.example.com")["os"] == "ubuntu-24.04"
+    failed = ending_of(of_cell, of_cell.call("ExportInstance", "after.example.com", "local", secondary))
+    assert failed["opresult"][0][0] == "OpExecError"
+    results(of_cell, ("DeleteInstance", ["after.example.com"], {}))
+    assert "after.example.com" not in of_cell.call("GetInstances")
+
+
+def test_reservation_is_made_and_becomes_real(of_cell: RapiProgram) -> None:
+    options = {"forthcoming": True, "os": "debian-12", "beparams": {"memory": 256}}
+    [uuid] = results(
+        of_cell, ("CreateInstance", ["create", "later.example.com", "plain", [{"size": 1024}], []], options)
+    )
+    reserved = of_cell.call("GetInstance", uuid)
+    assert (reserved["forthcoming"], reserved["status"]) == (True, "ADMIN_down")
+    commit = {"commit": True, "os": "debian-12"}
+    made = ("CreateInstance", ["create", "later.example.com", "plain", [{"size": 1024}], [{}]], commit)
+    assert results(of_cell, made, ("DeleteInstance", [uuid], {}))[0] == [reserved["pnode"]]
+
+
+def test_several_instances_are_made_at_once(of_cell: RapiProgram) -> None:
+    one = {"mode": "create", "disk_template": "plain", "disks": [{"size": 1024}], "nics": [{}], "os_type": "debian-12"}
+    bodies = [{**one, "instance_name": f"many{number}.example.com"} for number in range(2)]
+    [told] = results(of_cell, ("InstancesMultiAlloc", [bodies], {}))
+    assert (told["allocatable"], told["failed"]) == ([body["instance_name"] for body in bodies], [])
+    for _, job in told["jobs"]:
+        assert ending_of(of_cell, job)["status"] == "success"
+    results(of_cell, *(("DeleteInstance", [body["instance_name"]], {}) for body in bodies))

@@ -29,6 +29,7 @@ from operations.opcodes.instances.places import (
 )
 from operations.opcodes.instances.policy import check_policy
 from operations.scheduling.allocations import release
+from operations.scheduling.select_destinations import wait_for_several_nodes
 from resources.cluster_parameters import Parameters
 from resources.fields import Record
 from resources.power_states import NO_STATE
@@ -135,6 +136,8 @@ def _places_of_reservation(
             text = f"The reservation has {name} {node}, so it cannot be made real on '{given}'"
             raise PrerequisiteError(text, Reason.WRONG_INPUT)
     primary = usable_node(task.connection, record["node"], is_primary=True)
+    if template in MIRRORED:
+        wait_for_several_nodes(task.connection)
     take_more(task.connection, uuid, primary.name, demand_of_instance(before, cluster), demand)
     if template not in MIRRORED:
         if before.secondary is not None:

@@ -30,6 +30,7 @@ from operations.opcodes.instances.parameters import MIRRORED, BackendParameters,
 from operations.opcodes.instances.places import demand_of_instance, node_called, take_more
 from operations.opcodes.instances.policy import check_policy
 from operations.opcodes.opcode import InstanceOpCode
+from operations.scheduling.select_destinations import wait_for_several_nodes
 from resources.cluster_parameters import Parameters
 from resources.uuids import is_uuid
 
@@ -195,6 +196,8 @@ def _save(task: Task, before: Configuration, after: Configuration, cluster: Para
     record, uuid = task.record, task.instance.uuid
     was, is_now = demand_of_instance(before, cluster), demand_of_instance(after, cluster)
     if record["node"] is not None and was != is_now:
+        if after.template in MIRRORED:
+            wait_for_several_nodes(task.connection)
         take_more(task.connection, uuid, record["node"], was, is_now)
         if after.template in MIRRORED and after.secondary is not None:
             disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)

@@ -1,0 +1,57 @@
+"""Sixteen clients want the last free capacity of a cell at once, over two API processes and several workers."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cells.kinds.native.nodes import Capacity, NewHost
+from operations.cell_worker import new_worker
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.support.rapi_calls import RapiCalls
+
+CLIENTS, FITTING = 16, 6
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+    new_database: Callable[[], str] | None = None
+    if request.param == "postgresql":
+        new_database = request.getfixturevalue("new_postgresql_database")
+    with compute_fleet(tmp_path, new_database=new_database) as fleet:
+        # Room for three on each of two nodes.
+        hosts = [NewHost(name, Capacity(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")]
+        fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
+        fleet.index()
+        yield fleet
+
+
+def test_as_many_reservations_succeed_as_fit_and_the_others_are_told(fleet: ComputeFleet) -> None:
+    apis = [fleet.api(), fleet.api()]
+    body = {"__version__": 1, "forthcoming": True, "beparams": {"memory": 1024}}
+    numbers = [
+        answer.json()
+        for api in apis
+        for answer in api.at_once(CLIENTS // 2, "POST", "/cells/north/2/instances", json=body)
+    ]
+    cell = fleet.cells["north"]
+
+    def work(_number: int) -> None:
+        worker = new_worker(fleet.engine("north"), fleet.fleet, cell)
+        while worker.run_once():
+            pass
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    fleet.work()
+    rapi = RapiCalls(fleet, apis[1], "/cells/north/2")
+    jobs = [rapi.job(number) for number in numbers]
+    failed = [job for job in jobs if job["status"] == "error"]
+    assert (len(jobs) - len(failed), len(failed)) == (FITTING, CLIENTS - FITTING)
+    assert {job["opresult"][0][1][1] for job in failed} == {"insufficient_resources"}
+    assert sorted(node["pinst_cnt"] for node in rapi.get("/nodes?bulk=1")) == [3, 3]
+    for each in rapi.get("/instances"):
+        rapi.result("PUT", f"/instances/{each['id']}/rename", {"new_name": f"n{each['id'][:8]}"})
+        more = {"os": "debian-12", "disk_template": "diskless", "nics": [{}]}
+        assert rapi.result("POST", f"/instances/{each['id']}/create", more)
