@@ -51,7 +51,9 @@ _BEST = text("""
       AND n.memory_mib - coalesce(u.mib, 0) >= 4096 AND n.disk_gib - coalesce(u.gib, 0) >= 20
     ORDER BY (n.memory_mib - coalesce(u.mib, 0)) * 1.0 / n.memory_mib DESC, coalesce(u.instances, 0), n.id LIMIT 4
 """)
-_CLAIM = text("INSERT INTO allocations VALUES (:uuid, :node, 2, 4096, 20)")
+_CLAIM = text(
+    "INSERT INTO allocations (instance_uuid, node_id, vcpus, memory_mib, disk_gib) VALUES (:uuid, :node, 2, 4096, 20)"
+)
 
 
 @dataclass(frozen=True, slots=True)
