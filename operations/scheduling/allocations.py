@@ -12,6 +12,7 @@ from cells.kinds.native.nodes import Capacity
 from cells.tables import allocations, compute_nodes
 from operations.scheduling.request_spec import demand_of
 from resources.fields import Record
+from resources.query_fields.ganeti import own_value
 
 _RESIZED = "resized"
 
@@ -24,11 +25,12 @@ def allocate(connection: Connection, instance_uuid: str, node_id: int, demand: C
     connection.execute(insert(allocations).values(_allocation(instance_uuid, node_id, demand)))
 
 
-def release_except(connection: Connection, instance_uuid: str, node: str | None) -> None:
-    """Give back what an instance takes up of any node but the one called `node`; of all if that is None."""
+def release_except(connection: Connection, instance_uuid: str, *nodes: str | None) -> None:
+    """Give back what an instance takes up of any node but those with these names; of all if none is named."""
     statement = delete(allocations).where(allocations.c.instance_uuid == instance_uuid)
-    if node is not None:
-        kept = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == node)
+    names = [node for node in nodes if node is not None]
+    if names:
+        kept = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname.in_(names))
         statement = statement.where(allocations.c.node_id.not_in(kept))
     connection.execute(statement)
 
@@ -42,9 +44,13 @@ def release(connection: Connection, instance_uuid: str, node: str) -> None:
 
 
 def give_back_claims(connection: Connection, record: Record) -> None:
-    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places."""
+    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places.
+
+    One with mirrored disks keeps what it has of its second node too.
+    """
     if record["vm_state"] != _RESIZED:
-        release_except(connection, record["uuid"], record["node"])
+        secondaries: Sequence[str] = own_value(record, "snodes") or ()
+        release_except(connection, record["uuid"], record["node"], *secondaries)
 
 
 def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -> None:

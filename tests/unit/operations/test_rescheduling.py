@@ -21,6 +21,8 @@ from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.errors import NodeCallError
 from operations.jobs.nodes import NodeCall
 from operations.jobs.worker import Worker
+from operations.scheduling.request_spec import RequestSpec
+from operations.scheduling.select_destinations import claim_host
 from tests.support.acting_cell import FLAVOR, REQUEST, SIZE, ActingCell
 
 HOSTS = [f"host{n}" for n in range(1, 6)]
@@ -372,3 +374,14 @@ def test_worker_that_is_killed_within_a_reschedule_leaves_it_to_the_next(
     assert nodes.called()[-1] == "host2"
     assert (acting.state(uuid)[0], used(acting, uuid)) == ("active", ["host2"])
     acting.check_revisions()
+
+
+def test_action_that_fails_leaves_mirrored_disks_their_second_node(acting: ActingCell, nodes: FailingHosts) -> None:
+    uuid = acting.instance(ganeti={"values": {"snodes": ["host2.example.org"]}, "no_data": [], "offline": []})
+    disk = Capacity(0, 0, FLAVOR["root_gb"])  # type: ignore[arg-type]  # of a table of texts and numbers
+    with writing(acting.engine) as connection:
+        claim_host(connection, uuid, disk, RequestSpec(node="host2.example.org"))
+    nodes.fails = lambda call: call.name == "reboot"
+    with capture_logs():
+        acting.do(uuid, "reboot SOFT")
+    assert used(acting, uuid) == ["host1", "host2"]
