@@ -102,7 +102,7 @@ class Filter:
 
 FILTERS = (
     Filter("up", _is_up),
-    Filter("vm_capable", _is_vm_capable),
+    Filter("capable of instances", _is_vm_capable),
     Filter("enabled", _is_enabled),
     Filter("zone", _is_in_zone),
     Filter("host and node", _is_named),
