@@ -12,7 +12,7 @@ import typer
 
 from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
-from cli.errors import ConfigurationError
+from cli.errors import CommandError
 from cli.fleet import open_fleet
 from cli.in_process import document_of
 from cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
@@ -99,7 +99,7 @@ def list_items(
             is_numeric=known[known.name_field].kind is Kind.NUMBER,
         )
     except FilterTextError as error:
-        raise ConfigurationError("\n".join((str(error), *error.details))) from None
+        raise CommandError("\n".join((str(error), *error.details))) from None
     asked = {
         "what": word.item_type,
         "fields": first_fields(word, fields),
