@@ -26,7 +26,7 @@ from query.errors import FilterTextError
 from query.filter_text import from_arguments
 from resources.fields import Kind
 from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus
+from resources.query_fields.definitions import CellStatus, QueryFields
 
 app = typer.Typer()
 
@@ -113,10 +113,32 @@ def list_items(
         # The list would only say that it failed.
         fleet.cells()
         if group_by is None:
-            answer = asyncio.run(_ask(settings, fleet, asked))
+            answer = asyncio.run(_look_up(settings, fleet, known, expression, asked))
         else:
             answer = asyncio.run(_count(settings, fleet, group_by.split(","), asked))
     _show(answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
+
+
+async def _look_up(
+    settings: Settings, fleet: Fleet, known: QueryFields, expression: Any, asked: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The whole answer; of names alone what they name, in their order unless another one is asked for.
+
+    Raises CommandError, also for a name of nothing.
+    """
+    from api.query.named_items import ItemLookupError, columns_of, looked_up, names_in  # noqa: PLC0415
+
+    wanted = names_in(expression, known)
+    if wanted is None or asked["order"]:
+        return await _ask(settings, fleet, asked)
+    before = columns_of(known, ())
+    answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
+    found = [[(status, value) for status, value in row] for row in answer["data"]]
+    try:
+        rows = looked_up(known, asked["fields"], wanted, found, is_certain=answer["complete"])
+    except ItemLookupError as error:
+        raise CommandError(str(error)) from error
+    return {**answer, "fields": answer["fields"][len(before) :], "data": rows}
 
 
 async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
