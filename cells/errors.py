@@ -32,7 +32,8 @@ CellError
 └── StateConflictError       the instance cannot do this now
     ├── InvalidTransitionError   its state does not allow the operation
     ├── InstanceLockedError      its owner or an administrator has locked it
-    └── InstanceNotReadyError    it is on no host
+    ├── InstanceNotReadyError    it is on no host
+    └── MirroredDisksError       its disks are on two nodes, which only Ganeti's operations move
 """
 
 from collections.abc import Sequence
@@ -292,6 +293,14 @@ class InvalidTransitionError(StateConflictError):
         self.action = action
         self.attribute = attribute
         self.value = value
+
+
+class MirroredDisksError(StateConflictError):
+    """The disks of the instance `uuid` are mirrored, and the compute API knows one node of an instance alone."""
+
+    def __init__(self, uuid: str) -> None:
+        text = f"Instance {uuid} has mirrored disks, which are moved by Ganeti's remote API (migrate, failover)"
+        super().__init__(uuid, text)
 
 
 class InstanceLockedError(StateConflictError):

@@ -20,6 +20,7 @@ from cells.errors import (
     InstanceNotFoundError,
     InstanceNotReadyError,
     InvalidTransitionError,
+    MirroredDisksError,
     NotResizedError,
     NoValidHostError,
     SupersededError,
@@ -40,6 +41,7 @@ from notifications.event_types import INSTANCE_UPDATE
 from notifications.versioned import Wrapped
 from operations.actions.building import Action
 from operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
+from operations.actions.move_actions import MOVES
 from operations.actions.new_instance import check_values, completed_flavor, new_record
 from operations.actions.server_actions import ACTIONS
 from operations.actions.steps import PublisherService
@@ -54,6 +56,7 @@ from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from resources.clock import Clock, system_clock
 from resources.fields import Record
 from resources.power_states import NO_STATE
+from resources.query_fields.ganeti import own_value
 
 _FIRST_REVISION = 1
 _CREATE = "create"
@@ -61,6 +64,8 @@ _DELETING = "deleting"
 _SOFT_DELETING = "soft-deleting"
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 # Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
+# They would leave the copies of mirrored disks behind, which have to be on two nodes of one group.
+_LEAVE_THE_HOST = frozenset({*(action.name for action in MOVES), "shelve", "shelveOffload"})
 _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 
 
@@ -371,6 +376,8 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
         raise InstanceNotFoundError(uuid)
     if action.needs_host and record["host"] is None:
         raise InstanceNotReadyError(uuid)
+    if action.name in _LEAVE_THE_HOST and own_value(record, "snodes"):
+        raise MirroredDisksError(uuid)
     if action.vm_states and vm_state not in action.vm_states:
         raise InvalidTransitionError(uuid, action.word, vm_state)
     if action.task_states and task_state not in action.task_states:

@@ -79,7 +79,11 @@ class SimulatedCell:
         with cell_failures(self.cell.name), self.engine.connect() as connection:
             # What is being deleted is as good as gone; a state that is null says nothing of the task.
             is_deleting = instances.c.task_state.is_not_distinct_from("deleting")
-            rows = connection.execute(select(*columns).where(instances.c.deleted.is_(False), ~is_deleting))
+            # What the remote API has made, reservations among it, is there for whoever asked for it.
+            is_simulated = instances.c.ganeti.is_(None), instances.c.forthcoming.is_not(True)
+            rows = connection.execute(
+                select(*columns).where(instances.c.deleted.is_(False), ~is_deleting, *is_simulated)
+            )
             self.live = {row.uuid: _Live(row.display_name, row.vm_state, row.tags) for row in rows}
 
 

@@ -100,6 +100,16 @@ def test_mirrored_disks_are_on_two_nodes_of_one_group(rapi: RapiCalls) -> None:
     assert (reason, third in text) == ("wrong_input", True)
 
 
+def test_compute_api_moves_no_mirrored_disks(rapi: RapiCalls) -> None:
+    create(rapi, disk_template="drbd")
+    before = rapi.get("/instances/web1")
+    for body in ({"migrate": None}, {"os-migrateLive": {"host": None, "block_migration": "auto"}}, {"shelve": None}):
+        headers = {"OpenStack-API-Version": "compute 2.60"}
+        answer = rapi.api.request("POST", f"/v2.1/servers/{before['uuid']}/action", headers, json=body)
+        assert (answer.status_code, "mirrored disks" in answer.text) == (409, True)
+    assert rapi.get("/instances/web1") == before
+
+
 def test_named_nodes_are_taken_and_checked(rapi: RapiCalls) -> None:
     assert create(rapi, disk_template="drbd", pnode="north-host1", snode="north-host2") == [
         "north-host1",
