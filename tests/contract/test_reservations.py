@@ -68,6 +68,8 @@ def test_what_is_reserved_counts_for_all_that_places_and_not_for_the_node(rapi: 
     node = rapi.get("/nodes/north-host0")
     assert (node["pinst_cnt"], node["pinst_list"]) == (1, ["later.example.com"])
     assert (node["mfree"], node["mtotal"]) == (262_144, 262_144)
+    rapi.result("PUT", f"/instances/{uuid}/modify", {"beparams": {"memory": 2048}})
+    assert rapi.get("/nodes/north-host0")["mfree"] == 262_144
     unnamed = reserve(rapi, pnode="north-host0", disk_template="diskless")
     node = rapi.get("/nodes/north-host0")
     assert (node["pinst_cnt"], node["pinst_list"]) == (2, ["later.example.com"])

@@ -29,10 +29,10 @@ from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
 from tests.support.tiny_vocabulary import JobCell
 
 HOSTS = ("a", "b", "c")
-ROOM = Capacity(vcpus=8, memory_mib=3072, disk_gib=30)
+ROOM = Capacity(vcpus=8, memory_mib=2560, disk_gib=30)
 FLAVOR = {"flavorid": "1", "name": "m", "memory_mb": 1024, "vcpus": 1, "root_gb": 5, "ephemeral_gb": 0, "swap": 0}
 
-_NAMES = st.sampled_from([f"r{number}" for number in range(5)])
+_NAMES = st.sampled_from([f"r{number}" for number in range(4)])
 _MEMORY = st.sampled_from([512, 1024, 2048])
 _KIND = st.sampled_from(["plain", "drbd"])
 _WORK = st.tuples(st.just("work"), st.lists(st.integers(0, 4), min_size=1, max_size=8))
@@ -42,7 +42,7 @@ _EVENTS = st.one_of(
     st.tuples(st.just("server")),
     st.tuples(st.just("commit"), _NAMES),
     st.tuples(st.just("remove"), _NAMES),
-    st.tuples(st.just("grow"), _NAMES, _MEMORY),
+    *[st.tuples(st.just("grow"), _NAMES, _MEMORY)] * 3,
     st.tuples(st.just("fail over"), _NAMES),
     st.tuples(st.just("replace"), _NAMES),
     st.tuples(st.just("delete server")),
@@ -155,7 +155,7 @@ class World:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(_EVENTS, min_size=8, max_size=40))
+@given(st.lists(_EVENTS, min_size=20, max_size=50))
 def test_every_reservation_can_be_made_real_and_no_node_is_ever_over_its_capacity(
     events: list[tuple[Any, ...]],
 ) -> None:

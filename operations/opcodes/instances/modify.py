@@ -27,7 +27,7 @@ from operations.opcodes.instances.configuration import Configuration, configurat
 from operations.opcodes.instances.expiry import set_expiry
 from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
 from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Template
-from operations.opcodes.instances.places import demand_of_instance, node_called, take_more
+from operations.opcodes.instances.places import demand_of_instance, mark_forthcoming, node_called, take_more
 from operations.opcodes.instances.policy import check_policy
 from operations.opcodes.opcode import InstanceOpCode
 from operations.scheduling.select_destinations import wait_for_several_nodes
@@ -202,6 +202,7 @@ def _save(task: Task, before: Configuration, after: Configuration, cluster: Para
         if after.template in MIRRORED and after.secondary is not None:
             disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
             take_more(task.connection, uuid, after.secondary, *disks)
+        mark_forthcoming(task.connection, uuid, is_forthcoming=record["forthcoming"])
     values = after.values(cluster, is_forthcoming=record["forthcoming"])
     event_type = "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
     task.instance.change(event_type, values, task.now, request=task.job.request)
