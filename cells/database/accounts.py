@@ -71,6 +71,17 @@ _ACT = (
     May(tables.migrations, ("INSERT", "UPDATE")),
 )
 
+# What jobs of Ganeti's operations change of a cell beside its instances.
+_CONFIGURE = (
+    May(tables.node_groups),
+    May(tables.networks),
+    May(tables.network_connections),
+    May(tables.network_nics),
+    May(tables.nic_macs),
+    May(tables.reservation_expiries),
+    May(tables.cluster_parameters, ("UPDATE",)),
+)
+
 ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
     # It takes orders, and puts them into a cell together with what they change at once.
     "api": (
@@ -92,7 +103,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             ),
             unread=(*_MESSAGES, *_KEYS),
         ),
-        Rights(_ACT),
+        Rights((*_ACT, May(tables.job_filters))),
     ),
     "indexer": (Rights((*map(May, _MESSAGES), May(tables.journals), May(tables.journal_entries))), Rights()),
     "relay": (
@@ -105,7 +116,10 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             )
         ),
     ),
-    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=(*_UNREAD, *_KEYS)), Rights(_ACT)),
+    "worker": (
+        Rights((May(tables.instance_mappings, ("INSERT", "UPDATE")),), unread=(*_UNREAD, *_KEYS)),
+        Rights((*_ACT, *_CONFIGURE)),
+    ),
 }
 """Per process its rights in the fleet database, and in the databases of the cells."""
 

@@ -204,6 +204,8 @@ def test_no_filter_that_the_sdk_has_a_name_for_is_left_out() -> None:
     assert set(PARAMETERS) - PAGING_NAMES - parameters == {
         "display_description",
         "display_name",
+        # Ours.
+        "forthcoming",
         "image_ref",
         "tenant_id",
     }

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import httpx
 import kombu
@@ -260,6 +260,35 @@ def test_server_lives_and_dies_with_the_accounts_of_api_and_worker(fortress: For
         wait_until(lambda: status() == 404, timeout_s=90)
         for path in (f"/os-server-groups/{group_uuid}", "/os-keypairs/mine", "/os-quota-sets/demo"):
             send("DELETE", path)
+        _live_over_the_remote_api(http, f"http://127.0.0.1:{port}/cells/one/2")
+
+
+def _live_over_the_remote_api(http: httpx.Client, base: str) -> None:
+    """What needs rows that the compute API has none of: networks, addresses, reservations, tags, filters."""
+
+    def run(method: str, path: str, body: object = None) -> object:
+        number = http.request(method, f"{base}{path}", json={} if body is None else body).json()
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = http.get(f"{base}/jobs/{number}").json()
+            return found
+
+        wait_until(lambda: job()["end_ts"], timeout_s=90)
+        assert job()["status"] == "success", job()["opresult"]
+        return job()["opresult"][0]
+
+    run("POST", "/networks", {"network_name": "lan", "network": "192.0.2.0/24"})
+    run("PUT", "/networks/lan/connect", {"group_name": "default", "network_mode": "bridged", "network_link": "br0"})
+    run("PUT", "/groups/default/tags?tag=x")
+    run("PUT", "/modify", {"mac_prefix": "aa:00:01"})
+    reserved = {"__version__": 1, "forthcoming": True, "name": "later", "expires_at": 4_000_000_000}
+    reserved |= {"nics": [{"network": "lan", "ip": "pool"}], "disk_template": "diskless", "os": "debian-12"}
+    uuid = run("POST", "/instances", reserved)
+    run("POST", "/instances/later/create", {"beparams": {"memory": 512}})
+    run("PUT", f"/instances/{uuid}/modify", {"nics": [["add", {}]]})
+    run("DELETE", "/instances/later")
+    made = http.post(f"{base}/filters", json={"action": "ACCEPT"}).json()
+    assert http.request("DELETE", f"{base}/filters/{made}", json={}).is_success
 
 
 def _answers(http: httpx.Client) -> bool:
