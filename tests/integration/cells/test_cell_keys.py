@@ -110,9 +110,12 @@ def test_upgrade_gives_each_native_cell_a_key(new_database: Callable[[], str]) -
     with engine.begin() as connection:
         for later in (cell_keys, recent_changes, listening_processes):
             later.drop(connection)
+        connection.execute(text("DROP INDEX ix_cells_number"))
+        connection.execute(text("ALTER TABLE cells DROP COLUMN number"))
         connection.execute(text("UPDATE fleetlight_fleet_version SET version_num = 'fleet_0009'"))
         for kind in ("native", "nova-db"):
-            connection.execute(insert(cells).values(row | {"uuid": kind, "name": kind, "kind": kind}))
+            values = row | {"uuid": kind, "name": kind, "kind": kind}
+            connection.execute(insert(cells).values(values))
     upgrade_fleet(engine)
     with engine.connect() as connection:
         assert connection.scalars(select(cell_keys.c.cell_uuid)).all() == ["native"]

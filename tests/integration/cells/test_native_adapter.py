@@ -317,8 +317,8 @@ def test_row_that_moves_while_rows_are_filtered_in_batches_is_found(
     [moving] = operations.create_many([{"display_name": "web"}])
     read = adapter._read
 
-    def and_then_it_moves(connection: Connection, request: PageRequest) -> list[InstanceRow]:
-        rows = read(connection, request)
+    def and_then_it_moves(connection: Connection, request: PageRequest, *among: Any) -> list[InstanceRow]:
+        rows = read(connection, request, *among)
         operations.update(moving.uuid, {"display_name": "a web"})
         return rows
 
