@@ -23,7 +23,14 @@ from cli.output import print_json, print_notice, print_result
 from cli.processes.serving import open_parts
 from cli.settings import Settings, load_settings
 
-app = typer.Typer(no_args_is_help=True, help="Reserve capacity for instances, and make reservations real.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Reserve capacity for instances, and make reservations real.",
+    epilog=examples(
+        "fleetlight reserve create web1.example.org --memory 4G --vcpus 2 --disk 20G --os debian-12",
+        "fleetlight reserve complete web1.example.org",
+    ),
+)
 
 Call = Callable[..., Awaitable[Any]]
 _HEADERS = {"Content-Type": "application/json", "Fleetlight-Consistency": "strong"}
