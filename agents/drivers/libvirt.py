@@ -1,4 +1,4 @@
-"""A real host, by libvirt: its guests are domains, which somebody has defined, and its volume groups are storage pools.
+"""A real host, by libvirt: its guests are domains that an operator has made, its volume groups are storage pools.
 
 It uses libvirt's own Python binding: the extra `libvirt`, which is built against Debian's libvirt-dev. A change is what
 is wanted to be, and not a difference, since it may be made once more (agents.agent). Moving guests, and restarting the

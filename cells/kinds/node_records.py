@@ -12,7 +12,7 @@ _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """What a compute node has, and what is used of it, as it said last; None where nobody knows."""
+    """What a compute node has, and what is used of it, as it said last; None where that is not known."""
 
     vcpus: int | None
     memory_mib: int | None

@@ -9,7 +9,7 @@ from cli.options import examples
 
 EXAMPLES = examples(
     "fleetlight cell certs cell1 --agent compute1 --agent compute2 --worker worker1",
-    "fleetlight cell certs cell1 --out /root/cell1-certs",
+    "fleetlight cell certs cell1 --out cell1-certs",
 )
 
 

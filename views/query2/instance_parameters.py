@@ -1,7 +1,7 @@
 """The parameters of an instance: what is set on it, what its flavor says, and what its cell fills in.
 
 An instance that the compute API made has no operating system of its own, but that of its image, and the hypervisor that
-its cell gives to whoever does not choose.
+its cell gives to callers that do not choose.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -53,6 +53,6 @@ class AddressPool:
         return "".join(letters)
 
     def free(self) -> Iterator[IPv4Address]:
-        """The addresses that nobody has, in order."""
+        """The addresses that are free, in order."""
         taken = set(self.external).union(self.of_instances)
         return (address for address in self.subnet if address not in taken)

@@ -102,7 +102,7 @@ class NovaApiAdapter:
 
     @contextmanager
     def _client(self) -> Iterator[ComputeApi]:
-        """A client that nobody else uses meanwhile. An UpstreamError in its use says that the cell is not reachable."""
+        """A client for this thread alone. An UpstreamError in its use says that the cell is not reachable."""
         try:
             client = self._idle.pop()
         except IndexError:
