@@ -99,6 +99,9 @@ def verify(
 ) -> None:
     """Compare the index with the cells. Safe while changes arrive: what is only not indexed yet is no difference.
 
+    INSTANCES are those of the cell, and DELETED says how many of them are deleted: the cell and the index keep those
+    for a while.
+
     Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
     """
     settings = load_settings(config, data_dir)

@@ -188,7 +188,8 @@ def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception
     instances = counted(outcome.rows, "instance")
     is_numbered = source is SyncSource.CELLS and cell.can.numbers_changes
     promise = f", complete up to sequence {outcome.sequence}" if is_numbered else ""
-    print_result(f"{cell.name}: {instances} synced{promise}")
+    deleted = f", {outcome.deleted} of them deleted" if outcome.deleted else ""
+    print_result(f"{cell.name}: {instances} synced{deleted}{promise}")
     for uuid, reason in outcome.rejected.items():
         print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
     return not outcome.rejected
@@ -247,7 +248,7 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
         )
     progress = CellProgress(cell.uuid, 0, compared.began_at, is_complete=not compared.rejected)
     work.writer.save_progress([progress])
-    return SyncResult(compared.rows, 0, compared.rejected)
+    return SyncResult(compared.rows, compared.deleted, 0, compared.rejected)
 
 
 def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:

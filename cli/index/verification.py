@@ -27,7 +27,7 @@ from indexer.writing.leases import CellLeases
 _CATCH_UP_TIMEOUT_S = 30.0
 _ROWS_AT_ONCE = 1000
 _SHOWN_DIFFERENCES = 20
-_COLUMNS = ("CELL", "AGREES", "INSTANCES", "INDEXED", "FOREIGN", "DIFFERENT", "REPAIRED")
+_COLUMNS = ("CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED", "FOREIGN", "DIFFERENT", "REPAIRED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ def _as_json(verified: Verified) -> dict[str, Any]:
     return {
         **names,
         "instances": verification.rows,
+        "deleted": verification.deleted,
         "indexed": verification.documents,
         "external": verification.external,
         "rows_read": verification.rows_read,
@@ -169,10 +170,11 @@ def _as_json(verified: Verified) -> dict[str, Any]:
 def _as_row(verified: Verified) -> list[str]:
     verification = verified.verification
     if verification is None:
-        return [verified.cell.name, "unknown", *["-"] * 5]
+        return [verified.cell.name, "unknown", *["-"] * (len(_COLUMNS) - 2)]
     different = len(verification.differences)
     numbers = (
         verification.rows,
+        verification.deleted,
         verification.documents,
         verification.external,
         different,

@@ -118,7 +118,8 @@ class ApiSource:
             if document is not None:
                 documents.append(document)
         markers = [_id_of(item) for item in items]
-        return SourcePage(documents, [stage, markers[-1]], len(items), rejected), markers
+        deleted = sum(bool(change.carried.get("deleted")) for change in changes.values())
+        return SourcePage(documents, [stage, markers[-1]], len(items), deleted, rejected), markers
 
     def _rejection(self, uuid: str, reason: str) -> Rejection:
         return Rejection(Document(self._cell_uuid, 0, {"uuid": uuid}, ()), reason)

@@ -32,11 +32,13 @@ _PAUSE_S = 0.2
 class Compared:
     """What came of it. began_at: microseconds; the index has everything that the cell had by then.
 
-    written: rows that differed. removed: documents without a row. rejected: uuid -> why the index does not take it.
+    deleted: how many of the rows are. written: rows that differed. removed: documents without a row. rejected: uuid ->
+    why the index does not take it.
     """
 
     began_at: int
     rows: int
+    deleted: int
     written: int
     removed: int
     rejected: Mapping[str, str]
@@ -67,7 +69,7 @@ def compare_cell(
         gone = sum(each.kind is DifferenceKind.ONLY_IN_INDEX for each in batch)
         removed += gone
         written += sum(each.is_repaired for each in batch) - gone
-    return Compared(began_at, comparison.seen.rows, written, removed, rejected)
+    return Compared(began_at, comparison.seen.rows, comparison.seen.deleted, written, removed, rejected)
 
 
 class ExternalRows:

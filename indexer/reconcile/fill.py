@@ -36,7 +36,7 @@ _LOOK_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now.
+    """rows: how many were read. deleted: how many of them are. sequence: every change up to it is in the index now.
 
     rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
     nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
@@ -44,6 +44,7 @@ class SyncResult:
     """
 
     rows: int
+    deleted: int
     sequence: int
     rejected: Mapping[str, str] = field(default_factory=dict)
     seen: Position | None = None
@@ -61,6 +62,7 @@ class SourcePage:
     documents: Iterable[Document]
     position: list[str]
     rows: int
+    deleted: int
     rejected: Collection[Rejection] = ()
     seen: Position | None = None
 
@@ -141,7 +143,10 @@ class CellRows:
                 self._look()
             if rows:
                 documents = RenderedRows(rows)
-                yield SourcePage(documents, [rows[-1].uuid], len(rows), documents.rejected.values(), self._seen)
+                deleted = sum(bool(row.record["deleted"]) for row in rows)
+                yield SourcePage(
+                    documents, [rows[-1].uuid], len(rows), deleted, documents.rejected.values(), self._seen
+                )
             if not is_last:
                 self._spend(len(rows))
 
@@ -174,7 +179,7 @@ def sync(
     found = done = checkpoints.load() if checkpoints else None
     if done is None or not source.can_go_on(done):
         # The sequence is read first: whatever is announced while the rows are read has a higher one.
-        done = Checkpoint([], source.start(watermark), 0, {})
+        done = Checkpoint([], source.start(watermark), 0, 0, {})
     work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
@@ -185,7 +190,7 @@ def sync(
         raise
     work.forget()
     done = work.done
-    return SyncResult(done.rows, done.sequence, done.rejected, done.seen, source.has_gone_back)
+    return SyncResult(done.rows, done.deleted, done.sequence, done.rejected, done.seen, source.has_gone_back)
 
 
 class _Work:
@@ -210,7 +215,9 @@ class _Work:
         done = self.done
         refused = (*page.rejected, *result.rejected)
         rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
-        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected, page.seen)
+        self.done = Checkpoint(
+            page.position, done.sequence, done.rows + page.rows, done.deleted + page.deleted, rejected, page.seen
+        )
         if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
             self.save()
         self._on_progress(self.done.rows)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cells.batched import batched
+from cells.counting import count_rows
 from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, is_time
@@ -20,8 +21,10 @@ from indexer.reconcile.retention import load_horizons
 from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from indexer.writing.ownership import KnowsOwners
 from indexer.writing.rereading import render_rows, rows_of
+from query.counts import CountRequest
 from query.evaluate import matcher
-from query.retention import forgotten
+from query.filters import And, Eq
+from query.retention import forgotten, remembered
 from resources.instance import INSTANCE_FIELDS
 
 _BATCH = 500
@@ -69,6 +72,9 @@ class NativeComparison(Comparison):
                     yield Found(confirmed)
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
+        if self._contents_at_once is None:
+            # Digests do not tell. Rows that are read one by one are counted on the way.
+            self.seen.deleted = _count_deleted(self._adapter, self._horizon)
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
@@ -191,6 +197,12 @@ class _RowsOfCell:
 
     def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
         return self.adapter.revisions(prefixes, horizon=self.horizon)
+
+
+def _count_deleted(adapter: ChangelogAdapter, horizon: int) -> int:
+    """How many of the rows that the index has to have are deleted."""
+    is_deleted = And((Eq("deleted", True), remembered(horizon)))
+    return sum(count_rows(adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 
 
 def _reason(remaining: Difference) -> str:

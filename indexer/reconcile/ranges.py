@@ -59,13 +59,14 @@ class IndexRanges:
 class Counts:
     """What was counted on the way; it grows while `differing` runs.
 
-    rows, other_rows: of the whole stores. steps: ranges whose digests were compared, or rows where each one is looked
-    at. rows_read: rows, documents and revisions that were read one by one. external: documents of the index that are no
-    rows of the cell.
+    rows, other_rows: of the whole stores. deleted: how many of `rows` are. steps: ranges whose digests were compared,
+    or rows where each one is looked at. rows_read: rows, documents and revisions that were read one by one.
+    external: documents of the index that are no rows of the cell.
     """
 
     rows: int = 0
     other_rows: int = 0
+    deleted: int = 0
     steps: int = 0
     rows_read: int = 0
     external: int = 0
@@ -155,6 +156,7 @@ def beside_rows(
     read_last: set[str] = set()
     for rows, is_last in pages_of_rows(read, remembered(index.horizon), batch_size):
         seen.rows += len(rows)
+        seen.deleted += sum(bool(row.record["deleted"]) for row in rows)
         seen.steps += len(rows)
         seen.rows_read += len(rows)
         read_last.update(row.uuid for row in rows)

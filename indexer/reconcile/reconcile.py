@@ -124,6 +124,7 @@ def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, 
         on_step()
     return Verification(
         rows=comparison.seen.rows,
+        deleted=comparison.seen.deleted,
         documents=comparison.seen.other_rows,
         external=comparison.seen.external,
         differences=tuple(sorted(differences, key=lambda difference: difference.uuid)),

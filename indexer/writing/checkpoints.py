@@ -18,13 +18,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """Everything up to `position` has been written.
 
     position: of the last row, in the terms of the source. sequence: of the cell, from before the first row was read.
-    rows: how many there were so far. rejected: uuid -> why the index does not take it. seen: up to where the cell had
-    got when the last of them was read, about; None if nobody knows.
+    rows: how many there were so far. deleted: how many of them are. rejected: uuid -> why the index does not take it.
+    seen: up to where the cell had got when the last of them was read, about; None if that is not known.
     """
 
     position: list[str]
     sequence: int
     rows: int
+    deleted: int
     rejected: dict[str, str]
     seen: Position | None = None
 

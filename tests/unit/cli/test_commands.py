@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from cells.database.engines import create_database_engine
+from cells.database.engines import create_database_engine, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.tables import cell_state, changes
+from cells.tables import cell_state, changes, instances
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
@@ -318,6 +318,19 @@ def test_sync_fills_the_index(run: Run, cells: Sequence[Cell]) -> None:
         assert writer.read([instance_of(cells[1])]).keys() == {instance_of(cells[1])}
         assert writer.load_progress()[cells[1].uuid].is_complete
         assert writer.read([instance_of(cells[0])]) == {}
+
+
+def test_sync_and_verify_say_how_many_instances_are_deleted(run: Run, cells: Sequence[Cell]) -> None:
+    uuid = instance_of(cells[0])
+    engine = create_database_engine(cells[0].database_url)
+    with writing(engine) as connection:
+        connection.execute(update(instances).where(instances.c.uuid == uuid).values(deleted=True))
+    engine.dispose()
+    result = run("index", "sync", "--cell", "cell1")
+    assert result.stdout.startswith("cell1: 2 instances synced, 1 of them deleted, complete up to sequence ")
+    table = run("index", "verify", "--cell", "cell1").stdout.splitlines()
+    assert table[0].split()[:5] == ["CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED"]
+    assert table[2].split()[:5] == ["cell1", "yes", "2", "1", "2"]
 
 
 def test_sync_of_something_unknown_names_what_is_known(run: Run, cells: Sequence[Cell]) -> None:

@@ -69,8 +69,8 @@ def test_cells_that_agree_have_exit_code_0(run: Run, cell_uuids: list[str]) -> N
     result = run("index", "verify")
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()[2:4]] == [
-        ["cell1", "yes", "2", "2", "0", "0", "0"],
-        ["cell2", "yes", "2", "2", "0", "0", "0"],
+        ["cell1", "yes", "2", "0", "2", "0", "0", "0"],
+        ["cell2", "yes", "2", "0", "2", "0", "0", "0"],
     ]
     assert result.stderr == ""
 
@@ -81,8 +81,8 @@ def test_differences_are_listed_and_have_exit_code_1(run: Run, cell_uuids: list[
     result = run("index", "verify")
     assert result.exit_code == 1
     assert [line.split() for line in result.stdout.splitlines()[2:4]] == [
-        ["cell1", "yes", "2", "2", "0", "0", "0"],
-        ["cell2", "no", "2", "2", "1", "2", "0"],
+        ["cell1", "yes", "2", "0", "2", "0", "0", "0"],
+        ["cell2", "no", "2", "0", "2", "1", "2", "0"],
     ]
     assert f"cell2: {missing} missing in the index (cell: revision 1, index: not there)" in result.stdout
     assert f"cell2: {make_uuid(1)} only in the index (cell: not there, index: version 3)" in result.stdout
@@ -160,7 +160,7 @@ def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come
 ) -> None:
     reconciled = [Difference(make_uuid(number), DifferenceKind.OLDER, 2, 1, True) for number in range(30)]
     left = Difference("the-one-left", DifferenceKind.MISSING, 1, None, False, "it is too long")
-    outcome = Verification(31, 30, 0, (*reconciled, left), 90, True)
+    outcome = Verification(31, 4, 30, 0, (*reconciled, left), 90, True)
     monkeypatch.setattr(verification, "verify", lambda *_, **__: outcome)
     result = run("index", "verify", "--repair", "--cell", "cell1")
     assert result.exit_code == 1
