@@ -11,7 +11,7 @@ from tests.support.htools import htools
 from tests.support.libvirt_binding import libvirt_binding
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
-from tests.support.nova import mariadb_url, nova_deployment, nova_environment
+from tests.support.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
 from tests.support.real_cluster import ganeti_cluster
 from tests.support.real_servers import (
     amqp_cell,
@@ -50,6 +50,7 @@ __all__ = [
     "new_postgresql_database",
     "nova_deployment",
     "nova_environment",
+    "nova_worlds",
     "postgresql_database",
     "postgresql_url",
     "pytest_collection_finish",

@@ -7,9 +7,10 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -162,6 +163,18 @@ def mariadb_url() -> str:
     return located
 
 
+@pytest.fixture(scope="session")
+def nova_worlds(
+    nova_environment: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[NovaServer], NovaWorld]]:
+    """Deployments of Nova that are there until the last test of the worker: making one takes half a minute."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    base = tmp_path_factory.getbasetemp()
+    shared, name = (base, "alone") if worker is None else (base.parent, worker)
+    with ExitStack() as kept:
+        yield cache(lambda server: kept.enter_context(nova_world(server, shared, name)))
+
+
 @pytest.fixture(
     scope="session",
     params=[
@@ -170,11 +183,6 @@ def mariadb_url() -> str:
         pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )
-def nova_deployment(
-    request: pytest.FixtureRequest, nova_environment: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[NovaWorld]:
+def nova_deployment(request: pytest.FixtureRequest, nova_worlds: Callable[[NovaServer], NovaWorld]) -> NovaWorld:
     """A deployment of Nova, on each kind of server."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    base = tmp_path_factory.getbasetemp()
-    with nova_world(request.param, base if worker is None else base.parent, worker or "alone") as made:
-        yield made
+    return nova_worlds(request.param)
