@@ -8,9 +8,10 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from agents.calls import CALLS, Arguments, Call
+from agents.arguments import Arguments
+from agents.calls import CALLS, Call
 from agents.drivers.driver import Driver
-from agents.errors import CallRefusedError, DriverError
+from agents.errors import CallRefusedError, CallUnderWayError, DriverError
 from agents.journal import Journal
 from agents.rpcs import Effect, rpc
 from agents.wire import CallRequest, failed, succeeded
@@ -26,9 +27,13 @@ class Agent:
         self._driver = driver
         self._journal = journal
         self._changing = _NamedLocks()
+        self._under_way = _UniqueKeys()
 
     def call(self, name: str, request: CallRequest) -> Any:
-        """The answer, `[true, payload]` or `[false, text]`. Raises CallRefusedError, and nothing was done then."""
+        """The answer, `[true, payload]` or `[false, text]`.
+
+        Raises CallRefusedError, and nothing was done then, and CallUnderWayError.
+        """
         call = CALLS.get(name)
         if call is None:
             raise CallRefusedError(f"this agent knows no call '{name}'; it answers {', '.join(CALLS)}")
@@ -39,21 +44,25 @@ class Agent:
                 return succeeded(call.run(self._driver, arguments))
             if request.key is None:
                 raise CallRefusedError(f"{name} changes something, and needs a key")
-            return succeeded(self._change(name, call, arguments, request.key, request.arguments))
+            with self._under_way.holding(request.key):
+                return succeeded(self._change(name, call, arguments, request, request.key))
         except DriverError as error:
             _log.warning("agent.call_failed", call=name, reason=str(error))
             return failed(str(error))
 
-    def _change(self, name: str, call: Call, arguments: Arguments, key: str, given: Mapping[str, Any]) -> Any:
+    def _change(self, name: str, call: Call, arguments: Arguments, request: CallRequest, key: str) -> Any:
         """Carry out a call that changes something, unless that was done before.
 
         A driver that changes this host in the same transaction does it exactly once. After a crash of the agent any
         other may do it once more, so what such a driver does is what is wanted to be, and not a difference.
         """
-        with self._changing.holding(str(getattr(arguments, "instance", ""))):
+        given, instance = request.arguments, str(getattr(arguments, "instance", ""))
+        with self._changing.holding(instance):
             done = self._journal.find(key, name, given)
             if done is not None:
                 return done.payload
+            if instance and request.order is not None:
+                self._journal.begin(instance, request.order)
             self._driver.before(name)
             with self._driver.changing():
                 payload = call.run(self._driver, arguments)
@@ -92,3 +101,24 @@ class _NamedLocks:
                     del self._locks[name]
                 else:
                     self._locks[name] = (lock, users - 1)
+
+
+class _UniqueKeys:
+    """Keys of which each is held by one thread at most."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._held: set[str] = set()
+
+    @contextmanager
+    def holding(self, key: str) -> Iterator[None]:
+        """Raises CallUnderWayError: whoever asks again is not to wait, for that would keep a thread for each time."""
+        with self._guard:
+            if key in self._held:
+                raise CallUnderWayError(key)
+            self._held.add(key)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._held.discard(key)

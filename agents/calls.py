@@ -5,94 +5,33 @@ Which calls only read says agents.rpcs. The shapes of the old calls are those of
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from agents import changes
+from agents.arguments import (
+    AllInstancesArguments,
+    Arguments,
+    FinishArguments,
+    GrowArguments,
+    GuestArguments,
+    HypervisorListArguments,
+    InstanceArguments,
+    InstanceInfoArguments,
+    MemoryArguments,
+    MigrateArguments,
+    NewGuestArguments,
+    NewVolumeArguments,
+    NodeInfoArguments,
+    RebuildArguments,
+    ShutDownArguments,
+    SnapshotArguments,
+    VolumeArguments,
+)
 from agents.drivers.driver import Driver, Guest
 from agents.errors import DriverError
 from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA, VERSION
 
-Name = Annotated[str, Field(min_length=1, max_length=255)]
-Mebibytes = Annotated[int, Field(gt=0)]
-HypervisorSpec = tuple[Name, dict[str, Any]]
-"""A hypervisor with its parameters."""
 LVM = "lvm-vg"
-
-
-class Arguments(BaseModel):
-    """Of calls without any."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SnapshotRequest(Arguments):
-    hv: list[HypervisorSpec] | None = None
-    diskinfo: list[Name] | None = None
-    bootid: bool = False
-
-
-class SnapshotArguments(Arguments):
-    request: SnapshotRequest
-
-
-class NodeInfoArguments(Arguments):
-    """storage_units: types, names and parameters of them."""
-
-    storage_units: list[tuple[Name, Name, list[Any]]] | None = None
-    hv_specs: list[HypervisorSpec] | None = None
-
-
-class InstanceInfoArguments(Arguments):
-    instance: Name
-    hname: Name
-    hvparams: dict[str, Any] = Field(default_factory=dict)
-
-
-class AllInstancesArguments(Arguments):
-    hypervisor_list: list[Name]
-    all_hvparams: dict[str, dict[str, Any]] = Field(default_factory=dict)
-
-
-class HypervisorListArguments(Arguments):
-    hypervisor_list: list[Name]
-
-
-class InstanceArguments(Arguments):
-    instance: Name
-
-
-class GuestArguments(InstanceArguments):
-    """memory: MiB."""
-
-    hypervisor: Name
-    memory: Mebibytes
-    vcpus: Annotated[int, Field(gt=0)]
-
-
-class ShutDownArguments(InstanceArguments):
-    timeout_s: Annotated[float, Field(ge=0, le=3600)] = 120.0
-
-
-class MemoryArguments(InstanceArguments):
-    memory: Mebibytes
-
-
-class MigrateArguments(InstanceArguments):
-    target: Name
-
-
-class FinishArguments(InstanceArguments):
-    success: bool
-
-
-class VolumeArguments(Arguments):
-    volume_group: Name
-    name: Name
-
-
-class NewVolumeArguments(VolumeArguments):
-    size: Mebibytes
 
 
 def _version(_driver: Driver, _arguments: Arguments) -> int:
@@ -166,50 +105,6 @@ def _vg_list(driver: Driver, _arguments: Arguments) -> dict[str, int]:
     return {name: group.size for name, group in driver.volume_groups().items()}
 
 
-def _start(driver: Driver, arguments: GuestArguments) -> None:
-    driver.start(arguments.hypervisor, arguments.instance, memory=arguments.memory, vcpus=arguments.vcpus)
-
-
-def _shut_down(driver: Driver, arguments: ShutDownArguments) -> None:
-    driver.shut_down(arguments.instance, timeout_s=arguments.timeout_s)
-
-
-def _reboot(driver: Driver, arguments: InstanceArguments) -> None:
-    driver.reboot(arguments.instance)
-
-
-def _set_memory(driver: Driver, arguments: MemoryArguments) -> None:
-    driver.set_memory(arguments.instance, arguments.memory)
-
-
-def _accept(driver: Driver, arguments: GuestArguments) -> None:
-    driver.accept(arguments.hypervisor, arguments.instance, memory=arguments.memory, vcpus=arguments.vcpus)
-
-
-def _migrate(driver: Driver, arguments: MigrateArguments) -> None:
-    driver.send_away(arguments.instance, arguments.target)
-
-
-def _finish_arrival(driver: Driver, arguments: FinishArguments) -> None:
-    driver.finish_arrival(arguments.instance, has_succeeded=arguments.success)
-
-
-def _finish_departure(driver: Driver, arguments: FinishArguments) -> None:
-    driver.finish_departure(arguments.instance, has_succeeded=arguments.success)
-
-
-def _create_volume(driver: Driver, arguments: NewVolumeArguments) -> None:
-    driver.create_volume(arguments.volume_group, arguments.name, arguments.size)
-
-
-def _remove_volume(driver: Driver, arguments: VolumeArguments) -> None:
-    driver.remove_volume(arguments.volume_group, arguments.name)
-
-
-def _power_cycle(driver: Driver, _arguments: Arguments) -> None:
-    driver.power_cycle()
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """arguments: what they have to be. run: what the driver does; returns the payload, which is JSON."""
@@ -226,17 +121,27 @@ CALLS: Mapping[str, Call] = {
     "all_instances_info": Call(AllInstancesArguments, _all_instances_info),
     "instance_list": Call(HypervisorListArguments, _instance_list),
     "vg_list": Call(Arguments, _vg_list),
-    "instance_start": Call(GuestArguments, _start),
-    "instance_shutdown": Call(ShutDownArguments, _shut_down),
-    "instance_reboot": Call(InstanceArguments, _reboot),
-    "instance_balloon_memory": Call(MemoryArguments, _set_memory),
-    "accept_instance": Call(GuestArguments, _accept),
-    "instance_migrate": Call(MigrateArguments, _migrate),
-    "instance_finalize_migration_dst": Call(FinishArguments, _finish_arrival),
-    "instance_finalize_migration_src": Call(FinishArguments, _finish_departure),
-    "blockdev_create": Call(NewVolumeArguments, _create_volume),
-    "blockdev_remove": Call(VolumeArguments, _remove_volume),
-    "node_powercycle": Call(Arguments, _power_cycle),
+    "instance_create": Call(NewGuestArguments, changes.create),
+    "instance_remove": Call(InstanceArguments, changes.remove),
+    "instance_start": Call(GuestArguments, changes.start),
+    "instance_shutdown": Call(ShutDownArguments, changes.shut_down),
+    "instance_reboot": Call(InstanceArguments, changes.reboot),
+    "instance_pause": Call(InstanceArguments, changes.pause),
+    "instance_unpause": Call(InstanceArguments, changes.unpause),
+    "instance_suspend": Call(InstanceArguments, changes.suspend),
+    "instance_rescue": Call(GuestArguments, changes.rescue),
+    "instance_unrescue": Call(GuestArguments, changes.unrescue),
+    "instance_rebuild": Call(RebuildArguments, changes.rebuild),
+    "instance_snapshot": Call(InstanceArguments, changes.snapshot),
+    "instance_balloon_memory": Call(MemoryArguments, changes.set_memory),
+    "resize_disk": Call(GrowArguments, changes.grow_disk),
+    "accept_instance": Call(GuestArguments, changes.accept),
+    "instance_migrate": Call(MigrateArguments, changes.migrate),
+    "instance_finalize_migration_dst": Call(FinishArguments, changes.finish_arrival),
+    "instance_finalize_migration_src": Call(FinishArguments, changes.finish_departure),
+    "blockdev_create": Call(NewVolumeArguments, changes.create_volume),
+    "blockdev_remove": Call(VolumeArguments, changes.remove_volume),
+    "node_powercycle": Call(Arguments, changes.power_cycle),
 }
 """By name. Every one of them is in agents.rpcs.RPCS."""
 

@@ -3,6 +3,7 @@
 AgentError
 ├── CertificateError         a file has no certificate or key, or not the one that belongs to the other
 ├── CallRefusedError         no such call, or arguments that it does not take: nothing was done
+├── CallUnderWayError        the call of that key is being carried out
 └── DriverError              the host cannot do it; the text is the answer
     └── UnknownGuestError        it has no such guest
 """
@@ -18,6 +19,13 @@ class CertificateError(AgentError):
 
 class CallRefusedError(AgentError):
     """The call cannot be made as it came."""
+
+
+class CallUnderWayError(AgentError):
+    """The call with this key is being carried out for somebody who asked before."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the call with the key '{key}' is under way")
 
 
 class DriverError(AgentError):

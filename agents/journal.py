@@ -11,6 +11,12 @@ from agents.errors import CallRefusedError
 
 # A worker asks again within minutes. So many last for days on a busy host.
 _KEPT = 100_000
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS done_calls "
+    "(number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, payload TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS begun_orders "
+    "(number INTEGER PRIMARY KEY, instance TEXT NOT NULL UNIQUE, highest INTEGER NOT NULL)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,8 @@ class Journal:
     def __init__(self, database: AgentDatabase) -> None:
         self._database = database
         with database.transaction() as connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS done_calls "
-                "(number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, payload TEXT NOT NULL)"
-            )
+            for table in _TABLES:
+                connection.execute(table)
 
     def find(self, key: str, name: str, arguments: Mapping[str, Any]) -> Done | None:
         """The call of that key. Raises CallRefusedError if it was another one."""
@@ -40,6 +44,21 @@ class Journal:
         if row[0] != _digest(name, arguments):
             raise CallRefusedError(f"the key '{key}' belongs to another call that was made before")
         return Done(json.loads(row[1]))
+
+    def begin(self, instance: str, order: int) -> None:
+        """Note that something of `order` begins on an instance; those of the oldest of too many are forgotten.
+
+        A worker that was held up may ask for what was given up meanwhile, as for a guest that is deleted by now. Raises
+        CallRefusedError if something of a higher order was asked for.
+        """
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT highest FROM begun_orders WHERE instance = ?", (instance,)).fetchone()
+            if row is not None and row[0] > order:
+                raise CallRefusedError(f"something else was asked for on instance '{instance}' since: this is too late")
+            number = connection.execute(
+                "INSERT OR REPLACE INTO begun_orders (instance, highest) VALUES (?, ?)", (instance, order)
+            ).lastrowid
+            connection.execute("DELETE FROM begun_orders WHERE number <= ?", ((number or 0) - _KEPT,))
 
     def add(self, key: str, name: str, arguments: Mapping[str, Any], payload: Any) -> None:
         """Note that a call was carried out; the oldest of too many are forgotten."""

@@ -84,6 +84,13 @@ RPCS: Mapping[str, Rpc] = {
         _HOURS_S,
         "accept_instance instance_migrate instance_finalize_migration_dst instance_finalize_migration_src",
     ),
+    # What Ganeti does in several calls, or does not do. Each is one, so that no half of it is taken for the whole.
+    **_all(
+        Effect.CHANGES,
+        _SLOW_S,
+        "instance_create instance_remove instance_pause instance_unpause instance_suspend instance_rescue "
+        "instance_unrescue instance_rebuild instance_snapshot",
+    ),
     # Block devices.
     **_all(
         Effect.READS,

@@ -17,10 +17,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agents.agent import Agent
 from agents.calls import CALLS
-from agents.errors import CallRefusedError, CertificateError
+from agents.errors import CallRefusedError, CallUnderWayError, CertificateError
 from agents.tls import RenewedContext
 from agents.wire import CALLS as CALLS_PATH
-from agents.wire import ROOT, VERSION, CallRequest, failed
+from agents.wire import ROOT, UNDER_WAY, VERSION, CallRequest, failed
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +53,8 @@ def application(agent: Agent) -> Starlette:
             return JSONResponse(await run_in_threadpool(agent.call, request.path_params["name"], asked))
         except CallRefusedError as error:
             return JSONResponse(failed(str(error)), 400)
+        except CallUnderWayError as error:
+            return JSONResponse(failed(str(error)), UNDER_WAY)
 
     async def unknown(request: Request, _error: Exception) -> JSONResponse:
         text = f"{request.method} {request.url.path} is nothing that this agent knows: it speaks version {VERSION}"

@@ -1,7 +1,8 @@
 """What goes over the connection between an agent and who calls it (contracts/ganeti-node-state-cache, 2, 3 and 7).
 
 `POST /v1/calls/NAME` with `{"arguments": {...}, "key": "..."}` is answered by `[true, PAYLOAD]` or `[false, TEXT]`,
-with status 200 when the call was made, whatever came of it, and 4xx when it was not. `GET /v1` says who answers.
+with status 200 when the call was made, whatever came of it, 202 when the one of that key is being made, and 4xx when it
+was not made. `GET /v1` says who answers.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,12 +31,21 @@ MiB, both null for one that is not there; of `bootid` the text."""
 
 
 class CallRequest(BaseModel):
-    """The body of a call. key: of a call that changes something; the same key is carried out once."""
+    """The body of a call.
+
+    key: of a call that changes something; the same key is carried out once. order: a number; what has a lower one than
+        something that was asked for on the same instance comes too late, and is refused.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     arguments: dict[str, Any] = Field(default_factory=dict)
-    key: str | None = Field(default=None, min_length=1, max_length=200)
+    key: str | None = Field(default=None, min_length=1, max_length=200, pattern="^[!-~]+$")
+    order: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+UNDER_WAY = 202
+"""The status of an answer that says no more than that the call is being made."""
 
 
 def succeeded(payload: Any) -> Sequence[Any]:

@@ -78,6 +78,7 @@ from listing.watches.changelogs import Changelogs
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec
 from operations.native_cells import NativeCells
+from operations.nodes.opening import NodeRpcs
 from operations.simulation.default_images import is_default_image
 from resources.clock import Clock, system_clock
 
@@ -93,6 +94,7 @@ class ApiParts:
     soft_deletes: whether deleted servers of native cells can be restored for a while.
     other_metrics: of parts that run in the same process, measured by `state.health` too.
     indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
+    nodes: what calls the agents of hosts; None: nobody does.
     """
 
     cells: CellReader
@@ -107,6 +109,7 @@ class ApiParts:
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
     indexer: Probes | None = None
+    nodes: NodeRpcs | None = None
 
 
 def create_app(parts: ApiParts) -> FastAPI:

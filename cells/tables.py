@@ -391,6 +391,8 @@ compute_nodes = Table(
     Column("updated_at", BigInteger),
     *(Column(f"reserved_{size}", BigInteger, nullable=False, server_default="0") for size in SIZES),
     *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
+    # Host and port of the agent that does the work of this host; without one the host is simulated.
+    Column("agent_address", Text),
 )
 
 # What placement calls traits of a resource provider: `HW_CPU_X86_AVX2`, `CUSTOM_RACK_7` …

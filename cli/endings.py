@@ -16,6 +16,7 @@ from cli.output import print_error, print_notice
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from operations.balancing.errors import BalancingError
+from operations.nodes.errors import NodesSettingsError
 from query.errors import QueryError
 from resources.errors import FieldError
 
@@ -24,6 +25,7 @@ _WRONG_USAGE = (
     DatabaseUrlError,
     InsecureListeningError,
     IdentityConfigurationError,
+    NodesSettingsError,
     UnknownCellError,
     UnknownInDirectoryError,
 )

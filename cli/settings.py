@@ -33,6 +33,7 @@ from cli.errors import ConfigurationError
 from cli.logging import LogSettings, mask_url_passwords
 from indexer.settings import IndexerSettings, IndexSettings
 from listing.settings import SearchSettings
+from operations.nodes.settings import NodesSettings
 from operations.scheduling.settings import SchedulerSettings
 from resources.secret_names import is_secret_name
 
@@ -86,6 +87,7 @@ class Settings(BaseSettings):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
+    nodes: NodesSettings = Field(default_factory=NodesSettings)
     api: ApiSettings = Field(default_factory=ApiSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)

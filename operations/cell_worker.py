@@ -7,6 +7,9 @@ from sqlalchemy import Engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from operations.jobs.worker import Worker
+from operations.nodes.cell_hosts import CellHosts
+from operations.nodes.opening import NodeRpcs
+from operations.nodes.settings import NodesSettings
 from operations.simulation.simulated_hosts import SimulatedHosts
 from operations.vocabulary import ALL_OPERATIONS
 from resources.clock import Clock, system_clock
@@ -20,6 +23,8 @@ def new_worker(
     clock: Clock = system_clock,
     chores: Sequence[Callable[[], object]] = (),
     beat: Callable[[], None] = lambda: None,
+    rpcs: NodeRpcs | None = None,
 ) -> Worker:
-    """As `Worker`."""
-    return Worker(engine, fleet, cell, ALL_OPERATIONS, SimulatedHosts(), clock=clock, chores=chores, beat=beat)
+    """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
+    nodes = CellHosts(engine, cell, rpcs or NodeRpcs(NodesSettings()), SimulatedHosts())
+    return Worker(engine, fleet, cell, ALL_OPERATIONS, nodes, clock=clock, chores=chores, beat=beat)

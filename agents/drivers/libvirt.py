@@ -1,12 +1,12 @@
-"""A real host, by libvirt: its guests are domains that an operator has made, its volume groups are storage pools.
+"""A real host, by libvirt: its guests are domains, its volume groups are storage pools.
 
 It uses libvirt's own Python binding: the extra `libvirt`, which is built against Debian's libvirt-dev. A change is what
-is wanted to be, and not a difference, since it may be made once more (agents.agent). Moving guests, and restarting the
-host under them, is refused.
+is wanted to be, and not a difference, since it may be made once more (agents.agent). What would carry the contents of
+disks, or the memory of guests, to another place is refused, and so is restarting the host under its guests.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any, ClassVar
 from xml.sax.saxutils import escape
 
-from agents.drivers.driver import RUNNING, SHUT_DOWN, Guest, HypervisorState, VolumeGroup
+from agents.drivers.driver import RUNNING, SHUT_DOWN, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
+from agents.drivers.libvirt_domains import HYPERVISORS, domain_xml
 from agents.errors import AgentError, DriverError, UnknownGuestError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -23,14 +24,18 @@ _BYTES_IN_MIB = 1024 * 1024
 _NANOSECONDS = 1_000_000_000
 _POLL_S = 0.5
 _MOVES_NOTHING = "this host does not move instances: its driver is libvirt, which has to be asked for that itself"
+_CARRIES_NOTHING = "this host does not fill or keep disks: its driver is libvirt, which has no images"
 
 
 class LibvirtDriver:
-    """uri: of libvirt, as in qemu:///system. Raises AgentError without its binding."""
+    """uri: of libvirt, as in qemu:///system. pool: where the disks of new guests are made.
+
+    Raises AgentError without its binding.
+    """
 
     is_transactional: ClassVar[bool] = False
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, pool: str = "xenvg") -> None:
         try:
             self._libvirt: Any = import_module("libvirt")
         except ImportError as error:
@@ -40,12 +45,13 @@ class LibvirtDriver:
         # It would print what is raised as well.
         self._libvirt.registerErrorHandler(lambda _context, _error: None, None)
         self._uri = uri
+        self._pool_name = pool
         self._guard = Lock()
         self._opened: Any = None
 
     @property
     def hypervisors(self) -> Collection[str]:
-        return (self._said(lambda connection: str(connection.getType()).lower()),)
+        return (self._said(_hypervisor_of),)
 
     def before(self, call: str) -> None:
         """There is nothing to do."""
@@ -57,7 +63,8 @@ class LibvirtDriver:
         return _BOOT_ID.read_text(encoding="ascii").strip()
 
     def hypervisor(self, name: str) -> HypervisorState:
-        self._check_hypervisor(name)
+        if name not in self.hypervisors:
+            return HypervisorState({}, {})
         state: HypervisorState = self._said(self._state)
         return state
 
@@ -72,7 +79,47 @@ class LibvirtDriver:
         groups: Mapping[str, VolumeGroup] = self._said(read)
         return groups
 
-    def start(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+    def create(
+        self,
+        hypervisor: str | None,
+        name: str,
+        *,
+        memory: int,
+        vcpus: int,
+        disks: Sequence[int],
+        starts: bool,
+        is_moved: bool,
+    ) -> None:
+        self._check_hypervisor(hypervisor)
+        if is_moved:
+            raise DriverError(_MOVES_NOTHING)
+
+        def change(connection: Any) -> None:
+            if self._found(connection, name) is not None:
+                return
+            pool = self._pool(connection, self._pool_name)
+            paths = [_volume(pool, disk_name(name, index), size).path() for index, size in enumerate(disks)]
+            connection.defineXML(domain_xml(_hypervisor_of(connection), name, memory, vcpus, paths))
+
+        self._said(change)
+        if starts:
+            self.start(hypervisor, name, memory=memory, vcpus=vcpus)
+
+    def remove(self, name: str) -> None:
+        def change(connection: Any) -> None:
+            domain = self._found(connection, name)
+            if domain is not None:
+                if domain.isActive():
+                    domain.destroy()
+                domain.undefineFlags(self._libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)
+            pool = self._pool(connection, self._pool_name)
+            for volume in pool.listVolumes():
+                if is_disk_of(name, volume):
+                    pool.storageVolLookupByName(volume).delete(0)
+
+        self._said(change)
+
+    def start(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
         self._check_hypervisor(hypervisor)
 
         def change(connection: Any) -> None:
@@ -91,7 +138,9 @@ class LibvirtDriver:
 
     def shut_down(self, name: str, *, timeout_s: float) -> None:
         def change(connection: Any) -> None:
-            domain = self._domain(connection, name)
+            domain = self._found(connection, name)
+            if domain is None:
+                return
             ends_s = time.monotonic() + timeout_s
             if domain.isActive():
                 domain.shutdown()
@@ -105,30 +154,59 @@ class LibvirtDriver:
     def reboot(self, name: str) -> None:
         self._said(lambda connection: self._domain(connection, name).reboot(0))
 
+    def pause(self, name: str) -> None:
+        self._switch(name, self._libvirt.VIR_DOMAIN_PAUSED, lambda domain: domain.suspend())
+
+    def unpause(self, name: str) -> None:
+        self._switch(name, self._libvirt.VIR_DOMAIN_RUNNING, lambda domain: domain.resume())
+
+    def suspend(self, name: str) -> None:
+        self._switch(name, self._libvirt.VIR_DOMAIN_SHUTOFF, lambda domain: domain.managedSave(0))
+
+    def rescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        raise DriverError(_CARRIES_NOTHING)
+
+    def unrescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        raise DriverError(_CARRIES_NOTHING)
+
+    def rebuild(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int, starts: bool) -> None:
+        raise DriverError(_CARRIES_NOTHING)
+
+    def keep_contents(self, name: str) -> None:
+        raise DriverError(_CARRIES_NOTHING)
+
     def set_memory(self, name: str, memory: int) -> None:
         self._said(lambda connection: self._domain(connection, name).setMemory(memory * _KIB_IN_MIB))
 
-    def accept(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
+    def accept(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
         raise DriverError(_MOVES_NOTHING)
 
     def send_away(self, name: str, target: str) -> None:
         raise DriverError(_MOVES_NOTHING)
 
     def finish_arrival(self, name: str, *, has_succeeded: bool) -> None:
-        raise DriverError(_MOVES_NOTHING)
+        # One that was refused is over already.
+        if has_succeeded:
+            raise DriverError(_MOVES_NOTHING)
 
     def finish_departure(self, name: str, *, has_succeeded: bool) -> None:
-        raise DriverError(_MOVES_NOTHING)
+        if has_succeeded:
+            raise DriverError(_MOVES_NOTHING)
 
     def create_volume(self, volume_group: str, name: str, size: int) -> None:
         def change(connection: Any) -> None:
-            pool = self._pool(connection, volume_group)
-            if name in pool.listVolumes():
-                known = pool.storageVolLookupByName(name).info()[1]
-                if known != size * _BYTES_IN_MIB:
-                    raise DriverError(f"there is a volume '{name}' of {known // _BYTES_IN_MIB} MiB in {volume_group}")
-                return
-            pool.createXML(f"<volume><name>{escape(name)}</name><capacity unit='MiB'>{size}</capacity></volume>", 0)
+            _volume(self._pool(connection, volume_group), name, size)
+
+        self._said(change)
+
+    def grow_disk(self, name: str, index: int, size: int) -> None:
+        def change(connection: Any) -> None:
+            pool, volume = self._pool(connection, self._pool_name), disk_name(name, index)
+            if volume not in pool.listVolumes():
+                raise DriverError(f"there is no volume '{volume}' in {self._pool_name}")
+            found = pool.storageVolLookupByName(volume)
+            if found.info()[1] < size * _BYTES_IN_MIB:
+                found.resize(size * _BYTES_IN_MIB, 0)
 
         self._said(change)
 
@@ -164,12 +242,29 @@ class LibvirtDriver:
         state = RUNNING if domain.isActive() else SHUT_DOWN
         return Guest(memory_kib // _KIB_IN_MIB, vcpus, state, time_ns / _NANOSECONDS)
 
+    def _switch(self, name: str, state: int, change: Callable[[Any], object]) -> None:
+        """Bring a domain into a state of libvirt's, unless it is in that."""
+
+        def switch(connection: Any) -> None:
+            domain = self._domain(connection, name)
+            if domain.state()[0] != state:
+                change(domain)
+
+        self._said(switch)
+
     def _domain(self, connection: Any, name: str) -> Any:
+        domain = self._found(connection, name)
+        if domain is None:
+            raise UnknownGuestError(name)
+        return domain
+
+    def _found(self, connection: Any, name: str) -> Any:
+        """The domain called so; None if there is none."""
         try:
             return connection.lookupByName(name)
         except self._libvirt.libvirtError as error:
             if error.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
-                raise UnknownGuestError(name) from None
+                return None
             raise
 
     def _pool(self, connection: Any, name: str) -> Any:
@@ -180,8 +275,8 @@ class LibvirtDriver:
                 raise DriverError(f"this host has no storage pool '{name}'") from None
             raise
 
-    def _check_hypervisor(self, name: str) -> None:
-        if name not in self.hypervisors:
+    def _check_hypervisor(self, name: str | None) -> None:
+        if name is not None and name not in self.hypervisors:
             raise DriverError(f"this host has the hypervisor {', '.join(self.hypervisors)}, and not '{name}'")
 
     def _said(self, ask: Callable[[Any], Any]) -> Any:
@@ -194,3 +289,20 @@ class LibvirtDriver:
             return ask(connection)
         except self._libvirt.libvirtError as error:
             raise DriverError(f"libvirt: {error}") from error
+
+
+def _hypervisor_of(connection: Any) -> str:
+    """As Ganeti calls it."""
+    found = str(connection.getType()).lower()
+    return HYPERVISORS.get(found, found)
+
+
+def _volume(pool: Any, name: str, size: int) -> Any:
+    """The volume of a pool, made unless it is there. size: MiB. Raises DriverError if it has another one."""
+    if name not in pool.listVolumes():
+        return pool.createXML(f"<volume><name>{escape(name)}</name><capacity unit='MiB'>{size}</capacity></volume>", 0)
+    volume = pool.storageVolLookupByName(name)
+    known = volume.info()[1]
+    if known != size * _BYTES_IN_MIB:
+        raise DriverError(f"there is a volume '{name}' of {known // _BYTES_IN_MIB} MiB in {pool.name()}")
+    return volume

@@ -6,7 +6,7 @@ How slow it is, and what fails, says `behaviour.json` in the folder of the agent
 
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from agents.database import AgentDatabase
-from agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup
+from agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
 from agents.errors import DriverError, UnknownGuestError
 
 BEHAVIOUR_FILE = "behaviour.json"
@@ -53,7 +53,7 @@ class Size:
 
 
 class SimulatedDriver:
-    """A host with one hypervisor and one volume group."""
+    """A host with one volume group. hypervisors: they share its memory; the first is that of guests that name none."""
 
     is_transactional: ClassVar[bool] = True
 
@@ -63,13 +63,13 @@ class SimulatedDriver:
         folder: Path,
         size: Size,
         *,
-        hypervisor: str = "fake",
+        hypervisors: Sequence[str] = ("fake",),
         volume_group: str = "xenvg",
     ) -> None:
         self._database = database
         self._behaviour = folder / BEHAVIOUR_FILE
         self._size = size
-        self._hypervisor = hypervisor
+        self._hypervisors = tuple(hypervisors)
         self._volume_group = volume_group
         with database.transaction() as connection:
             for statement in filter(str.strip, _TABLES.split(";")):
@@ -79,7 +79,7 @@ class SimulatedDriver:
 
     @property
     def hypervisors(self) -> Collection[str]:
-        return (self._hypervisor,)
+        return self._hypervisors
 
     def before(self, call: str) -> None:
         behaviour = self._behaviour_for(call)
@@ -96,7 +96,8 @@ class SimulatedDriver:
             return str(connection.execute("SELECT boot_id FROM boots").fetchone()[0])
 
     def hypervisor(self, name: str) -> HypervisorState:
-        self._check_hypervisor(name)
+        if name not in self._hypervisors:
+            return HypervisorState({}, {})
         now = time.time()
         with self._database.transaction() as connection:
             rows = connection.execute(
@@ -122,9 +123,33 @@ class SimulatedDriver:
         with self._database.transaction() as connection:
             return {self._volume_group: VolumeGroup(self._size.disk_mib, self._free(connection))}
 
-    def start(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
-        self._check_hypervisor(hypervisor)
-        self._add_guest(hypervisor, name, memory, vcpus, is_arriving=False)
+    def create(
+        self,
+        hypervisor: str | None,
+        name: str,
+        *,
+        memory: int,
+        vcpus: int,
+        disks: Sequence[int],
+        starts: bool,
+        is_moved: bool,
+    ) -> None:
+        with self._database.transaction() as connection:
+            for index, size in enumerate(disks):
+                if self._size_of(connection, disk_name(name, index)) != size:
+                    self.create_volume(self._volume_group, disk_name(name, index), size)
+            if starts:
+                self.start(hypervisor, name, memory=memory, vcpus=vcpus)
+
+    def remove(self, name: str) -> None:
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM guests WHERE name = ?", (name,))
+            for (volume,) in connection.execute("SELECT name FROM volumes").fetchall():
+                if is_disk_of(name, volume):
+                    connection.execute("DELETE FROM volumes WHERE name = ?", (volume,))
+
+    def start(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        self._add_guest(self._known_hypervisor(hypervisor), name, memory, vcpus, is_arriving=False)
 
     def shut_down(self, name: str, *, timeout_s: float) -> None:
         with self._database.transaction() as connection:
@@ -133,14 +158,40 @@ class SimulatedDriver:
     def reboot(self, name: str) -> None:
         self._update(name, "started_at = ?", time.time())
 
+    def pause(self, name: str) -> None:
+        # It keeps its memory, so all that a snapshot shows of it stays as it is.
+        self._require(name)
+
+    def unpause(self, name: str) -> None:
+        self._require(name)
+
+    def suspend(self, name: str) -> None:
+        self.shut_down(name, timeout_s=0)
+
+    def rescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        with self._database.transaction():
+            self.start(hypervisor, name, memory=memory, vcpus=vcpus)
+            self.reboot(name)
+
+    def unrescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        self.rescue(hypervisor, name, memory=memory, vcpus=vcpus)
+
+    def rebuild(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int, starts: bool) -> None:
+        with self._database.transaction():
+            self.shut_down(name, timeout_s=0)
+            if starts:
+                self.start(hypervisor, name, memory=memory, vcpus=vcpus)
+
+    def keep_contents(self, name: str) -> None:
+        """Disks have no contents."""
+
     def set_memory(self, name: str, memory: int) -> None:
         with self._database.transaction() as connection:
             self._check_memory(connection, name, memory)
             self._update(name, "memory = ?", memory)
 
-    def accept(self, hypervisor: str, name: str, *, memory: int, vcpus: int) -> None:
-        self._check_hypervisor(hypervisor)
-        self._add_guest(hypervisor, name, memory, vcpus, is_arriving=True)
+    def accept(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
+        self._add_guest(self._known_hypervisor(hypervisor), name, memory, vcpus, is_arriving=True)
 
     def send_away(self, name: str, target: str) -> None:
         # It runs here until the other side says that it has arrived.
@@ -152,6 +203,8 @@ class SimulatedDriver:
             return
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM guests WHERE name = ? AND is_arriving", (name,))
+            if self._is_here(connection, name):
+                raise DriverError(f"instance '{name}' has arrived here")
 
     def finish_departure(self, name: str, *, has_succeeded: bool) -> None:
         with self._database.transaction() as connection:
@@ -160,17 +213,22 @@ class SimulatedDriver:
             else:
                 connection.execute("UPDATE guests SET is_leaving = 0 WHERE name = ?", (name,))
 
+    def grow_disk(self, name: str, index: int, size: int) -> None:
+        volume = disk_name(name, index)
+        with self._database.transaction() as connection:
+            known = self._size_of(connection, volume)
+            if known is None:
+                raise DriverError(f"there is no volume '{volume}' in {self._volume_group}")
+            self._check_room(connection, max(0, size - known))
+            connection.execute("UPDATE volumes SET size = max(size, ?) WHERE name = ?", (size, volume))
+
     def create_volume(self, volume_group: str, name: str, size: int) -> None:
         self._check_volume_group(volume_group)
         with self._database.transaction() as connection:
-            known = connection.execute(
-                "SELECT size FROM volumes WHERE volume_group = ? AND name = ?", (volume_group, name)
-            ).fetchone()
+            known = self._size_of(connection, name)
             if known is not None:
-                raise DriverError(f"there is a volume '{name}' of {known[0]} MiB in {volume_group} already")
-            free = self._free(connection)
-            if size > free:
-                raise DriverError(f"a volume of {size} MiB does not fit: {volume_group} has {free} MiB free")
+                raise DriverError(f"there is a volume '{name}' of {known} MiB in {volume_group} already")
+            self._check_room(connection, size)
             connection.execute("INSERT INTO volumes VALUES (?, ?, ?)", (volume_group, name, size))
 
     def remove_volume(self, volume_group: str, name: str) -> None:
@@ -213,6 +271,14 @@ class SimulatedDriver:
         if memory > free:
             raise DriverError(f"instance '{name}' needs {memory} MiB of memory, and {free} MiB are free")
 
+    def _is_here(self, connection: Connection, name: str) -> bool:
+        return connection.execute("SELECT 1 FROM guests WHERE name = ?", (name,)).fetchone() is not None
+
+    def _require(self, name: str) -> None:
+        with self._database.transaction() as connection:
+            if not self._is_here(connection, name):
+                raise UnknownGuestError(name)
+
     def _update(self, name: str, change: str, value: float) -> None:
         with self._database.transaction() as connection:
             # `change` is one of the constants above.
@@ -220,9 +286,21 @@ class SimulatedDriver:
             if connection.execute(statement, (value, name)).rowcount == 0:
                 raise UnknownGuestError(name)
 
-    def _check_hypervisor(self, name: str) -> None:
-        if name != self._hypervisor:
-            raise DriverError(f"this host has the hypervisor {self._hypervisor}, and not '{name}'")
+    def _known_hypervisor(self, name: str | None) -> str:
+        if name is not None and name not in self._hypervisors:
+            raise DriverError(f"this host has the hypervisor {', '.join(self._hypervisors)}, and not '{name}'")
+        return name or self._hypervisors[0]
+
+    def _size_of(self, connection: Connection, volume: str) -> int | None:
+        """In MiB."""
+        statement = "SELECT size FROM volumes WHERE volume_group = ? AND name = ?"
+        found = connection.execute(statement, (self._volume_group, volume)).fetchone()
+        return None if found is None else int(found[0])
+
+    def _check_room(self, connection: Connection, size: int) -> None:
+        free = self._free(connection)
+        if size > free:
+            raise DriverError(f"a volume of {size} MiB does not fit: {self._volume_group} has {free} MiB free")
 
     def _check_volume_group(self, name: str) -> None:
         if name != self._volume_group:

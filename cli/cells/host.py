@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 from sqlalchemy import Engine
 
+from agents.wire import PORT
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.kinds.native.inventories import Inventories, InventoryChange
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.kinds.opening import open_changelog_adapter
@@ -16,7 +19,7 @@ from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
-from cli.output import print_json, print_result, print_table
+from cli.output import counted, print_json, print_notice, print_result, print_table
 from cli.settings import load_settings
 from resources.instance import DEFAULT_ZONE
 
@@ -101,12 +104,49 @@ def set_inventory(
     print_result(f"{cell}: {len(set(hosts))} hosts set")
 
 
+@app.command(
+    "agent",
+    epilog=examples(
+        "fleetlight host agent cell1 compute1 compute1.example.org:1811",
+        "fleetlight host agent cell1 compute1 --remove",
+    ),
+)
+def set_agent(
+    cell: CellArgument,
+    host: Annotated[str, typer.Argument(metavar="HOST", help="What it is called.", show_default=False)],
+    address: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ADDRESS]", help=f"Where its agent answers: HOST or HOST:PORT; port {PORT} unless given."
+        ),
+    ] = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Let the host be a simulated one again.")] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let an agent do the work of a host (docs/operations/node-agents.md). Workers that run heed it at once."""
+    if (address is None) != remove:
+        raise ConfigurationError("name either where the agent answers, or --remove")
+    found = None if address is None else _address(address)
+    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
+        AgentAddresses(engine, of).set(host, found)
+        instances = len(nodes.servers_on([host]).get(host, ()))
+    print_result(f"{cell}: {host} " + ("has no agent" if found is None else f"has its agent at {found}"))
+    if instances and found is not None:
+        print_notice(
+            f"{counted(instances, 'instance')} of {host} may be unknown to the agent: it has each of them when "
+            "that was started, or rebooted, once more"
+        )
+
+
 @app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --json"))
 def list_hosts(
     cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
     """Show the hosts of a cell, and how much of them is used."""
-    with _hosts_of(cell, config, data_dir) as (_, _, nodes, _):
+    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
+        agents = {agent.host: agent.address for agent in AgentAddresses(engine, of).all()}
         found: list[dict[str, Any]] = [
             {
                 "host": node.service.host,
@@ -120,6 +160,7 @@ def list_hosts(
                 "memory_mib_used": node.used.memory_mib,
                 "disk_gib": node.capacity.disk_gib,
                 "disk_gib_used": node.used.disk_gib,
+                "agent": agents.get(node.service.host),
             }
             for node in nodes.nodes()
         ]
@@ -132,10 +173,23 @@ def list_hosts(
             f"{host['vcpus_used']} / {host['vcpus']}",
             f"{host['memory_mib_used'] / _MIB_IN_GIB:g} / {host['memory_mib'] / _MIB_IN_GIB:g}",
             f"{host['disk_gib_used']} / {host['disk_gib']}",
+            host["agent"] or "-",
         ]
         for host in found
     ]
-    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY GIB", "DISK GIB"), rows)
+    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY GIB", "DISK GIB", "AGENT"), rows)
+
+
+def _address(text: str) -> str:
+    """HOST:PORT. Raises ConfigurationError."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, PORT if parts.port is None else parts.port
+    except ValueError:
+        host, port = None, 0
+    if not host or not port or parts.netloc != text or "@" in text:
+        raise ConfigurationError(f"'{text}' is no address such as compute1.example.org:{PORT} or [2001:db8::1]:{PORT}")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _given(**values: T | None) -> dict[str, T]:

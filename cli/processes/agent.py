@@ -58,6 +58,13 @@ def node_agent(
         str | None,
         typer.Option("--libvirt", metavar="URI", help="Serve this host, by libvirt, and not a simulated one."),
     ] = None,
+    volume_group: Annotated[
+        str, typer.Option(metavar="NAME", help="Where disks of new guests are made; by libvirt a storage pool.")
+    ] = "xenvg",
+    hypervisors: Annotated[
+        list[str] | None,
+        typer.Option("--hypervisor", metavar="NAME", help="Of the simulated host; repeatable. fake unless given."),
+    ] = None,
     vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
     memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,
     disk_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 1024,
@@ -72,7 +79,11 @@ def node_agent(
         tls = RenewedContext(TlsFiles(certificate, key, trusted), is_server=True)
         with closing(AgentDatabase(folder)) as database:
             size = Size(vcpus, memory_gib * _MIB_IN_GIB, disk_gib * _MIB_IN_GIB)
-            driver = SimulatedDriver(database, folder, size) if libvirt is None else LibvirtDriver(libvirt)
+            driver = (
+                SimulatedDriver(database, folder, size, hypervisors=hypervisors or ("fake",), volume_group=volume_group)
+                if libvirt is None
+                else LibvirtDriver(libvirt, volume_group)
+            )
             agent = Agent(node, driver, Journal(database))
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(agent, host, port, tls))

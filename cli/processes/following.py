@@ -35,6 +35,7 @@ from operations.cell_worker import new_worker
 from operations.jobs.chores import Chore
 from operations.jobs.pruning import Pruner
 from operations.jobs.worker import Worker
+from operations.nodes.opening import NodeRpcs
 from operations.opcodes.filters.applying import HeldJobs
 from operations.opcodes.instances.expire import Expirer
 from resources.clock import Clock
@@ -87,17 +88,27 @@ def run_relay(
         engine.dispose()
 
 
-def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
-    """Carry out the jobs of one native cell until `stop` is set; connections of its own."""
+def run_worker(
+    settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: Beat = _unheard, *, rpcs: NodeRpcs | None = None
+) -> None:
+    """Carry out the jobs of one native cell until `stop` is set; connections of its own. rpcs: as of `worker_of`."""
     engine = create_database_engine(cell.database_url, must_exist=True)
     try:
-        worker_of(settings, engine, fleet, cell, beat).run(stop)
+        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs).run(stop)
     finally:
         engine.dispose()
 
 
-def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell, beat: Beat = _unheard) -> Worker:
-    """A worker of one native cell."""
+def worker_of(
+    settings: Settings,
+    engine: Engine,
+    fleet: Fleet,
+    cell: Cell,
+    beat: Beat = _unheard,
+    *,
+    rpcs: NodeRpcs | None = None,
+) -> Worker:
+    """A worker of one native cell. rpcs: what calls the agents of its hosts, in the process."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
     chores = [
         Chore(pruner.prune),
@@ -108,7 +119,7 @@ def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell, beat
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
         chores.append(Chore(reclaimer.reclaim, interval_s))
-    return new_worker(engine, fleet, cell, chores=chores, beat=beat)
+    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

@@ -30,6 +30,7 @@ from cli.settings import Settings, load_settings
 from indexer.metrics import IndexerMetrics
 from indexer.stream.liveness import Probes
 from indexer.stream.probes import IndexerProbes
+from operations.nodes.opening import opened_nodes
 
 app = typer.Typer()
 
@@ -101,6 +102,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     heartbeats = CellHeartbeats()
+    registry = CollectorRegistry()
 
     def begin(fleet: Fleet) -> Run:
         def worked_cells() -> Sequence[Cell]:
@@ -114,9 +116,10 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
         # Asked also when no cell is named: whether the fleet database can be used shows now.
         if not worked_cells() and cell is not None:
             raise ConfigurationError(f"there is no native cell '{cell}'")
-        return partial(run_workers, settings, fleet, worked_cells, heartbeats)
+        return partial(run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs)
 
-    _run_until_signal("workers", settings, CollectorRegistry(), heartbeats, begin)
+    with opened_nodes(settings.nodes, registry) as rpcs:
+        _run_until_signal("workers", settings, registry, heartbeats, begin)
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

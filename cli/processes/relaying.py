@@ -15,6 +15,7 @@ from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
+from operations.nodes.opening import NodeRpcs
 from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -45,12 +46,14 @@ def run_workers(
     choose_cells: Callable[[], Sequence[Cell]],
     heartbeats: CellHeartbeats,
     stop: Event,
+    *,
+    rpcs: NodeRpcs | None = None,
 ) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`.
+    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
     """
-    run = partial(_beating, partial(run_worker, settings, fleet), heartbeats)
+    run = partial(_beating, partial(run_worker, settings, fleet, rpcs=rpcs), heartbeats)
     run_for_cells("worker", run, settings, choose_cells, stop)
 
 

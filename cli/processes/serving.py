@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from api.app import ApiParts
+    from operations.nodes.opening import NodeRpcs
 
 _log = structlog.get_logger(__name__)
 
@@ -56,26 +57,24 @@ def serve_until_stopped(
     *,
     other_metrics: Sequence[CollectorRegistry] = (),
     indexer: Probes | None = None,
+    nodes: "NodeRpcs | None" = None,
 ) -> None:
     """Serve the API in this thread, the main one; returns when it has ended cleanly.
 
     on_ready: called once requests are answered, with a function that any thread may call to stop.
-    other_metrics, indexer: of what else runs in this process; see api.app.ApiParts.
+    other_metrics, indexer, nodes: of what else runs in this process; see `open_parts`.
     """
     keep_collector_out_of_the_way()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics, indexer=indexer))
+        parts = open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer, nodes=nodes)
+        runner.run(_serve(settings, parts, listener, on_ready))
 
 
 async def _serve(
     settings: Settings,
-    fleet: Fleet,
-    identity: Identity,
+    opening: AbstractAsyncContextManager["ApiParts"],
     listener: socket.socket,
     on_ready: Callable[[Stop], None],
-    *,
-    other_metrics: Sequence[CollectorRegistry],
-    indexer: Probes | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -92,7 +91,7 @@ async def _serve(
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
+    async with opening as parts:
         app = create_app(parts)
         async with _luxi(settings, app):
             with monitored_api(settings.monitoring, app.state.health):
@@ -139,9 +138,15 @@ async def open_parts(
     *,
     other_metrics: Sequence[CollectorRegistry] = (),
     indexer: Probes | None = None,
+    nodes: "NodeRpcs | None" = None,
 ) -> "AsyncIterator[ApiParts]":
-    """What the application is made of, as the settings say; closed at the end."""
+    """What the application is made of, as the settings say; closed at the end.
+
+    other_metrics, indexer: of what else runs in this process; see api.app.ApiParts. nodes: what calls agents, and is
+        counted among them, in a process that calls them for other ends too, which closes it.
+    """
     from api.app import ApiParts  # noqa: PLC0415
+    from operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
     pool = CellPool(
         fleet.cells,
@@ -151,20 +156,23 @@ async def open_parts(
         deadline_s=settings.search.cell_timeout_s,
     )
     searcher = open_searcher(settings.index) if settings.search.enabled else None
+    counted = CollectorRegistry()
     try:
-        yield ApiParts(
-            cells=pool,
-            fleet=fleet,
-            native=NativeCells(fleet.cells, pool, max_attempts=settings.scheduler.max_attempts),
-            identity=identity,
-            searcher=searcher,
-            soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
-            rapi_users_file=settings.identity.rapi_users_file,
-            api=settings.api,
-            search=settings.search,
-            other_metrics=other_metrics,
-            indexer=indexer,
-        )
+        with nullcontext(nodes) if nodes is not None else opened_nodes(settings.nodes, counted) as node_rpcs:
+            yield ApiParts(
+                cells=pool,
+                fleet=fleet,
+                native=NativeCells(fleet.cells, pool, max_attempts=settings.scheduler.max_attempts),
+                identity=identity,
+                searcher=searcher,
+                soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
+                rapi_users_file=settings.identity.rapi_users_file,
+                api=settings.api,
+                search=settings.search,
+                other_metrics=(*other_metrics, counted),
+                indexer=indexer,
+                nodes=node_rpcs,
+            )
     finally:
         await pool.close()
         if searcher is not None:

@@ -45,6 +45,8 @@ from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.stream.probes import IndexerProbes
+from operations.nodes.metrics import CacheCounts
+from operations.nodes.opening import NodeRpcs
 from operations.simulation.simulated_instances import PROJECTS, hosts_for
 from operations.simulation.simulator import Simulator
 
@@ -170,6 +172,7 @@ class _Process:
         self._identity = identity
         self._cells = cells
         self._metrics = CollectorRegistry()
+        self._nodes = NodeRpcs(settings.nodes, CacheCounts(self._metrics), is_alone=True)
         self._probes = IndexerProbes()
         self._simulating: list[Part] = []
         self._workers: list[Part] = []
@@ -202,12 +205,14 @@ class _Process:
                 on_ready,
                 other_metrics=[self._metrics],
                 indexer=self._probes,
+                nodes=self._nodes,
             )
         finally:
             for parts in (self._simulating, self._workers, self._relays, self._indexing):
                 stop_all(parts)
             for cell in self._cells:
                 cell.engine.dispose()
+            self._nodes.close()
             self._fleet.close()
 
     def _start(self, stop: Stop) -> None:
@@ -225,10 +230,11 @@ class _Process:
         self._indexing = [Part("indexer", indexing, stop)]
         relay = partial(run_relay, settings, RelayMetrics(self._metrics), keys=keys, clock=self._fleet.clock)
         self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
-        self._workers = [
-            Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)
+        workers = {
+            cell.cell.name: worker_of(settings, cell.engine, self._fleet, cell.cell, rpcs=self._nodes)
             for cell in self._cells
-        ]
+        }
+        self._workers = [Part(f"worker-{name}", worker.run, stop) for name, worker in workers.items()]
         if self.simulator is not None:
             self._simulating = [Part("simulator", self.simulator.run, stop)]
 

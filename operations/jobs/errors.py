@@ -6,6 +6,8 @@ JobError
 ├── DependencyError
 ├── JobCanceledError
 └── NodeCallError
+
+NodeAwayError    keeps a job where it is
 """
 
 from enum import StrEnum
@@ -65,10 +67,23 @@ class JobCanceledError(JobError):
 
 
 class NodeCallError(JobError):
-    """A node could not do what it was called for, or did not answer."""
+    """A node could not do what it was called for, or did not answer.
 
-    def __init__(self, host: str, call: str, reason: str) -> None:
+    needs_undo: whether something may be left of the call on nodes. is_certain: whether the node has said so itself;
+        otherwise the call may have been carried out.
+    """
+
+    def __init__(self, host: str, call: str, reason: str, *, needs_undo: bool = False, is_certain: bool = True) -> None:
         super().__init__(f"{call} on {host}: {reason}")
+        self.host = host
+        self.call = call
+        self.reason = reason
+        self.needs_undo = needs_undo
+        self.is_certain = is_certain
+
+
+class NodeAwayError(Exception):
+    """What came of the call of a node is not known yet: the job stays where it is, and the call is made again."""
 
 
 def told(error: Exception) -> list[Any]:

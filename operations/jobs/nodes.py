@@ -7,11 +7,15 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """What a step needs of a node. name: start, stop, reboot, migrate … parameters: JSON."""
+    """What a step needs of a node. name: start, stop, reboot, migrate … parameters: JSON.
+
+    order: when the job was received, in microseconds since the epoch; the worker fills it in.
+    """
 
     host: str
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    order: int = field(default=0, compare=False)
 
 
 class Nodes(Protocol):
@@ -21,5 +25,6 @@ class Nodes(Protocol):
         """Carry out `call`, and return the answer, which is JSON.
 
         key: the same when the same call is made again, since a worker that was killed does not know whether it was
-            answered; the node then carries out nothing twice. Raises NodeCallError.
+            answered; the node then carries out nothing twice. Raises NodeCallError, and NodeAwayError while it is not
+            known what came of the call: then it is made again.
         """

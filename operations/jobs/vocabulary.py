@@ -81,12 +81,12 @@ class Step:
     """One transaction of an operation.
 
     applies: whether the step is needed; otherwise it is passed over. call: what is asked of a node before the
-        transaction; it sees the instance without a lock.
+        transaction, None: nothing; it sees the instance without a lock.
     """
 
     run: Callable[[Task], None]
     applies: Callable[[Task], bool] = _always
-    call: Callable[[Task], NodeCall] | None = None
+    call: Callable[[Task], NodeCall | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

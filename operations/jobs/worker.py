@@ -6,7 +6,7 @@ needs of a node is asked for before its transaction, with nothing locked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -23,7 +23,7 @@ from cells.model import Cell, InstanceRow
 from cells.retrying import retrying_until
 from operations.jobs.dependencies import check_dependencies
 from operations.jobs.ending import end_jobs, end_operation
-from operations.jobs.errors import JobCanceledError, JobError, UnknownOperationError
+from operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
 from operations.jobs.failures import ends_alone
 from operations.jobs.locks import take_locks, want_locks
 from operations.jobs.model import Job, Place, Stage, Status
@@ -129,6 +129,9 @@ class Worker:
             answer = self._ask_node(place)
             with writing(self._engine) as connection:
                 return self._advance(connection, place, answer)
+        except NodeAwayError:
+            # The jobs behind it are not to wait for that node too.
+            return False
         except Exception as error:
             if not ends_alone(error):
                 raise
@@ -154,7 +157,7 @@ class Worker:
             if operation.is_over(task) or not step.applies(task):
                 return None
             call = step.call(task)
-        return _Answer(self._nodes.call(call, place.key))
+        return _Answer(None if call is None else self._nodes.call(replace(call, order=place.received_at), place.key))
 
     def _advance(self, connection: Connection, place: Place, answer: _Answer | None) -> bool:
         """The next step that applies, and the end of the operation if there is none behind it."""

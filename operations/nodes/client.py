@@ -18,7 +18,7 @@ from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from agents.errors import CertificateError
 from agents.tls import RenewedContext, TlsFiles
-from agents.wire import CALLS, PORT
+from agents.wire import CALLS, PORT, UNDER_WAY
 from operations.nodes.model import Node, NodeResult, failure
 
 _log = structlog.get_logger(__name__)
@@ -51,21 +51,30 @@ class AgentClient:
             return sum(pool.num_connections for pool in self._pools.values())
 
     def call(
-        self, node: Node, name: str, arguments: Mapping[str, Any], *, timeout_s: float, key: str | None = None
+        self,
+        node: Node,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        key: str | None = None,
+        order: int | None = None,
     ) -> NodeResult:
         """Call an agent, once, and wait for at most `timeout_s`.
 
         key: of a call that changes something; the agent carries out the same key once, so it may be called again.
+        order: a number; a call on an instance is refused when one with a higher one was made.
         """
-        body = json.dumps({"arguments": arguments, **({} if key is None else {"key": key})}).encode()
+        given = {"arguments": arguments, "key": key, "order": order}
+        body = json.dumps({name: value for name, value in given.items() if value is not None}).encode()
         ends_s = time.monotonic() + timeout_s
         pool = self._pool(node)
         try:
             try:
-                text = self._answer(pool, CALLS + name, body, ends_s)
+                status, text = self._answer(pool, CALLS + name, body, ends_s)
             except ProtocolError:
                 # An agent that has started again has closed the connections that we keep.
-                text = self._answer(pool, CALLS + name, body, ends_s)
+                status, text = self._answer(pool, CALLS + name, body, ends_s)
         except NewConnectionError as error:
             return failure(node.name, name, f"cannot connect to {node.address}: {_reason(error)}")
         except (TimeoutError, Urllib3TimeoutError):
@@ -78,6 +87,8 @@ class AgentClient:
                 f"the connection to {node.address} failed: {_reason(error)}",
                 is_timeout=not isinstance(_cause(error), ssl.SSLCertVerificationError),
             )
+        if status == UNDER_WAY:
+            return NodeResult(node.name, name, fail_msg="the call is under way", is_timeout=True, is_under_way=True)
         return _read(node.name, name, text)
 
     def close(self) -> None:
@@ -113,8 +124,11 @@ class AgentClient:
             # Of the two files one may be written already.
             _log.warning("nodes.certificate_unusable", reason=str(error))
 
-    def _answer(self, pool: HTTPSConnectionPool, path: str, body: bytes, ends_s: float) -> bytes:
-        """Raises TimeoutError, and what urllib3 raises. The whole answer has to be there in time, however it comes."""
+    def _answer(self, pool: HTTPSConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
+        """Status and body. Raises TimeoutError, and what urllib3 raises.
+
+        The whole answer has to be there in time, however it comes.
+        """
         left_s = _left_s(ends_s)
         answer = pool.urlopen(
             "POST",
@@ -132,7 +146,7 @@ class AgentClient:
             answer.close()  # what is left of it must not be taken for the next one
             raise
         answer.release_conn()
-        return text
+        return answer.status, text
 
 
 def _chunks(answer: BaseHTTPResponse, ends_s: float) -> Iterator[bytes]:

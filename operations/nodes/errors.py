@@ -2,6 +2,8 @@
 
 NodeError
 ├── RequestError             no such flag, or an argument that it does not take: a mistake of the program
+├── NodesSettingsError       what is configured of nodes cannot be used
+├── NoCertificateError       this process has no certificate by which agents of a cell would know it
 └── StoreUnreachableError    what is remembered cannot be reached: reading misses, and changing has to wait
 """
 
@@ -12,6 +14,19 @@ class NodeError(Exception):
 
 class RequestError(NodeError):
     """What was asked for cannot be asked for."""
+
+
+class NodesSettingsError(NodeError):
+    """The text says what is configured, and what would be right."""
+
+
+class NoCertificateError(NodeError):
+    """The agents of the cell called `cell` cannot be called by this process."""
+
+    def __init__(self, cell: str, reason: str) -> None:
+        super().__init__(f"the agents of cell {cell} cannot be called: {reason}")
+        self.cell = cell
+        self.reason = reason
 
 
 class StoreUnreachableError(NodeError):

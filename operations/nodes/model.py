@@ -21,6 +21,7 @@ class NodeResult:
 
     call: its name. data: the answer as it came, if one came. payload: what it brought, if it succeeded.
     fail_msg: why it failed; None if it did not. is_timeout: it may have been carried out, or be under way still.
+    is_under_way: it is, as the node says.
     """
 
     node: str
@@ -30,6 +31,7 @@ class NodeResult:
     fail_msg: str | None = None
     offline: bool = False
     is_timeout: bool = False
+    is_under_way: bool = False
 
     @property
     def has_failed(self) -> bool:

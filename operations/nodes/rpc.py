@@ -29,7 +29,14 @@ class Client(Protocol):
     """Makes one call of one node; see operations.nodes.client."""
 
     def call(
-        self, node: Node, name: str, arguments: Mapping[str, Any], *, timeout_s: float, key: str | None = None
+        self,
+        node: Node,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        key: str | None = None,
+        order: int | None = None,
     ) -> NodeResult: ...
 
 
@@ -63,12 +70,13 @@ class NodeRpc:
         *,
         timeout_s: float | None = None,
         key: str | None = None,
+        order: int | None = None,
     ) -> dict[str, NodeResult]:
         """Call nodes, all at once; the results by node.
 
         timeout_s: of each; that of the table of calls, unless given. key: of a call that changes something, the same
-        when it is made again; a new one, unless given. Raises StoreUnreachableError for a call that changes
-        something, and nothing was called then.
+        when it is made again; a new one, unless given. order: see agents.wire.CallRequest.
+        Raises StoreUnreachableError for a call that changes something, and nothing was called then.
         """
         limit_s = rpc(name).timeout_s if timeout_s is None else timeout_s
         if rpc(name).effect is not Effect.READS and key is None:
@@ -76,7 +84,9 @@ class NodeRpc:
         asked = [node for node in nodes if not node.is_offline]
         results = {node.name: offline(node.name, name) for node in nodes if node.is_offline}
         with self.cache.calling(name, [node.name for node in asked], limit_s) as progress:
-            calls = {node.name: partial(self._call, node, name, arguments, limit_s, key) for node in asked}
+            calls = {
+                node.name: partial(self._call, node, name, arguments, limit_s, key=key, order=order) for node in asked
+            }
             results |= self._at_once(calls)
             progress.is_known = not any(result.is_timeout for result in results.values())
         return {node.name: results[node.name] for node in nodes}
@@ -89,9 +99,10 @@ class NodeRpc:
         *,
         timeout_s: float | None = None,
         key: str | None = None,
+        order: int | None = None,
     ) -> NodeResult:
         """As `call`, of one node."""
-        return self.call([node], name, arguments, timeout_s=timeout_s, key=key)[node.name]
+        return self.call([node], name, arguments, timeout_s=timeout_s, key=key, order=order)[node.name]
 
     def node_snapshot(
         self,
@@ -134,7 +145,7 @@ class NodeRpc:
             elif wanted.is_empty:
                 results[node.name] = NodeResult(node.name, SNAPSHOT, payload={})
             elif not use_cache:
-                calls[node.name] = partial(self._call, node, SNAPSHOT, _arguments(wanted), limit_s, None)
+                calls[node.name] = partial(self._call, node, SNAPSHOT, _arguments(wanted), limit_s)
             else:
                 known = None if bypass else self.cache.look_up(node.name, wanted)
                 if known is not None:
@@ -158,7 +169,7 @@ class NodeRpc:
         if fetch is None:
             return _waited_for(running, wanted, node.name, limit_s)
         try:
-            result = self._call(node, SNAPSHOT, _arguments(fetch.request), limit_s, None)
+            result = self._call(node, SNAPSHOT, _arguments(fetch.request), limit_s)
             if not result.has_failed:
                 self.cache.arrived(fetch, result.payload)
             running.answer.set_result((result, _encode(result.payload)))
@@ -172,9 +183,16 @@ class NodeRpc:
         return result if result.has_failed else replace(result, payload=wanted.part_of(result.payload))
 
     def _call(
-        self, node: Node, name: str, arguments: Mapping[str, Any], timeout_s: float, key: str | None
+        self,
+        node: Node,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        *,
+        key: str | None = None,
+        order: int | None = None,
     ) -> NodeResult:
-        result = self._client.call(node, name, arguments, timeout_s=timeout_s, key=key)
+        result = self._client.call(node, name, arguments, timeout_s=timeout_s, key=key, order=order)
         self.cache.counts.called(node.name, has_failed=result.has_failed)
         if name == SNAPSHOT and not result.has_failed and not isinstance(result.payload, dict):
             return failure(node.name, name, "RPC layer error: a snapshot is no object", result.data)

@@ -26,7 +26,7 @@ def shown(value):
 
 said = []
 uri, calls = json.load(sys.stdin)
-driver = LibvirtDriver(uri)
+driver = LibvirtDriver(uri, "default-pool")
 for name, arguments, options in calls:
     try:
         found = getattr(driver, name)

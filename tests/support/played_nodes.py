@@ -29,7 +29,14 @@ class PlayedNodes:
     change: Callable[[Any], Any] = lambda payload: payload
 
     def call(
-        self, node: Node, name: str, arguments: Mapping[str, Any], *, timeout_s: float, key: str | None = None
+        self,
+        node: Node,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        key: str | None = None,
+        order: int | None = None,
     ) -> NodeResult:
         self.calls.append((node.name, name, arguments))
         version = self.versions.get(node.name, 0)

@@ -14,6 +14,8 @@ from tests.support.libvirt_binding import libvirt_calls
 
 URI = "test:///default"
 HOST: Any = ("hypervisor", ["test"], {})
+GUEST: Any = {"memory": 512, "vcpus": 1}
+NEW: Any = {**GUEST, "disks": [200, 100], "starts": True, "is_moved": False}
 
 
 def said(*calls: Any, uri: str = URI) -> list[Any]:
@@ -62,6 +64,27 @@ class TestHost:
         assert changed is None
         assert state["guests"]["test"]["memory"] == 4096
 
+    def test_guest_is_made_with_its_disks_and_removed_with_them_and_both_once_more_do_nothing(self) -> None:
+        make: Any = ("create", ["test", "new"], NEW)
+        groups: Any = ("volume_groups", [], {})
+        other: Any = ("create_volume", ["default-pool", "new.disk-of-others", 1], {})
+        answers = said(make, make, HOST, groups, other, ("remove", ["new"], {}), ("remove", ["new"], {}), HOST, groups)
+        assert [each for place, each in enumerate(answers) if place in {0, 1, 4, 5, 6}] == [None] * 5
+        made = answers[2]["guests"]["new"]
+        assert (made["memory"], made["vcpus"], made["state"]) == (512, 1, 0)
+        assert answers[7]["guests"].keys() == {"test"}
+        assert [answers[place]["default-pool"]["free"] for place in (3, 8)] == [102_100, 102_399]
+
+    def test_guest_is_paused_and_goes_on_and_both_once_more_do_nothing(self) -> None:
+        pause: Any = ("pause", ["test"], {})
+        unpause: Any = ("unpause", ["test"], {})
+        assert said(pause, pause, unpause, unpause) == [None] * 4
+
+    def test_guest_goes_on_that_was_suspended(self) -> None:
+        suspend: Any = ("suspend", ["test"], {})
+        answers = said(suspend, suspend, HOST, ("start", ["test", "test"], {"memory": 8192, "vcpus": 2}), HOST)
+        assert [answers[place]["guests"]["test"]["state"] for place in (2, 4)] == [1, 0]
+
     def test_volume_is_made_and_removed_and_both_once_more_do_nothing(self) -> None:
         make: Any = ("create_volume", ["default-pool", "d0", 400], {})
         remove: Any = ("remove_volume", ["default-pool", "d0"], {})
@@ -74,7 +97,14 @@ class TestHost:
         ("call", "text"),
         [
             (("reboot", ["nobody"], {}), "there is no instance 'nobody' here"),
-            (("hypervisor", ["xen"], {}), "this host has the hypervisor test, and not 'xen'"),
+            (("start", ["xen", "test"], {"memory": 1, "vcpus": 1}), "this host has the hypervisor test, and not 'xen'"),
+            (("rebuild", ["test", "test"], {**GUEST, "starts": True}), "this host does not fill or keep disks: its"),
+            (
+                ("create", ["test", "new"], {**NEW, "is_moved": True}),
+                "this host does not move instances: its driver is",
+            ),
+            (("pause", ["nobody"], {}), "there is no instance 'nobody' here"),
+            (("grow_disk", ["new", 0, 9], {}), "there is no volume 'new.disk0' in default-pool"),
             (("create_volume", ["vg9", "d0", 1], {}), "this host has no storage pool 'vg9'"),
             (("send_away", ["test", "node2"], {}), "this host does not move instances: its driver is libvirt, which"),
             (("power_cycle", [], {}), "this host is not restarted under its instances: its driver is libvirt"),

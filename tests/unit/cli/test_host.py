@@ -43,10 +43,11 @@ def test_hosts_join_once_and_are_listed(run: Run) -> None:
         "memory_mib_used": 0,
         "disk_gib": 4000,
         "disk_gib_used": 0,
+        "agent": None,
     }
     shown = run("host", "list", "cell1").output
     assert "MEMORY GIB" in shown
-    assert ["new1", "east", "up", "enabled", "0", "0", "/", "64", "0", "/", "256", "0", "/", "4000"] in [
+    assert ["new1", "east", "up", "enabled", "0", "0", "/", "64", "0", "/", "256", "0", "/", "4000", "-"] in [
         line.split() for line in shown.splitlines()
     ]
 
@@ -77,3 +78,30 @@ def test_reserves_ratios_and_traits_of_hosts_are_set_for_all_or_none(run: Run, e
 def test_trait_that_is_none_is_refused(run: Run) -> None:
     result = run("host", "set", "cell1", "cell1-compute-01", "--traits", "gpu")
     assert (result.exit_code, "'gpu'" in result.output) == (2, True)
+
+
+def test_agent_of_a_host_is_set_listed_and_removed(run: Run) -> None:
+    host = "cell1-compute-01"
+    for given, kept in (("one.example.org", "one.example.org:1811"), ("[2001:db8::1]:18", "[2001:db8::1]:18")):
+        assert run("host", "agent", "cell1", host, given).output == f"cell1: {host} has its agent at {kept}\n"
+        listed = {each["host"]: each["agent"] for each in json.loads(run("host", "list", "cell1", "--json").output)}
+        assert (listed.pop(host), set(listed.values())) == (kept, {None})
+    assert run("host", "agent", "cell1", host, "--remove").output == f"cell1: {host} has no agent\n"
+    assert all(each["agent"] is None for each in json.loads(run("host", "list", "cell1", "--json").output))
+
+
+@pytest.mark.parametrize(
+    ("given", "exit_code", "text"),
+    [
+        (("cell1-compute-01",), 2, "name either where the agent answers, or --remove"),
+        (("cell1-compute-01", "one:1", "--remove"), 2, "name either"),
+        (("cell1-compute-01", "https://one:1811"), 2, "'https://one:1811' is no address such as"),
+        (("cell1-compute-01", "one:port"), 2, "'one:port' is no address"),
+        (("cell1-compute-01", "user@one"), 2, "'user@one' is no address"),
+        (("no-such", "one:1811"), 1, "no-such"),
+    ],
+)
+def test_agent_that_cannot_be_set_is_refused(run: Run, given: tuple[str, ...], exit_code: int, text: str) -> None:
+    result = run("host", "agent", "cell1", *given)
+    assert (result.exit_code, "Traceback" in result.output) == (exit_code, False)
+    assert text in " ".join(result.output.split())

@@ -31,10 +31,10 @@ class AgentsInProcess:
         self._agents = agents
         self.calls: list[str] = []
 
-    def call(self, node: Node, name: str, arguments: Any, *, timeout_s: float, key: str | None = None) -> NodeResult:
+    def call(self, node: Node, name: str, arguments: Any, *, timeout_s: float, **of_change: Any) -> NodeResult:
         self.calls.append(name)
         try:
-            succeeded, payload = self._agents[node.name].call(name, CallRequest(arguments=arguments, key=key))
+            succeeded, payload = self._agents[node.name].call(name, CallRequest(arguments=arguments, **of_change))
         except CallRefusedError as error:
             return failure(node.name, name, str(error))
         return NodeResult(node.name, name, payload=payload) if succeeded else failure(node.name, name, payload)
@@ -153,12 +153,13 @@ def test_instance_under_two_hypervisors_with_other_parameters_is_a_failure() -> 
     assert result.fail_msg == "Instance web is running twice with different parameters"
 
 
-def test_what_fails_fails_under_the_name_of_the_call(rpc: NodeRpc) -> None:
+def test_what_fails_fails_under_the_name_of_the_call() -> None:
     offline = Node("node1", "10.0.0.1", is_offline=True)
+    rpc = NodeRpc(PlayedNodes(failing={"node2": "the hypervisor is away"}), NodeStateCache(MemoryStore(600)))
     results = node_info(rpc, [offline, N2], None, [("xen", {})])
     assert [(result.call, result.offline, result.fail_msg) for result in results.values()] == [
         ("node_info", True, "Node is marked offline"),
-        ("node_info", False, "this host has the hypervisor fake, and not 'xen'"),
+        ("node_info", False, "the hypervisor is away"),
     ]
 
 

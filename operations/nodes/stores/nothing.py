@@ -1,0 +1,35 @@
+"""For processes that share nothing: what is not kept cannot be of before a change that another process has made."""
+
+from collections.abc import Collection
+
+from operations.nodes.stores.store import Change, Found, Ticket
+
+_TICKET = Ticket(None, 0)
+
+
+class NoStore:
+    """Keeps nothing, so each node is asked each time."""
+
+    def find(self, node: str) -> Found | None:
+        return None
+
+    def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
+        return _TICKET, None
+
+    def is_current(self, node: str, ticket: Ticket) -> bool:
+        return False
+
+    def put(self, node: str, ticket: Ticket, content: bytes, age_s: float) -> bool:
+        return False
+
+    def begin_change(self, change: Change) -> None:
+        """There is nothing to forget."""
+
+    def end_change(self, change: Change, *, is_known: bool) -> None:
+        """There is nothing to forget."""
+
+    def drop(self, nodes: Collection[str] | None) -> None:
+        """There is nothing to forget."""
+
+    def close(self) -> None:
+        """There is nothing to close."""

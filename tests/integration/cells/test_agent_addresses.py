@@ -1,0 +1,30 @@
+"""Which hosts have an agent: set, read anew by who is open already, and removed, on both databases."""
+
+import pytest
+from sqlalchemy import Engine
+
+from cells.errors import HostNotFoundError
+from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from cells.model import Cell
+
+SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+
+
+def test_agents_of_hosts_are_set_and_removed(engine: Engine, cell: Cell) -> None:
+    nodes = CellNodes(engine, cell)
+    nodes.add_hosts([NewHost(host, SIZE, node=f"{host}.example.org") for host in ("host2", "host1")])
+    agents, other = AgentAddresses(engine, cell), AgentAddresses(engine, cell)
+    assert other.all() == []
+    agents.set("host2", "10.0.0.2:1811")
+    agents.set("host1", "10.0.0.1:1811")
+    first = AgentAddress("host1", "host1.example.org", "10.0.0.1:1811", is_offline=False, is_vm_capable=True)
+    second = AgentAddress("host2", "host2.example.org", "10.0.0.2:1811", is_offline=False, is_vm_capable=True)
+    assert (other.all(), other.of(["host2", "host3"])) == ([first, second], [second])
+    [service, _] = nodes.services()
+    nodes.update_service(service.uuid, forced_down=True)
+    assert [agent.is_offline for agent in other.all()] == [True, False]
+    agents.set("host1", None)
+    assert other.all() == [second]
+    with pytest.raises(HostNotFoundError):
+        agents.set("host3", "10.0.0.3:1811")
