@@ -20,8 +20,9 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """total: all that it has. used: what is taken, reservations left out. reserved: by those.
+    """total: all that it has. usable: how much of it instances may take up, which is more where it is overcommitted.
 
+    used: what is taken, reservations left out. reserved: by those.
     zone: availability zone; None where there are none. is_available: whether new instances may go there.
     """
 
@@ -30,10 +31,11 @@ class NodeCapacity:
     zone: str | None
     is_available: bool
     total: Amounts
+    usable: Amounts
     used: Amounts
     reserved: Amounts
 
     @property
     def free(self) -> Amounts:
-        """What is neither used nor reserved; below 0 where too much was given away."""
-        return self.total - self.used - self.reserved
+        """What of the usable part is neither used nor reserved; below 0 where too much was given away."""
+        return self.usable - self.used - self.reserved

@@ -117,6 +117,8 @@ class ClusterNode:
     own_memory_mib: what the node itself needs. free_memory_mib, free_disk_mib, free_spindles: live; reservations do not
     show there. is_offline: also a drained node, and one that is not for instances; nothing goes there.
     cpu_speed: relative to the usual node of the group. own_vcpus: processors that the node itself needs.
+    vcpu_ratio: how many of its processors instances may have, where that is not left to the policy; text files cannot
+    say so.
     """
 
     name: str
@@ -135,13 +137,15 @@ class ClusterNode:
     free_spindles: int = 0
     own_vcpus: int = 1
     cpu_speed: float = 1.0
+    vcpu_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstance:
     """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name.
 
-    takes_disk_along: its disk is on its node, and is copied when it moves; text files cannot say so.
+    claims_disk: the sizes of its disks count on its node whatever they are made of. is_server: the compute API made it,
+    and moves it. Neither of these, nor the uuid, is in text files.
     """
 
     name: str
@@ -157,7 +161,9 @@ class ClusterInstance:
     spindle_use: int = 1
     disk_spindles: int | None = None
     is_forthcoming: bool = False
-    takes_disk_along: bool = False
+    claims_disk: bool = False
+    is_server: bool = False
+    uuid: str | None = None
 
     @property
     def is_mirrored(self) -> bool:
@@ -166,7 +172,11 @@ class ClusterInstance:
 
     @property
     def uses_local_storage(self) -> bool:
-        return self.disk_template in LOCAL_STORAGE or self.takes_disk_along
+        return self.disk_template in LOCAL_STORAGE or self.claims_disk
+
+    @property
+    def uses_spindles(self) -> bool:
+        return self.disk_template in LOCAL_STORAGE
 
     @property
     def uses_memory(self) -> bool:

@@ -3,13 +3,16 @@
 Fields are those of contracts/ganeti-query; a value that could not be had is None. A node that leaves out what it needs
 is offline, as in a text file of htools. What nodes say of themselves differs: a node of Ganeti reports what is free at
 this moment, where reservations and instances that are down do not show; from the figures of a node of a native cell
-everything is taken off that is claimed.
+everything is taken off that instances claim, but for reservations. There a move has to find room for its claims too, so
+what the node keeps for itself is not free, and its ratio of processors counts where it is below that of the policy.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from cells.node_capacity import Amounts, NodeCapacity
 from operations.balancing.cluster import (
     DEFAULT_POLICY,
     AllocationPolicy,
@@ -62,24 +65,50 @@ INSTANCE_ITEM: Final = (
     "be/spindle_use",
     "tags",
     "forthcoming",
+    "vm_state",
+    "task_state",
+    "server_groups",
+    "scheduler_hints",
+    "pinned_availability_zone",
 )
 
 # What instances that Ganeti's operations made have instead, in native cells and in clusters.
 _NO_FLAVORS: Final = (None, "ganeti")
 _MIB_OF_GIB: Final = 1024
+# Where a live migration can begin (contracts/nova-rest, 2.6).
+_MIGRATED_LIVE: Final = ("active", "paused")
+_HINTS: Final = ("same_host", "different_host")
+_CONDITIONS: Final = ("trait:", "aggregate_instance_extra_specs:")
+# Of nodes whose cell has no groups, as cells of Nova.
+_NO_GROUP: Final = NodeGroup("default", "00000000-0000-0000-0000-000000000000")
 
 Item = Mapping[str, Any]
 
 
-def cluster_of_items(groups: Sequence[Item], nodes: Sequence[Item], instances: Sequence[Item]) -> Cluster:
-    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are left out."""
+def cluster_of_items(
+    groups: Sequence[Item],
+    nodes: Sequence[Item],
+    instances: Sequence[Item],
+    capacities: Sequence[NodeCapacity] = (),
+) -> Cluster:
+    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are left out.
+
+    capacities: of the nodes of a native cell, where placing claims what they have.
+    """
     known = {node["name"] for node in nodes}
     placed = [item for item in instances if _is_placed(item, known)]
     names = Counter(item["name"] for item in placed)
-    found = [_instance(item, is_named=names[item["name"]] == 1) for item in placed]
+    by_node = {capacity.name: capacity for capacity in capacities}
+    made = [_instance(item, is_named=names[item["name"]] == 1, is_claimed=bool(by_node)) for item in placed]
+    offline = {node["name"] for node in nodes if node["offline"]}
+    zones = {capacity.zone for capacity in capacities}
+    found = [
+        replace(each, is_auto_balanced=each.is_auto_balanced and _may_move(item, offline, zones))
+        for each, item in zip(made, placed, strict=True)
+    ]
     return Cluster(
-        tuple(_group(item) for item in groups),
-        tuple(_node(item, found) for item in nodes),
+        (*map(_group, groups), *([_NO_GROUP] if any(node["group.uuid"] is None for node in nodes) else ())),
+        tuple(_node(item, found, by_node.get(item["name"])) for item in nodes),
         tuple(found),
     )
 
@@ -115,17 +144,21 @@ def _size(said: Mapping[str, int]) -> Size:
     return Size(*(said[name] for name in names))
 
 
-def _instance(item: Item, *, is_named: bool) -> ClusterInstance:
-    """is_named: no other instance has its name; otherwise the uuid stands in for it, as for a missing one."""
+def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstance:
+    """is_named: no other instance has its name; otherwise the uuid stands in for it, as for a missing one.
+
+    is_claimed: whether what it has of disks is claimed of its nodes, in whole GiB.
+    """
     is_forthcoming = bool(item["forthcoming"])
     secondary = next(iter(item["snodes"] or ()), None)
     flavor = _flavor_of_server(item)
     template = DiskTemplate.EXT if flavor else _template(item["disk_template"], has_secondary=secondary is not None)
+    disk_mib = demand_of(flavor).disk_gib * _MIB_OF_GIB if flavor else item["disk_usage"] or 0
     spindles = item["disk.spindles"]
     return ClusterInstance(
         name=(item["name"] if is_named else None) or item["uuid"],
         memory_mib=item["be/memory"] or 0,
-        disk_mib=demand_of(flavor).disk_gib * _MIB_OF_GIB if flavor else item["disk_usage"] or 0,
+        disk_mib=-(-disk_mib // _MIB_OF_GIB) * _MIB_OF_GIB if is_claimed else disk_mib,
         vcpus=item["be/vcpus"] or 0,
         status=InstanceStatus.ADMIN_DOWN if is_forthcoming else _status(item["status"]),
         primary=item["pnode"],
@@ -136,24 +169,53 @@ def _instance(item: Item, *, is_named: bool) -> ClusterInstance:
         spindle_use=1 if item["be/spindle_use"] is None else item["be/spindle_use"],
         disk_spindles=sum(spindles) if spindles and None not in spindles else None,
         is_forthcoming=is_forthcoming,
-        takes_disk_along=flavor is not None,
+        claims_disk=is_claimed or flavor is not None,
+        is_server=flavor is not None,
+        uuid=item["uuid"],
     )
 
 
-def _node(item: Item, instances: Sequence[ClusterInstance]) -> ClusterNode:
+def _may_move(item: Item, offline: Collection[str], zones: Collection[str | None]) -> bool:
+    """Whether a server of the compute API can migrate to any node: it does so live, and takes along what it has.
+
+    What it asked for of its host, a score knows nothing of. offline: nodes that nothing can be copied from.
+    zones: those of all nodes.
+    """
+    flavor = _flavor_of_server(item)
+    if flavor is None:
+        return True
+    hints, specs = item["scheduler_hints"] or {}, flavor.get("extra_specs") or {}
+    zone = item["pinned_availability_zone"]
+    is_bound = (
+        bool(item["server_groups"])
+        or any(hints.get(name) for name in _HINTS)
+        or any(name.startswith(_CONDITIONS) for name in specs)
+        or (zone is not None and set(zones) != {zone})
+    )
+    can_migrate = item["vm_state"] in _MIGRATED_LIVE and item["task_state"] is None
+    return can_migrate and not is_bound and item["pnode"] not in offline
+
+
+def _node(item: Item, instances: Sequence[ClusterInstance], capacity: NodeCapacity | None) -> ClusterNode:
     needed = (item["mtotal"], item["mfree"], item["dtotal"], item["dfree"], item["ctotal"])
     is_offline = bool(item["offline"] or item["drained"] or item["vm_capable"] is False or None in needed)
     total_memory, free_memory, total_disk, free_disk, cpus = (value or 0 for value in needed)
+    own = Amounts(item["cnos"] or 0, item["mnode"] or 0)
+    vcpu_ratio = None
+    if capacity is not None:
+        kept = capacity.total - capacity.usable
+        own = Amounts(own.vcpus, max(own.memory_mib, kept.memory_mib))
+        free_memory -= max(0, kept.memory_mib)
+        free_disk -= max(0, kept.disk_mib)
+        vcpu_ratio = max(0, capacity.usable.vcpus) / cpus if cpus else None
     if item["mnode"] is None:
-        claimed = list(_claimed(item["name"], instances))
-        free_memory += sum(memory for memory, _ in claimed)
-        free_disk += sum(disk for _, disk in claimed)
+        free_memory += sum(each.memory_mib for each in instances if each.primary == item["name"] and _only_claims(each))
     has_exclusive_storage = bool(item["ndp/exclusive_storage"])
     return ClusterNode(
         name=item["name"],
-        group_uuid=item["group.uuid"],
+        group_uuid=item["group.uuid"] or _NO_GROUP.uuid,
         total_memory_mib=total_memory,
-        own_memory_mib=item["mnode"] or 0,
+        own_memory_mib=own.memory_mib,
         free_memory_mib=free_memory,
         total_disk_mib=total_disk,
         free_disk_mib=free_disk,
@@ -164,18 +226,15 @@ def _node(item: Item, instances: Sequence[ClusterInstance]) -> ClusterNode:
         tags=tuple(item["tags"] or ()),
         has_exclusive_storage=has_exclusive_storage,
         free_spindles=item["spfree"] or 0,
-        own_vcpus=item["cnos"] or 0,
+        own_vcpus=own.vcpus,
         cpu_speed=item["ndp/cpu_speed"] or 1.0,
+        vcpu_ratio=vcpu_ratio,
     )
 
 
-def _claimed(node: str, instances: Sequence[ClusterInstance]) -> Iterator[tuple[int, int]]:
-    """Memory and disk that is taken off of a node's figures, and that it does not use."""
-    for instance in instances:
-        if node == instance.primary and not instance.uses_memory:
-            yield instance.memory_mib, 0
-        if instance.is_forthcoming and instance.uses_local_storage and node in (instance.primary, instance.secondary):
-            yield 0, instance.disk_mib
+def _only_claims(instance: ClusterInstance) -> bool:
+    """Whether its memory is taken off of the figures of its node without being used."""
+    return not instance.uses_memory and not instance.is_forthcoming
 
 
 def _flavor_of_server(item: Item) -> Item | None:

@@ -33,7 +33,7 @@ class KnownShares:
 
     def shape(self, placed: PlacedInstance) -> int:
         """The same number for all instances that nodes cannot tell from each other."""
-        alike = replace(placed.instance, name="", primary="", secondary=None, tags=())
+        alike = replace(placed.instance, name="", uuid=None, primary="", secondary=None, tags=())
         return self._shapes.setdefault((alike, placed.exclusions, placed.wanted_locations), len(self._shapes))
 
     def change(self, state: NodeState | Refusal) -> Share | None:

@@ -89,7 +89,7 @@ class NodeState:
     def _learn_disk(self, instance: ClusterInstance) -> None:
         if instance.is_forthcoming:
             self._take_disk(instance, 1)
-        elif instance.uses_local_storage and not self.limits.node.has_exclusive_storage:
+        elif instance.uses_spindles and not self.limits.node.has_exclusive_storage:
             self.spindles_used += instance.spindle_use
             self.spindles_used_with_reserved += instance.spindle_use
 
@@ -211,13 +211,12 @@ class NodeState:
                 self.spindles_free = _spindles_left(self.spindles_free, instance, sign)
         if not instance.uses_local_storage:
             return
+        spindles = sign * instance.spindle_use if instance.uses_spindles and not has_exclusive_storage else 0
         self.disk_free_with_reserved -= sign * instance.disk_mib
-        if not has_exclusive_storage:
-            self.spindles_used_with_reserved += sign * instance.spindle_use
+        self.spindles_used_with_reserved += spindles
         if not instance.is_forthcoming:
             self.disk_free -= sign * instance.disk_mib
-            if not has_exclusive_storage:
-                self.spindles_used += sign * instance.spindle_use
+            self.spindles_used += spindles
 
     def _refuses_primary(self, placed: PlacedInstance, after: "NodeState", *, is_forced: bool) -> Refusal | None:
         instance, limits = placed.instance, self.limits

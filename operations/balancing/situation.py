@@ -1,7 +1,7 @@
 """A cluster with the state of each node: what scores, moves and allocations start from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup
@@ -72,6 +72,10 @@ def _placed(cluster: Cluster, index: int, instance: ClusterInstance) -> PlacedIn
 
 def _empty(cluster: Cluster, index: int, node: ClusterNode, groups: Mapping[str, NodeGroup]) -> NodeState:
     policy = groups[node.group_uuid].policy
+    if node.vcpu_ratio is not None:
+        # A ratio below 0 in a policy is none.
+        ratios = [ratio for ratio in (policy.vcpu_ratio, node.vcpu_ratio) if ratio >= 0]
+        policy = replace(policy, vcpu_ratio=min(ratios, default=0.0))
     return NodeState(
         NodeLimits(
             index=index,

@@ -71,6 +71,7 @@ def _node(record: Record, vcpus: int, reserved: Amounts) -> NodeCapacity:
         zone=None,
         is_available=is_known and not record["offline"] and not record["drained"] and bool(record["vm_capable"]),
         total=total,
+        usable=total,
         used=Amounts(vcpus + own if is_known else 0, used.memory_mib, used.disk_mib),
         reserved=reserved if is_known else Amounts(),
     )

@@ -7,14 +7,14 @@ from sqlalchemy import Connection, func, select
 
 from cells.kinds.native.nodes import Capacity, read_nodes
 from cells.node_capacity import Amounts, NodeCapacity
-from cells.tables import allocations, compute_nodes, instances, node_groups
+from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
 
 _MIB_OF_GIB = 1024
 
 
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
     """Of every node; what a move holds on two nodes counts on both."""
-    groups, reserved = _groups(connection), _reserved(connection)
+    groups, usable, reserved = _groups(connection), _usable(connection), _reserved(connection)
     return [
         NodeCapacity(
             name=node.hypervisor_hostname,
@@ -22,10 +22,12 @@ def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
             zone=node.service.availability_zone,
             is_available=node.is_available,
             total=_amounts(node.capacity),
+            usable=usable[node.id],
             used=_amounts(node.used) - reserved[node.id],
             reserved=reserved[node.id],
         )
         for node in read_nodes(connection)
+        if node.id in usable  # it has just joined
     ]
 
 
@@ -34,6 +36,16 @@ def _groups(connection: Connection) -> Mapping[int, str]:
         compute_nodes, node_groups, node_groups.c.uuid == compute_nodes.c.group_uuid
     )
     return {row.id: row.name for row in connection.execute(statement)}
+
+
+def _usable(connection: Connection) -> Mapping[int, Amounts]:
+    """What the scheduler gives away of each node: what it does not reserve for itself, by its ratios."""
+    columns = compute_nodes.c
+    sizes = ((columns[size] - columns[f"reserved_{size}"]) * columns[f"{size}_permille"] // 1000 for size in SIZES)
+    return {
+        node_id: _amounts(Capacity(*map(int, amounts)))
+        for node_id, *amounts in connection.execute(select(columns.id, *sizes))
+    }
 
 
 def _reserved(connection: Connection) -> Mapping[int, Amounts]:

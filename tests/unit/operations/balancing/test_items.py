@@ -1,7 +1,11 @@
 """Clusters made of what cells answer to queries."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from cells.node_capacity import Amounts, NodeCapacity
 from operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
 from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
 
@@ -14,24 +18,57 @@ NODE = {
 INSTANCE = {
     **dict.fromkeys(INSTANCE_ITEM),
     **{"name": "web", "uuid": "uuid-web", "pnode": "node1", "status": "running", "disk_usage": 10240},
-    **{"be/memory": 2048, "be/vcpus": 2, "forthcoming": False},
+    **{"be/memory": 2048, "be/vcpus": 2, "forthcoming": False, "vm_state": "active"},
 }
+
+NONE = Amounts()
 
 
 def made(*instances: dict[str, Any], **of_node: Any) -> Cluster:
     return cluster_of_items([GROUP], [{**NODE, **of_node}, {**NODE, "name": "node2"}], instances)
 
 
+FLAVOR = {"flavorid": "1", "vcpus": 2, "memory_mb": 2048, "root_gb": 8, "ephemeral_gb": 2, "swap": 0}
+
+
 def test_server_of_the_compute_api_takes_its_disk_along() -> None:
-    flavor = {"flavorid": "1", "vcpus": 2, "memory_mb": 2048, "root_gb": 8, "ephemeral_gb": 2, "swap": 0}
-    [web] = made({**INSTANCE, "disk_template": "plain", "disk_usage": 2048, "flavor": flavor}).instances
+    [web] = made({**INSTANCE, "disk_template": "plain", "disk_usage": 2048, "flavor": FLAVOR}).instances
     assert (web.name, web.memory_mib, web.disk_mib, web.vcpus) == ("web", 2048, 10240, 2)
     assert (web.disk_template, web.uses_local_storage, web.is_auto_balanced) == (DiskTemplate.EXT, True, True)
 
 
+@pytest.mark.parametrize(
+    ("said", "of_node"),
+    [
+        ({"vm_state": "stopped"}, {}),
+        ({"task_state": "rebooting"}, {}),
+        ({"server_groups": ["uuid-g"]}, {}),
+        ({"scheduler_hints": {"different_host": "uuid-other"}}, {}),
+        ({"pinned_availability_zone": "east"}, {}),
+        ({"flavor": {**FLAVOR, "extra_specs": {"trait:CUSTOM_GPU": "required"}}}, {}),
+        ({}, {"offline": True}),
+    ],
+)
+def test_server_that_cannot_migrate_live_or_asks_something_of_its_host_stays(said: Any, of_node: Any) -> None:
+    """What it asks for, a score knows nothing of."""
+    server = {**INSTANCE, "flavor": FLAVOR, **said}
+    assert not made(server, **of_node).instances[0].is_auto_balanced
+    assert made({**server, "flavor": None}, **of_node).instances[0].is_auto_balanced
+
+
+def test_server_that_is_pinned_to_the_zone_of_all_nodes_may_move() -> None:
+    east = NodeCapacity("node1", None, "east", True, *[Amounts(16, 65536, 409600)] * 2, *[NONE] * 2)
+    server = {**INSTANCE, "flavor": FLAVOR, "pinned_availability_zone": "east"}
+    nodes = [NODE, {**NODE, "name": "node2"}]
+    for zone, may_move in (("east", True), ("west", False)):
+        capacities = [east, replace(east, name="node2", zone=zone)]
+        [found] = cluster_of_items([GROUP], nodes, [server], capacities).instances
+        assert found.is_auto_balanced is may_move
+
+
 def test_instance_of_ganeti_stays_with_its_plain_disk() -> None:
     [web] = made({**INSTANCE, "disk_template": "plain", "flavor": {"flavorid": "ganeti"}}).instances
-    assert (web.disk_template, web.takes_disk_along, web.disk_mib) == (DiskTemplate.PLAIN, False, 10240)
+    assert (web.disk_template, web.claims_disk, web.disk_mib) == (DiskTemplate.PLAIN, False, 10240)
 
 
 def test_mirrored_instance_of_ganeti_has_a_secondary_node() -> None:
@@ -50,12 +87,32 @@ def test_uuid_stands_in_for_a_missing_name_and_for_one_that_several_have() -> No
     assert cluster.instances[2].status is InstanceStatus.ADMIN_DOWN
 
 
-def test_node_of_a_native_cell_has_free_what_is_only_claimed() -> None:
+def test_node_of_a_cell_with_claims_has_free_what_is_only_claimed() -> None:
     down = {**INSTANCE, "name": "down", "status": "ADMIN_down"}
     reserved = {**INSTANCE, "name": "later", "forthcoming": True, "disk_template": "plain"}
     native = made(INSTANCE, down, reserved).nodes[0]
-    assert (native.own_memory_mib, native.free_memory_mib) == (0, 60000 + 2 * 2048)
-    assert native.free_disk_mib == 300000 + 10240
+    assert (native.own_memory_mib, native.free_memory_mib, native.free_disk_mib) == (0, 60000 + 2048, 300000)
+
+
+def test_what_a_node_keeps_for_itself_is_not_free_and_disks_are_claimed_in_whole_gib() -> None:
+    usable = NodeCapacity("node1", None, None, True, Amounts(16, 65536, 409600), Amounts(8, 64512, 307200), *[NONE] * 2)
+    more = replace(usable, name="node2", usable=Amounts(64, 131072, 819200))
+    plain = {**INSTANCE, "disk_template": "plain", "disk_usage": 1025, "flavor": {"flavorid": "ganeti"}}
+    cluster = cluster_of_items([GROUP], [NODE, {**NODE, "name": "node2"}], [plain], [usable, more])
+    less, overcommitted = cluster.nodes
+    assert (less.own_memory_mib, less.free_memory_mib, less.free_disk_mib, less.vcpu_ratio) == (
+        1024,
+        58976,
+        197600,
+        0.5,
+    )
+    assert (overcommitted.own_memory_mib, overcommitted.free_memory_mib, overcommitted.vcpu_ratio) == (0, 60000, 4.0)
+    assert cluster.instances[0].disk_mib == 2048
+
+
+def test_nodes_of_a_cell_without_groups_are_one_group() -> None:
+    cluster = cluster_of_items([], [{**NODE, "group.uuid": None}], [INSTANCE])
+    assert [group.uuid for group in cluster.groups] == [cluster.nodes[0].group_uuid]
 
 
 def test_live_figures_of_a_node_of_ganeti_stay_as_they_are() -> None:
