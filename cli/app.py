@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "balance": (
         "cli.balance",
-        "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.",
+        "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.",
     ),
     "capacity": (
         "cli.capacity",

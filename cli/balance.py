@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cli.balancing import carry_out, cells_to_balance, failures
 from cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, save_cluster
-from cli.errors import ConfigurationError
+from cli.errors import CommandError, ConfigurationError
 from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import counted, print_json, print_notice, print_result, print_table
 from cli.settings import load_settings
@@ -17,12 +19,14 @@ from operations.balancing.cluster import Cluster
 from operations.balancing.errors import UnknownGroupError
 from operations.balancing.moves import MoveKind
 from operations.balancing.plan import GroupPlan, NodesOfInstance, Plan, PlannedMove, plan_balance
+from operations.rebalancing.execution import ExecutedMove, Execution
+from operations.rebalancing.jobs import MoveJobs
 
 app = typer.Typer()
 
 _COLUMNS = ("INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE")
-_Plans = Mapping[str | None, Plan]
-"""By the name of the cell; None for the cluster of a file."""
+_Plans = Mapping[str, Plan]
+"""By the name of the cell; empty for the cluster of a file."""
 
 
 class OutputForm(StrEnum):
@@ -36,6 +40,7 @@ class OutputForm(StrEnum):
         "fleetlight balance",
         "fleetlight balance --cell cell1 --group default --output json",
         "fleetlight balance --text-data cluster.data --save-text balanced.data",
+        "fleetlight balance --cell cell1 --execute",
     ),
 )
 def balance(
@@ -50,38 +55,82 @@ def balance(
     save_text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the cluster after the moves as a text file of htools.")
     ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for their end.")] = False,
     output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal.
+    """Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.
 
-    Nothing is moved. Reservations, which move for free, are preferred; no instance leaves its node group.
+    Reservations, which move for free, are preferred; no instance leaves its node group.
     """
     if text_data is None:
-        found = asyncio.run(clusters_of_cells(load_settings(config, data_dir), cell))
-    elif cell is None:
+        settings = load_settings(config, data_dir)
+        if execute:
+            with cells_to_balance(settings, cell) as jobs:
+                _execute(_found(asyncio.run(clusters_of_cells(settings, cell)), jobs), jobs, group, save_text, output)
+            return
+        found = asyncio.run(clusters_of_cells(settings, cell))
+    elif cell is None and not execute:
         found = FleetClusters({"": cluster_of_file(text_data)}, is_complete=True)
     else:
-        raise ConfigurationError("--cell: a text file is not of a cell; leave out --cell or --text-data")
-    plans: _Plans = {name or None: plan for name, plan in _plans(found.by_cell, group).items()}
+        what = "--cell" if cell is not None else "--execute"
+        raise ConfigurationError(f"{what}: a text file is not of a cell; leave out {what} or --text-data")
+    plans = _plans(found.by_cell, group)
+    _check_saving(plans, save_text)
+    if output is OutputForm.JSON:
+        print_json({**_document(plans), "complete": found.is_complete})
+    else:
+        _show_all(plans)
+    if save_text is not None:
+        save_cluster(next(iter(plans.values())).after, save_text)
+    _notice_missing(found)
+
+
+def _execute(
+    found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: OutputForm
+) -> None:
+    """Make the moves of native cells. Raises CommandError where not all of them could be made."""
+    plans = _plans(found.by_cell, group)
+    _check_saving(plans, save_text)
+    if output is OutputForm.TABLE:
+        _show_all(plans)
+    executions = carry_out(jobs, plans)
+    failed = failures(executions)
+    if output is OutputForm.JSON:
+        print_json({**_document(plans, executions), "complete": found.is_complete})
+    else:
+        for name, execution in executions.items():
+            print_result(f"Cell {name}: {execution.made} of {counted(len(execution.moves), 'move')} made")
+    _notice_missing(found)
+    if failed:
+        for sentence in failed:
+            print_notice(sentence)
+        raise CommandError("not all moves were made; called again, this plans anew from what is there now")
+    if save_text is not None:
+        save_cluster(next(iter(plans.values())).after, save_text)
+    if not found.is_complete:
+        raise CommandError("not all cells were balanced")
+
+
+def _found(found: FleetClusters, jobs: Mapping[str, MoveJobs]) -> FleetClusters:
+    """The clusters of those cells in which moves can be made."""
+    return replace(found, by_cell={name: found.by_cell[name] for name in jobs if name in found.by_cell})
+
+
+def _check_saving(plans: _Plans, save_text: Path | None) -> None:
     if save_text is not None and len(plans) != 1:
         raise ConfigurationError(
             f"--save-text: a file has one cluster, and here are {len(plans)}; choose one by --cell"
         )
-    if output is OutputForm.JSON:
-        print_json({**_document(plans), "complete": found.is_complete})
-    else:
-        for name, plan in plans.items():
-            for of_group in plan.groups:
-                _show(name, of_group)
-    if save_text is not None:
-        save_cluster(next(iter(plans.values())).after, save_text)
+
+
+def _notice_missing(found: FleetClusters) -> None:
     if not found.is_complete:
         print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
 
 
-def _plans(clusters: Mapping[str, Cluster], group: str | None) -> Mapping[str, Plan]:
+def _plans(clusters: Mapping[str, Cluster], group: str | None) -> _Plans:
     """How to balance each cluster that has the group. Raises UnknownGroupError if none has it."""
     plans, unknown = {}, None
     for name, cluster in clusters.items():
@@ -94,15 +143,20 @@ def _plans(clusters: Mapping[str, Cluster], group: str | None) -> Mapping[str, P
     return plans
 
 
-def _document(plans: _Plans) -> Mapping[str, Any]:
+def _document(plans: _Plans, executions: Mapping[str, Execution] | None = None) -> Mapping[str, Any]:
+    """executions: where the moves were made, or tried."""
     groups = [(cell, group) for cell, plan in plans.items() for group in plan.groups]
+    moves = [_move(cell, group, move) for cell, group in groups for move in group.moves]
+    if executions is not None:
+        made = [each for cell in plans for each in executions[cell].moves]
+        moves = [{**move, **_outcome(each)} for move, each in zip(moves, made, strict=True)]
     return {
         "score_before": sum(group.score_before for _, group in groups),
         "score_after": sum(group.score_after for _, group in groups),
-        "moves": [_move(cell, group, move) for cell, group in groups for move in group.moves],
+        "moves": moves,
         "groups": [
             {
-                "cell": cell,
+                "cell": cell or None,
                 "group": group.group,
                 "score_before": group.score_before,
                 "score_after": group.score_after,
@@ -112,11 +166,18 @@ def _document(plans: _Plans) -> Mapping[str, Any]:
     }
 
 
-def _move(cell: str | None, group: GroupPlan, move: PlannedMove) -> Mapping[str, Any]:
+def _outcome(each: ExecutedMove) -> Mapping[str, Any]:
+    """The job of a move and how it has ended; null where none was submitted."""
+    ending = each.ending
+    status, why = (None, None) if ending is None else (ending.status, ending.why)
+    return {"job": each.job, "status": status, "why": why}
+
+
+def _move(cell: str, group: GroupPlan, move: PlannedMove) -> Mapping[str, Any]:
     return {
         "instance": move.instance,
         "forthcoming": move.is_forthcoming,
-        "cell": cell,
+        "cell": cell or None,
         "group": group.group,
         "from": {"primary": move.source.primary, "secondary": move.source.secondary},
         "to": {"primary": move.target.primary, "secondary": move.target.secondary},
@@ -126,7 +187,13 @@ def _move(cell: str | None, group: GroupPlan, move: PlannedMove) -> Mapping[str,
     }
 
 
-def _show(cell: str | None, group: GroupPlan) -> None:
+def _show_all(plans: _Plans) -> None:
+    for name, plan in plans.items():
+        for group in plan.groups:
+            _show(name, group)
+
+
+def _show(cell: str, group: GroupPlan) -> None:
     rows = [
         (
             move.instance + (" (reservation)" if move.is_forthcoming else ""),
@@ -140,7 +207,7 @@ def _show(cell: str | None, group: GroupPlan) -> None:
     ]
     if rows:
         print_table(_COLUMNS, rows, right_aligned=_COLUMNS[-2:])
-    of_cell = "" if cell is None else f"Cell {cell}, "
+    of_cell = f"Cell {cell}, " if cell else ""
     made = counted(len(rows), "move")
     print_result(
         f"{of_cell}{'group' if of_cell else 'Group'} {group.group}: "
@@ -153,7 +220,7 @@ def _named(nodes: NodesOfInstance) -> str:
 
 
 def _steps(move: PlannedMove) -> Sequence[str]:
-    """What is done one after the other, in the words of gnt-instance."""
+    """What is done one after the other, in the words of gnt-instance; all at once of a reservation in a cell."""
     target = move.target
     match move.kind:
         case MoveKind.FAILOVER:

@@ -10,6 +10,7 @@ import msgspec
 
 from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
+from cells.node_capacity import NodeCapacity
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
 from cli.in_process import document_of
@@ -58,23 +59,32 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
     with open_fleet(settings.fleet) as fleet:
         if cell is not None:
             fleet.cell(cell)
-        answers = await _ask(settings, fleet, cell)
+        answers, capacities = await _ask(settings, fleet, cell)
     groups, nodes, instances = (items for items, _ in answers)
     return FleetClusters(
-        {name: cluster_of_items(groups.get(name, ()), found, instances.get(name, ())) for name, found in nodes.items()},
+        {
+            name: cluster_of_items(groups.get(name, ()), found, instances.get(name, ()), capacities.get(name, ()))
+            for name, found in nodes.items()
+        },
         all(is_complete for _, is_complete in answers),
     )
 
 
-async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> Sequence[tuple[_Items, bool]]:
+async def _ask(
+    settings: Settings, fleet: Fleet, cell: str | None
+) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity]]]:
+    """Groups, nodes and instances, each by their cells; and what the nodes of native cells have."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
         answers = [await _items(app, what, fields, cell) for what, fields in asked]
+        (nodes, _) = answers[1]
+        native = [each for each in parts.native.cells() if each.name in nodes]
+        capacities = {each.name: parts.native.adapter(each).read_capacity() for each in native}
         app.state.index.close()
-    return answers
+    return answers, capacities
 
 
 async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:

@@ -75,6 +75,7 @@ class Order:
 
     values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
     is_admin: whether locks do not count, and hints may name instances of any project.
+    depends_on: numbers of jobs of the cell that have to succeed before.
     """
 
     action: str
@@ -82,6 +83,7 @@ class Order:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     request: Request = NO_REQUEST
     is_admin: bool = False
+    depends_on: Collection[int] = ()
 
 
 class Acceptance:
@@ -203,6 +205,18 @@ class Acceptance:
         check: as for `unlock`; only asked about an instance that can take the action.
         Raises NotResizedError when there is nothing to confirm or revert, and what `check_values` raises.
         """
+        row, _ = self._accept(uuid, order, check)
+        return row
+
+    def submit(self, uuid: str, order: Order) -> int:
+        """As `accept`, of an action that never finds itself under way; returns the number of its job in the cell."""
+        _, job_id = self._accept(uuid, order, lambda _record: None)
+        if job_id is None:
+            raise ValueError(f"{order.action} on {uuid} needs no job")
+        return job_id
+
+    def _accept(self, uuid: str, order: Order, check: Callable[[Record], None]) -> tuple[InstanceRow, int | None]:
+        """The instance, and the number of the job; None where nothing has to be done."""
         action = ACTIONS[order.action]
         check_values(order.values)
         parameters = dict(order.parameters)
@@ -214,7 +228,7 @@ class Acceptance:
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
             check(record)
             if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid).values()):
-                return instance.row
+                return instance.row, None
             now = self._clock()
             if action.replaces_others:
                 self._give_up_jobs(instance, action, now)
@@ -239,8 +253,10 @@ class Acceptance:
                 MAX_ATTEMPTS: self._max_attempts,
             }
             operation = NewOperation(action.name, parameters, uuid, action_id, migration_id)
-            add_jobs(connection, VOCABULARY, [NewJob([operation], order.request)], now)
-            return instance.row
+            depends_on = dict.fromkeys(order.depends_on, (Status.SUCCESS,))
+            job = NewJob([operation], order.request, depends_on=depends_on)
+            [job_id] = add_jobs(connection, VOCABULARY, [job], now)
+            return instance.row, job_id
 
     def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
         """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from operations.balancing.cluster import Cluster
+from operations.balancing.cluster import Cluster, ClusterInstance
 from operations.balancing.moves import MoveKind
 from operations.balancing.search import MadeMove, balance
 from operations.balancing.situation import NO_NODE, Place, Situation, chosen_groups
@@ -17,15 +17,23 @@ class NodesOfInstance:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """instance: its name, or the uuid of a reservation without one. gain: how much of the score it takes away."""
+    """moved: the instance, as it was before all moves. gain: how much of the score it takes away."""
 
-    instance: str
-    is_forthcoming: bool
+    moved: ClusterInstance
     kind: MoveKind
     source: NodesOfInstance
     target: NodesOfInstance
     gain: float
     score_after: float
+
+    @property
+    def instance(self) -> str:
+        """Its name, or the uuid of one without a name of its own."""
+        return self.moved.name
+
+    @property
+    def is_forthcoming(self) -> bool:
+        return self.moved.is_forthcoming
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,7 @@ def plan_balance(cluster: Cluster, group: str | None = None) -> Plan:
 def _planned(cluster: Cluster, made: MadeMove) -> PlannedMove:
     instance = cluster.instances[made.move.instance]
     return PlannedMove(
-        instance.name,
-        instance.is_forthcoming,
+        instance,
         made.move.kind,
         _nodes(cluster, made.before),
         _nodes(cluster, made.move.place),

@@ -9,6 +9,7 @@ from operations.opcodes.instances.create import CREATE
 from operations.opcodes.instances.expire import EXPIRE
 from operations.opcodes.instances.modify import MODIFY
 from operations.opcodes.instances.move import MOVE
+from operations.opcodes.instances.place import PLACE
 from operations.opcodes.instances.power import POWER
 from operations.opcodes.instances.remove import REMOVE
 from operations.opcodes.instances.several import SEVERAL
@@ -18,5 +19,5 @@ from operations.opcodes.storage import STORAGE
 from operations.opcodes.tags import TAGS
 
 OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *EVACUATION, *STORAGE, *TAGS)
-OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *CONTENTS, *SEVERAL)
+OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *PLACE, *CONTENTS, *SEVERAL)
 OPCODES: Vocabulary = dict((*OF_CELLS, *OF_INSTANCES))

@@ -17,6 +17,7 @@ from operations.jobs.worker import Worker
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
 from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from operations.opcodes.instances.place import InstancePlace
 from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
 from operations.opcodes.instances.remove import InstanceRemove
 from operations.opcodes.opcode import OpCode
@@ -61,6 +62,10 @@ SCENARIOS: Mapping[str, tuple[Mapping[str, Any] | None, OpCode]] = {
     ),
     "modify": (MIRRORED, of(InstanceSetParams, beparams={"memory": 512}, disks=[["add", {"size": 1024}]])),
     "grow": (MIRRORED, of(InstanceGrowDisk, disk=0, amount=1024)),
+    "place": (
+        RESERVED,
+        of(InstancePlace, primary_node="north-host1", secondary_node="north-host2"),
+    ),
     "rename": (RESERVED, of(InstanceRename, new_name="web2")),
 }
 

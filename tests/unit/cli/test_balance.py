@@ -124,5 +124,6 @@ def test_cells_are_balanced_where_no_file_is_given(run: Run, tmp_path: Path) -> 
 @pytest.mark.usefixtures("crowded_cell")
 def test_unknown_cell_and_cell_of_a_file_are_wrong_usage(run: Run, file: Path) -> None:
     assert run("balance", "--cell", "two").exit_code == 2
-    both = run("balance", "--cell", "one", "--text-data", file)
-    assert (both.exit_code, "leave out --cell or --text-data" in both.stderr) == (2, True)
+    for option in (("--cell", "one"), ("--execute",)):
+        both = run("balance", *option, "--text-data", file)
+        assert (both.exit_code, f"leave out {option[0]} or --text-data" in both.stderr) == (2, True)

@@ -1,0 +1,70 @@
+"""Placing a reservation anew: all its nodes in one step (contracts/ganeti-reservations, 8).
+
+Ours: Ganeti changes one node of a reservation at a time. Nothing of it is on any node, so none is asked.
+"""
+
+from dataclasses import replace
+
+from cells.kinds.native.items.cluster import read_parameters
+from operations.jobs.errors import PrerequisiteError, Reason
+from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.instances.checks import known_instance
+from operations.opcodes.instances.configuration import configuration_of
+from operations.opcodes.instances.parameters import MIRRORED
+from operations.opcodes.instances.places import (
+    Wanted,
+    demand_of_instance,
+    mark_forthcoming,
+    node_called,
+    take_places,
+)
+from operations.opcodes.opcode import InstanceOpCode
+from operations.scheduling.allocations import release_except
+
+
+class InstancePlace(InstanceOpCode):
+    """secondary_node: of mirrored disks, and of no others."""
+
+    OP_ID = "OP_INSTANCE_PLACE"
+
+    primary_node: str
+    secondary_node: str | None = None
+
+
+def _check(op: InstancePlace, task: Task) -> None:
+    record = known_instance(op, task)
+    if not record["forthcoming"]:
+        text = f"Instance '{op.instance_name}' is no reservation: it is moved by migration or failover"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if (configuration_of(record).template in MIRRORED) != (op.secondary_node is not None):
+        text = f"Instance '{op.instance_name}': mirrored disks need a secondary node, and others have none"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+
+
+def _is_elsewhere(op: InstancePlace, task: Task) -> bool:
+    wanted = (op.primary_node, op.secondary_node)
+    return (task.record["node"], configuration_of(task.record).secondary) != wanted
+
+
+def _place(op: InstancePlace, task: Task) -> None:
+    """Claim the new nodes without what was claimed of the old ones; without room everything stays as it was."""
+    record, uuid = task.record, task.instance.uuid
+    configuration = configuration_of(record)
+    cluster = read_parameters(task.connection)
+    template = configuration.template or "diskless"
+    release_except(task.connection, uuid, None)
+    wanted = Wanted(primary=op.primary_node, secondary=op.secondary_node)
+    found = take_places(task.connection, uuid, demand_of_instance(configuration, cluster), wanted, template)
+    mark_forthcoming(task.connection, uuid, is_forthcoming=True)
+    node = node_called(task.connection, found.primary.name)
+    placed = {"host": node.host, "node": node.name, "availability_zone": node.zone}
+    if record["ganeti"] is not None:
+        secondary = None if found.secondary is None else found.secondary.name
+        placed |= replace(configuration, secondary=secondary).values(cluster, is_forthcoming=True)
+    task.instance.change("reservation.move.end", placed, task.now, request=task.job.request)
+
+
+PLACE: tuple[tuple[str, Operation], ...] = (
+    operation(InstancePlace, _check, OpStep(_place, _is_elsewhere), locks=instance_lock),
+)
