@@ -43,6 +43,14 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
         yield fleet
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """The fleet of `fill`, for tests that change nothing of it."""
+    with compute_fleet(tmp_path_factory.mktemp("filled")) as fleet:
+        fill(fleet)
+        yield fleet
+
+
 def fill(fleet: ComputeFleet) -> None:
     """Twelve instances over three cells: web0 to web11, every third is large, the even ones run."""
     for number in range(12):
@@ -59,8 +67,7 @@ def fill(fleet: ComputeFleet) -> None:
 
 
 def api_by(fleet: ComputeFleet, route: str) -> Api:
-    if route == "mixed":
-        fleet.index("east", is_complete=False)
+    fleet.index("east", is_complete=route != "mixed")
     return fleet.api(enabled=route != "cells")
 
 
@@ -158,9 +165,8 @@ FILTERS: Mapping[str, Callable[[int], bool]] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_filters_keep_the_same_by_every_route_and_names_are_in_nice_order(fleet: ComputeFleet, route: str) -> None:
-    fill(fleet)
-    api = api_by(fleet, route)
+def test_filters_keep_the_same_by_every_route_and_names_are_in_nice_order(filled: ComputeFleet, route: str) -> None:
+    api = api_by(filled, route)
     for text, is_kept in FILTERS.items():
         assert names(ask(api, fields="name", filter=text)) == [f"web{n}" for n in range(12) if is_kept(n)], text
 
@@ -168,9 +174,8 @@ def test_filters_keep_the_same_by_every_route_and_names_are_in_nice_order(fleet:
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("text", ["", "be/memory == 512", 'be/memory == 512 and status == "running"'])
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_pages_follow_each_other_without_a_gap(fleet: ComputeFleet, route: str, text: str, limit: int) -> None:
-    fill(fleet)
-    api = api_by(fleet, route)
+def test_pages_follow_each_other_without_a_gap(filled: ComputeFleet, route: str, text: str, limit: int) -> None:
+    api = api_by(filled, route)
     whole = names(ask(api, fields="name", filter=text))
     walked: list[str] = []
     marker: str | None = ""
@@ -183,34 +188,30 @@ def test_pages_follow_each_other_without_a_gap(fleet: ComputeFleet, route: str, 
     assert walked == whole
 
 
-def test_page_that_is_full_and_the_last_has_no_marker_where_rows_are_tried_here(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    answer = ask(fleet.api(), fields="name", filter="be/memory > 1024", limit="4")
+def test_page_that_is_full_and_the_last_has_no_marker_where_rows_are_tried_here(filled: ComputeFleet) -> None:
+    answer = ask(filled.api(), fields="name", filter="be/memory > 1024", limit="4")
     assert len(answer["data"]) == 4
     assert answer["marker"] is None
 
 
-def test_small_pages_of_the_store_are_read_until_enough_is_kept(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    api = fleet.api(max_limit=2)
+def test_small_pages_of_the_store_are_read_until_enough_is_kept(filled: ComputeFleet) -> None:
+    api = filled.api(max_limit=2)
     first = ask(api, fields="name", filter="be/memory > 1024")
     assert names(first) == ["web0", "web3"]
     second = ask(api, fields="name", filter="be/memory > 1024", marker=first["marker"])
     assert names(second) == ["web6", "web9"]
 
 
-def test_answer_says_in_the_headers_of_lists_what_it_covers(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    api = api_by(fleet, "mixed")
+def test_answer_says_in_the_headers_of_lists_what_it_covers(filled: ComputeFleet) -> None:
+    api = api_by(filled, "mixed")
     response = api.get("/fleetlight/query?fields=name&all_projects=1")
     assert response.headers["Fleetlight-Complete"] == "true"
     assert "east=live" in response.headers["Fleetlight-Route"]
     assert "north=index" in response.headers["Fleetlight-Route"]
 
 
-def test_cell_that_is_down_makes_the_answer_incomplete_and_not_an_error(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+def test_cell_that_is_down_makes_the_answer_incomplete_and_not_an_error(filled: ComputeFleet) -> None:
+    api = filled.api(enabled=False, pool=BrokenCells(filled, hanging=["east"]), cell_timeout_s=0.2)
     response = api.get("/fleetlight/query?fields=name&all_projects=1&filter=be/memory>0")
     assert response.headers["Fleetlight-Complete"] == "false"
     assert len(response.json()["data"]) == 8
@@ -224,14 +225,12 @@ def test_cell_that_is_down_makes_the_answer_incomplete_and_not_an_error(fleet: C
         ("-ctime", ["web11", "web10", "web9"]),
     ],
 )
-def test_order_is_by_fields_in_either_direction(fleet: ComputeFleet, order: str, expected: list[str]) -> None:
-    fill(fleet)
+def test_order_is_by_fields_in_either_direction(filled: ComputeFleet, order: str, expected: list[str]) -> None:
     for route in ROUTES:
-        assert names(ask(api_by(fleet, route), fields="name", order=order, limit="3")) == expected
+        assert names(ask(api_by(filled, route), fields="name", order=order, limit="3")) == expected
 
 
-def test_body_of_a_post_says_the_same_with_filters_as_lists(fleet: ComputeFleet) -> None:
-    fill(fleet)
+def test_body_of_a_post_says_the_same_with_filters_as_lists(filled: ComputeFleet) -> None:
     body = {
         "what": "instance",
         "fields": ["name"],
@@ -239,7 +238,7 @@ def test_body_of_a_post_says_the_same_with_filters_as_lists(fleet: ComputeFleet)
         "order": ["-name"],
         "all_projects": True,
     }
-    response = fleet.api().request("POST", "/fleetlight/query", json=body)
+    response = filled.api().request("POST", "/fleetlight/query", json=body)
     assert response.status_code == 200, response.text
     assert names(response.json()) == ["web3", "web0"]
 
@@ -287,8 +286,8 @@ def test_members_see_their_project_and_no_field_of_hosts_and_cells(fleet: Comput
         "11111111-1111-4111-8111-111111111111",
     ],
 )
-def test_marker_that_no_answer_had_is_refused(fleet: ComputeFleet, marker: str) -> None:
-    response = fleet.api().get(f"/fleetlight/query?{urlencode({'fields': 'name', 'marker': marker})}")
+def test_marker_that_no_answer_had_is_refused(filled: ComputeFleet, marker: str) -> None:
+    response = filled.api().get(f"/fleetlight/query?{urlencode({'fields': 'name', 'marker': marker})}")
     assert response.status_code == 400
     assert "marker: " in response.text
 
@@ -352,8 +351,8 @@ def test_negated_look_into_a_structure_finds_the_same_by_every_route(
         ("fields=" + ",".join(["name"] * 201), 400, "201 of them"),
     ],
 )
-def test_refusal_says_what_would_be_right(fleet: ComputeFleet, query: str, status: int, says: str) -> None:
-    response = fleet.api().get(f"/fleetlight/query?{query}")
+def test_refusal_says_what_would_be_right(filled: ComputeFleet, query: str, status: int, says: str) -> None:
+    response = filled.api().get(f"/fleetlight/query?{query}")
     assert response.status_code == status
     [fault] = response.json().values()
     assert says in fault["message"]
@@ -373,8 +372,8 @@ def test_refusal_says_what_would_be_right(fleet: ComputeFleet, query: str, statu
     ],
     ids=lambda body: str(body)[:60],
 )
-def test_body_that_is_none_is_refused(fleet: ComputeFleet, body: Any) -> None:
-    assert fleet.api().request("POST", "/fleetlight/query", json=body).status_code == 400
+def test_body_that_is_none_is_refused(filled: ComputeFleet, body: Any) -> None:
+    assert filled.api().request("POST", "/fleetlight/query", json=body).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -390,25 +389,25 @@ def test_body_that_is_none_is_refused(fleet: ComputeFleet, body: Any) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_what_would_cost_too_much_is_refused_with_the_limit(
-    fleet: ComputeFleet, body: dict[str, Any], says: str
+    filled: ComputeFleet, body: dict[str, Any], says: str
 ) -> None:
-    response = fleet.api().request("POST", "/fleetlight/query", json={"what": "instance", **body})
+    response = filled.api().request("POST", "/fleetlight/query", json={"what": "instance", **body})
     assert response.status_code == 400
     assert says in response.text
 
 
 @pytest.mark.parametrize("place", ["filter", "what", "fields"])
-def test_body_that_is_nested_too_deep_is_refused(fleet: ComputeFleet, place: str) -> None:
+def test_body_that_is_nested_too_deep_is_refused(filled: ComputeFleet, place: str) -> None:
     nested = "[" * 900 + '"\\u0000"' + "]" * 900
     body = {"what": '"instance"', "fields": '["name"]', place: nested}
     text = "{" + ",".join(f'"{name}":{value}' for name, value in body.items()) + "}"
     for content in (text, text.replace("\\u0000", "x")):
-        response = fleet.api().request("POST", "/fleetlight/query", content=content)
+        response = filled.api().request("POST", "/fleetlight/query", content=content)
         assert response.status_code == 400, response.text
 
 
-def test_fields_of_all_item_types_are_told_to_administrators(fleet: ComputeFleet) -> None:
-    api = fleet.api()
+def test_fields_of_all_item_types_are_told_to_administrators(filled: ComputeFleet) -> None:
+    api = filled.api()
     for what in ("instance", "node", "job", "lock", "os", "filter"):
         fields = api.get(f"/fleetlight/query/fields?what={what}").json()["fields"]
         assert set(fields[0]) == {"name", "title", "kind", "doc"}
@@ -467,9 +466,8 @@ def test_counts_of_members_are_of_their_project(fleet: ComputeFleet) -> None:
         ("filter=nothing", "Unknown field 'nothing'"),
     ],
 )
-def test_count_that_makes_no_sense_is_refused(fleet: ComputeFleet, query: str, says: str) -> None:
-    fleet.create("east", project_id="demo", **SMALL)
-    response = fleet.api().get(f"/fleetlight/query/counts?{query}")
+def test_count_that_makes_no_sense_is_refused(filled: ComputeFleet, query: str, says: str) -> None:
+    response = filled.api().get(f"/fleetlight/query/counts?{query}")
     assert response.status_code == 400
     assert says in response.text
 
@@ -484,9 +482,8 @@ def test_count_that_makes_no_sense_is_refused(fleet: ComputeFleet, query: str, s
         ('cell == "east" or name == "web0"', set(CELLS)),
     ],
 )
-def test_only_cells_that_the_filter_leaves_are_asked(fleet: ComputeFleet, filter_: str, asked: set[str]) -> None:
-    fill(fleet)
-    api = fleet.api(enabled=False)
+def test_only_cells_that_the_filter_leaves_are_asked(filled: ComputeFleet, filter_: str, asked: set[str]) -> None:
+    api = filled.api(enabled=False)
     response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': 'name,cell', 'filter': filter_})}")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "true"
@@ -496,9 +493,8 @@ def test_only_cells_that_the_filter_leaves_are_asked(fleet: ComputeFleet, filter
     assert cells == ({"east", "north"} if "web0" in filter_ else asked)
 
 
-def test_cell_that_is_not_meant_takes_nothing_from_an_answer(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["south"]), cell_timeout_s=0.2)
+def test_cell_that_is_not_meant_takes_nothing_from_an_answer(filled: ComputeFleet) -> None:
+    api = filled.api(enabled=False, pool=BrokenCells(filled, hanging=["south"]), cell_timeout_s=0.2)
     asked = urlencode({**ALL, "by": "cell", "filter": 'not cell == "south"'})
     counts = api.get(f"/fleetlight/query/counts?{asked}")
     assert counts.headers["fleetlight-complete"] == "true"
