@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import balance, cache, ingest, latency, listing, memory, query, scheduler, sync, verify
+from bench import balance, cache, ingest, latency, listing, memory, query, reservations, scheduler, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -20,6 +20,7 @@ BENCHES = {
     "latency": latency.run,
     "memory": memory.run,
     "query": query.run,
+    "reservations": reservations.run,
     "scheduler": scheduler.run,
     "sync": sync.run,
     "verify": verify.run,

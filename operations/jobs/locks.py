@@ -8,15 +8,20 @@ take is given up.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
+    BindParameter,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Select,
     Subquery,
     TextClause,
     and_,
+    bindparam,
     delete,
     exists,
     insert,
@@ -43,6 +48,10 @@ _KEYS_OF_JOBS = """
 _KEYS_OF_DEPENDENCIES = """
     SELECT 'end of job ' || depends_on AS key FROM job_dependencies WHERE job_id = ANY(:ids)
 """
+# Parameters of the statements.
+_JOB, _JOBS, _PAIR = "of_job", "of_jobs", ("level", "name")
+_OF_JOB = bindparam(_JOB, type_=BigInteger)
+_OF_JOBS = bindparam(_JOBS, type_=BigInteger, expanding=True)
 _WAIT_FOR_JOBS = text(_WAIT.format(keys=_KEYS_OF_JOBS))
 _WAIT_FOR_DEPENDENCIES = text(_WAIT.format(keys=_KEYS_OF_DEPENDENCIES))
 
@@ -67,10 +76,9 @@ def want_locks(connection: Connection, wanted: Iterable[tuple[int, int, Lock]], 
 def take_locks(connection: Connection, job_id: int, now: int) -> bool:
     """Take all that a job has asked for; False, and nothing is taken, when another job is in the way of one of them."""
     _lock_names(connection, [job_id], _WAIT_FOR_JOBS)
-    is_of_job = job_locks.c.job_id == job_id
-    taken = connection.execute(update(job_locks).where(is_of_job, ~_is_kept_from(job_id)).values(held_at=now))
+    taken = connection.execute(_TAKE, {_JOB: job_id, "held_at": now})
     # None is taken either because another job is in the way, or because it needs none.
-    return taken.rowcount > 0 or connection.execute(select(job_locks.c.name).where(is_of_job)).first() is None
+    return taken.rowcount > 0 or connection.execute(_ANY, {_JOB: job_id}).first() is None
 
 
 def give_up_locks(connection: Connection, job_ids: Sequence[int], *, have_ended: bool) -> None:
@@ -80,13 +88,15 @@ def give_up_locks(connection: Connection, job_ids: Sequence[int], *, have_ended:
     them ready has locked the names first.
     """
     _lock_names(connection, job_ids, _WAIT_FOR_JOBS)
-    statement = delete(job_locks).where(job_locks.c.job_id.in_(job_ids))
-    given_up = set(connection.execute(statement.returning(job_locks.c.level, job_locks.c.name)).all())
-    choices: list[Select[Any]] = [select(_next_in_line(level, name)) for level, name in sorted(given_up)]
-    if have_ended:
-        nothing = (literal(value=False).label("is_shared"), literal("").label("level"), literal("").label("name"))
-        choices.append(select(job_dependencies.c.job_id, *nothing).where(job_dependencies.c.depends_on.in_(job_ids)))
-    found = connection.execute(union_all(*choices)).all() if choices else ()
+    given_up = sorted({(row.level, row.name) for row in connection.execute(_GIVE_UP, {_JOBS: list(job_ids)})})
+    names = {
+        f"{what}{number}": value
+        for number, pair in enumerate(given_up)
+        for what, value in zip(_PAIR, pair, strict=True)
+    }
+    if not given_up and not have_ended:
+        return
+    found = connection.execute(_woken(len(given_up), have_ended), {_JOBS: list(job_ids), **names}).all()
     ready = {row.job_id for row in found}
     for row in found:
         if row.is_shared:
@@ -108,7 +118,7 @@ def _lock_names(connection: Connection, job_ids: Sequence[int], keys: TextClause
         connection.execute(keys, {"ids": list(job_ids)})
 
 
-def _is_kept_from(job_id: int) -> ColumnElement[bool]:
+def _is_kept_from(job_id: BindParameter[int]) -> ColumnElement[bool]:
     """Whether another job is in the way of one of the locks that a job has asked for."""
     mine, theirs = job_locks.alias("mine"), job_locks.alias("theirs")
     conflicts = and_(
@@ -134,8 +144,20 @@ def _is_kept_from(job_id: int) -> ColumnElement[bool]:
     return exists().where(mine.c.job_id == job_id, or_(is_held, first_is_earlier)).correlate(None)
 
 
-def _next_in_line(level: str, name: str) -> Subquery:
+@lru_cache
+def _woken(count: int, have_ended: bool) -> CompoundSelect[Any]:  # of a cache
+    """The next in line for each of `count` locks; with those that wait for the ends of jobs, if these have ended."""
+    choices: list[Select[Any]] = [select(_next_in_line(number)) for number in range(count)]
+    if have_ended:
+        nothing = (literal(value=False).label("is_shared"), literal("").label("level"), literal("").label("name"))
+        choices.append(select(job_dependencies.c.job_id, *nothing).where(job_dependencies.c.depends_on.in_(_OF_JOBS)))
+    return union_all(*choices)
+
+
+def _next_in_line(number: int) -> Subquery:
+    """number: of the lock among the parameters of the statement."""
     columns = job_locks.c
+    level, name = (bindparam(f"{what}{number}", type_=columns[what].type) for what in _PAIR)
     return (
         select(columns.job_id, columns.is_shared, columns.level, columns.name)
         .where(columns.level == level, columns.name == name, columns.held_at.is_(None))
@@ -163,3 +185,9 @@ def _sharing(connection: Connection, level: str, name: str) -> set[int]:
         ~is_behind,
     )
     return set(connection.execute(statement).scalars())
+
+
+# Made once: to make them again for each job takes as long as to carry them out.
+_TAKE = update(job_locks).where(job_locks.c.job_id == _OF_JOB, ~_is_kept_from(_OF_JOB))
+_ANY = select(job_locks.c.name).where(job_locks.c.job_id == _OF_JOB)
+_GIVE_UP = delete(job_locks).where(job_locks.c.job_id.in_(_OF_JOBS)).returning(job_locks.c.level, job_locks.c.name)

@@ -8,7 +8,7 @@ instance from elsewhere locks the instance first as well.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, insert, select, tuple_, update
+from sqlalchemy import BigInteger, Connection, Integer, Select, and_, bindparam, func, insert, select, tuple_, update
 
 from cells.model import Request
 from cells.tables import job_dependencies, job_operations, jobs
@@ -16,6 +16,7 @@ from operations.jobs.locks import want_locks
 from operations.jobs.model import Job, NewJob, Place, Stage, Status
 from operations.jobs.vocabulary import Vocabulary
 
+_LIMIT = "most"
 _IS_CURRENT = and_(job_operations.c.job_id == jobs.c.id, job_operations.c.position == jobs.c.position)
 _PLACE = (
     jobs.c.id,
@@ -110,16 +111,9 @@ def _add_dependencies(connection: Connection, job_id: int, job: NewJob) -> None:
 
 def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -> list[Place]:
     """The first jobs that a worker can do something for, or those after a certain one; nothing is locked."""
-    statement = (
-        select(*_PLACE)
-        .join_from(jobs, job_operations, _IS_CURRENT)
-        # What a later version, or a disk, has written there is not for this one to work on.
-        .where(jobs.c.is_ready, jobs.c.stage.in_(list(Stage)), jobs.c.status.in_(list(Status)))
-        .order_by(jobs.c.priority, jobs.c.id)
-        .limit(limit)
-    )
+    parameters = {_LIMIT: limit}
     if after is not None:
-        statement = statement.where(tuple_(jobs.c.priority, jobs.c.id) > (after.priority, after.job_id))
+        parameters |= {"priority": after.priority, "job_id": after.job_id}
     return [
         Place(
             job_id=row.id,
@@ -131,23 +125,23 @@ def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -
             instance_uuid=row.instance_uuid,
             received_at=row.received_at,
         )
-        for row in connection.execute(statement)
+        for row in connection.execute(_READY if after is None else _READY_AFTER, parameters)
     ]
 
 
 def read_job(connection: Connection, place: Place) -> Job | None:
     """The job, unless it is not at `place` any more; nothing is locked."""
-    return _one(connection, _at(place, *_PLAIN, *_JSON))
+    return _one(connection, _AT, place)
 
 
 def lock_job(connection: Connection, place: Place) -> Job | None:
     """The job with its row locked, unless it is not at `place` any more, or another transaction has locked it."""
-    return _one(connection, _at(place, *_PLAIN, *_JSON).with_for_update(skip_locked=True))
+    return _one(connection, _LOCKED_AT, place)
 
 
 def lock_unread_job(connection: Connection, place: Place) -> Job | None:
     """As `lock_job`, without what may be damaged: parameters, notes and result are empty."""
-    return _one(connection, _at(place, *_PLAIN).with_for_update(skip_locked=True))
+    return _one(connection, _UNREAD_AT, place)
 
 
 def fill_in(connection: Connection, job: Job) -> None:
@@ -186,41 +180,41 @@ def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
 
 def save_operation(connection: Connection, job: Job, status: Status, now: int, ended_at: int | None = None) -> None:
     """Where the current operation, which has begun, is now, and what its steps have told later ones."""
-    connection.execute(
-        update(job_operations)
-        .where(_is_operation(job))
-        .values(
-            status=status,
-            next_step=job.next_step,
-            notes=job.notes,
-            result=job.result,
-            migration_id=job.migration_id,
-            started_at=func.coalesce(job_operations.c.started_at, now),
-            ended_at=ended_at,
-        )
-    )
+    parameters = {
+        "of_job": job.id,
+        "at": job.position,
+        "status": status,
+        "next_step": job.next_step,
+        "notes": job.notes,
+        "result": job.result,
+        "migration_id": job.migration_id,
+        "now": now,
+        "ended_at": ended_at,
+    }
+    connection.execute(_SAVE, parameters)
 
 
 def _is_operation(job: Job) -> Any:
     return and_(job_operations.c.job_id == job.id, job_operations.c.position == job.position)
 
 
-def _at(place: Place, *columns: Any) -> Select[Any]:
+def _at(*columns: Any) -> Select[Any]:
     return (
         select(*columns)
         .join_from(jobs, job_operations, _IS_CURRENT)
         .where(
-            jobs.c.id == place.job_id,
+            jobs.c.id == bindparam("job_id"),
             jobs.c.is_ready,
-            jobs.c.stage == place.stage,
-            jobs.c.position == place.position,
-            job_operations.c.next_step == place.next_step,
+            jobs.c.stage == bindparam("stage"),
+            jobs.c.position == bindparam("position"),
+            job_operations.c.next_step == bindparam("next_step"),
         )
     )
 
 
-def _one(connection: Connection, statement: Select[Any]) -> Job | None:
-    row = connection.execute(statement).one_or_none()
+def _one(connection: Connection, statement: Select[Any], place: Place) -> Job | None:
+    names = ("job_id", "stage", "position", "next_step")
+    row = connection.execute(statement, {name: getattr(place, name) for name in names}).one_or_none()
     return None if row is None else _job(row._mapping)
 
 
@@ -241,3 +235,34 @@ def _job(row: Mapping[Any, Any]) -> Job:
         migration_id=row["migration_id"],
         result=row.get("result"),
     )
+
+
+# Made once: to make them again for each step takes as long as to carry them out.
+_READY = (
+    select(*_PLACE)
+    .join_from(jobs, job_operations, _IS_CURRENT)
+    # What a later version, or a disk, has written there is not for this one to work on.
+    .where(jobs.c.is_ready, jobs.c.stage.in_(list(Stage)), jobs.c.status.in_(list(Status)))
+    .order_by(jobs.c.priority, jobs.c.id)
+    .limit(bindparam(_LIMIT))
+)
+_READY_AFTER = _READY.where(
+    tuple_(jobs.c.priority, jobs.c.id)
+    > tuple_(bindparam("priority", type_=Integer), bindparam("job_id", type_=BigInteger))
+)
+_AT, _PLAIN_AT = _at(*_PLAIN, *_JSON), _at(*_PLAIN)
+_LOCKED_AT = _AT.with_for_update(skip_locked=True)
+_UNREAD_AT = _PLAIN_AT.with_for_update(skip_locked=True)
+_SAVE = (
+    update(job_operations)
+    .where(job_operations.c.job_id == bindparam("of_job"), job_operations.c.position == bindparam("at"))
+    .values(
+        status=bindparam("status"),
+        next_step=bindparam("next_step"),
+        notes=bindparam("notes"),
+        result=bindparam("result"),
+        migration_id=bindparam("migration_id"),
+        started_at=func.coalesce(job_operations.c.started_at, bindparam("now", type_=BigInteger)),
+        ended_at=bindparam("ended_at"),
+    )
+)

@@ -44,8 +44,8 @@ from resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
-# Between two looks at a queue without jobs.
-_POLL_INTERVAL_S = 0.1
+POLL_INTERVAL_S = 0.1
+"""Between two looks at a queue without jobs."""
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
 _EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
@@ -102,7 +102,7 @@ class Worker:
                 self._is_waiting = False
             self._beat()
             if not has_worked:
-                stop.wait(_POLL_INTERVAL_S)
+                stop.wait(POLL_INTERVAL_S)
 
     def run_once(self) -> bool:
         """One step of one job; False when there is none, or other workers have all there are.

@@ -6,7 +6,7 @@ They are the only truth about what is taken; who claims a node has locked it (op
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from cells.kinds.native.nodes import Capacity
 from cells.tables import allocations, compute_nodes
@@ -15,14 +15,17 @@ from resources.fields import Record
 from resources.query_fields.ganeti import own_value
 
 _RESIZED = "resized"
+_FORGET = delete(allocations).where(
+    allocations.c.instance_uuid == bindparam("of_instance"), allocations.c.node_id == bindparam("of_node")
+)
+_ADD = insert(allocations)
 
 
 def allocate(connection: Connection, instance_uuid: str, node_id: int, demand: Capacity) -> None:
     """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
     # One may be left there of a resize that an administrator ended by resetting the state.
-    own = (allocations.c.instance_uuid == instance_uuid, allocations.c.node_id == node_id)
-    connection.execute(delete(allocations).where(*own))
-    connection.execute(insert(allocations).values(_allocation(instance_uuid, node_id, demand)))
+    connection.execute(_FORGET, {"of_instance": instance_uuid, "of_node": node_id})
+    connection.execute(_ADD, _allocation(instance_uuid, node_id, demand))
 
 
 def release_except(connection: Connection, instance_uuid: str, *nodes: str | None) -> None:

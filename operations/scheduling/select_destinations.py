@@ -69,13 +69,10 @@ def claim_hosts(
         wait_for_lock(connection, _SEVERAL_NODES)
     if spec.group is not None:
         wait_for_lock(connection, f"server group {spec.group.uuid}")
-    attempt = connection.begin_nested()
-    try:
+    if len(instance_uuids) == 1:
         chosen = list(_claim_each(connection, instance_uuids, demand, spec))
-    except NoValidHostError:
-        attempt.rollback()
-        raise
-    attempt.commit()
+    else:
+        chosen = _claim_all_or_none(connection, instance_uuids, demand, spec)
     alternates: Sequence[Host] = ()
     if max_attempts > 1 and chosen:
         taken = {host.service_host for host in chosen}
@@ -196,6 +193,19 @@ class _Candidates:
         hosts = read_best_hosts(self._connection, self._question, limit=self._count, without_nodes=self._gone)
         self._best = [(host.weights, host.node_id) for host in hosts]
         return bool(self._best)
+
+
+def _claim_all_or_none(
+    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec
+) -> list[Host]:
+    attempt = connection.begin_nested()
+    try:
+        chosen = list(_claim_each(connection, instance_uuids, demand, spec))
+    except NoValidHostError:
+        attempt.rollback()
+        raise
+    attempt.commit()
+    return chosen
 
 
 def _claim_each(

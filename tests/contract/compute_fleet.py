@@ -225,7 +225,8 @@ class ComputeFleet:
         self._runner = asyncio.Runner()
         self._folder = folder
         self._new_database = new_database
-        fleet_engine = create_database_engine(self._database("fleet"))
+        self.fleet_url = self._database("fleet")
+        fleet_engine = create_database_engine(self.fleet_url)
         upgrade_fleet(fleet_engine)
         self.fleet = Fleet(fleet_engine)
         self._engines: dict[str, Engine] = {}

@@ -75,6 +75,13 @@ def own_prefix(elasticsearch_url: str) -> Iterator[str]:
 @pytest.fixture
 def new_postgresql_database(postgresql_url: str) -> Iterator[Callable[[], str]]:
     """A function that makes an empty database and returns its SQLAlchemy URL."""
+    with new_databases(postgresql_url) as make:
+        yield make
+
+
+@contextmanager
+def new_databases(postgresql_url: str) -> Iterator[Callable[[], str]]:
+    """As the fixture `new_postgresql_database`, for what is no test."""
     server = make_url(postgresql_url)
     dsn = server.set(drivername="postgresql").render_as_string(hide_password=False)
     with ExitStack() as databases:

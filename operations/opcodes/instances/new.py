@@ -48,7 +48,8 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
     secondary = None if places is None or places.secondary is None else places.secondary.name
     configuration = replace(configuration, nics=nics, secondary=secondary)
     _add_row(op, task, uuid, configuration.values(cluster, is_forthcoming=op.forthcoming), places)
-    mark_forthcoming(task.connection, uuid, is_forthcoming=op.forthcoming)
+    if op.forthcoming and places is not None:
+        mark_forthcoming(task.connection, uuid, is_forthcoming=True)
     return places
 
 

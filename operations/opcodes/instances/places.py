@@ -7,7 +7,7 @@ them can be made real (contracts/ganeti-reservations, 5).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, bindparam, or_, select, update
 
 from cells.errors import NoValidHostError
 from cells.kinds.native.nodes import Capacity
@@ -23,6 +23,7 @@ from operations.scheduling.select_destinations import claim_host, claim_pair
 from resources.cluster_parameters import Parameters
 
 _MIB_OF_GIB = 1024
+_MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_instance"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Node:
     name: str
     host: str
     zone: str
-    group_uuid: str
+    group_uuid: str | None
     is_offline: bool
     is_drained: bool
     is_vm_capable: bool
@@ -136,8 +137,8 @@ def take_places(connection: Connection, instance_uuid: str, demand: Capacity, wa
         if is_mirrored:
             names = () if secondary is None else (secondary.name,)
             first, second = claim_pair(connection, instance_uuid, demand, spec, secondary_nodes=names)
-            return Places(_node_of(connection, first), _node_of(connection, second))
-        return Places(_node_of(connection, claim_host(connection, instance_uuid, demand, spec)))
+            return Places(_node_of(first), _node_of(second))
+        return Places(_node_of(claim_host(connection, instance_uuid, demand, spec)))
     except NoValidHostError:
         raise no_room(demand, wanted) from None
 
@@ -180,15 +181,14 @@ def take_secondary(
         without=(node.host, *(() if without is None else (node_called(connection, without).host,))),
     )
     try:
-        return _node_of(connection, claim_host(connection, instance_uuid, demand, spec))
+        return _node_of(claim_host(connection, instance_uuid, demand, spec))
     except NoValidHostError:
         raise no_room(demand, Wanted(secondary=name)) from None
 
 
 def mark_forthcoming(connection: Connection, instance_uuid: str, *, is_forthcoming: bool) -> None:
     """Whether what an instance takes up counts as reserved only."""
-    of_instance = allocations.c.instance_uuid == instance_uuid
-    connection.execute(update(allocations).where(of_instance).values(is_forthcoming=is_forthcoming))
+    connection.execute(_MARK, {"of_instance": instance_uuid, "is_forthcoming": is_forthcoming})
 
 
 def leave(connection: Connection, instance_uuid: str, node: str) -> None:
@@ -228,5 +228,16 @@ def _group_called(connection: Connection, name: str) -> str:
     return found
 
 
-def _node_of(connection: Connection, host: Host) -> Node:
-    return node_called(connection, host.nodename)
+def _node_of(host: Host) -> Node:
+    """The node that was claimed, which so is one that new instances may have."""
+    return Node(
+        host.node_id,
+        host.node_uuid,
+        host.nodename,
+        host.service_host,
+        host.availability_zone,
+        host.group_uuid,
+        is_offline=False,
+        is_drained=False,
+        is_vm_capable=True,
+    )
