@@ -13,6 +13,7 @@ from cells.kinds.native.instance_migrations import (
     read_migration,
     update_migration,
 )
+from cells.kinds.native.interface_addresses import give_up_interfaces
 from cells.kinds.native.nodes import COMPUTE
 from cells.tables import services
 from notifications.payloads.selection import Selection
@@ -136,6 +137,11 @@ def queue_for_delete(*, queued: bool) -> Effect:
 def give_back_all(task: Task) -> None:
     """The instance takes up nothing any more."""
     release_except(task.connection, task.instance.uuid, None)
+
+
+def give_up_addresses(task: Task) -> None:
+    """What the interfaces of the instance had is free for others."""
+    give_up_interfaces(task.connection, task.instance.uuid)
 
 
 def give_back_others(task: Task) -> None:

@@ -27,6 +27,7 @@ from operations.actions.effects import (
     confirm_what_waits,
     give_back_all,
     give_back_others,
+    give_up_addresses,
     migration_is,
     queue_for_delete,
     take_selections,
@@ -103,12 +104,12 @@ _DELETE = (
             start("delete"),
             start("shutdown"),
             calling("delete", Step("instance.shutdown.end")),
-            Step(INSTANCE_DELETE_END, deleted, effects=(give_back_all,)),
+            Step(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
         ),
         *only_if(
             is_on_no_host,
             start("delete", source=PublisherService.API),
-            Step(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all,)),
+            Step(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all, give_up_addresses)),
         ),
     ),
 )

@@ -22,8 +22,10 @@ def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:
     )
     found = connection.execute(statement).all()
     for row in found:
-        if row.status is None or (row.status in ENDED and row.status not in row.statuses):
-            raise DependencyError(job_number(cell, row.depends_on), row.status)
+        # None that came later than this one: two jobs could wait for each other, and one for itself, for ever.
+        status = row.status if row.depends_on < job.id else None
+        if status is None or (status in ENDED and status not in row.statuses):
+            raise DependencyError(job_number(cell, row.depends_on), status)
     if all(row.status in ENDED for row in found):
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(stage=Stage.REQUEST))
     else:

@@ -55,7 +55,7 @@ class DependencyError(JobError):
     """
 
     def __init__(self, number: int, status: str | None) -> None:
-        ending = "is not there" if status is None else f"has ended with status {status}"
+        ending = "was not there before it" if status is None else f"has ended with status {status}"
         super().__init__(f"job {number}, which this one depends on, {ending}")
 
 

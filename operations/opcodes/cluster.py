@@ -17,6 +17,7 @@ from operations.opcodes.groups import refuse_states
 from operations.opcodes.opcode import OpCode
 from operations.opcodes.parameter_values import (
     backend_parameters,
+    check_memory,
     disk_parameters,
     hypervisor_parameters,
     instance_policy,
@@ -139,6 +140,7 @@ def _carry_out(parameters: Parameters, task: Task) -> None:
 
 
 def _check(op: ClusterSetParams, task: Task, cluster: Parameters) -> None:
+    check_memory(cluster["beparams"][DEFAULT])
     if op.mac_prefix is not None and not _PREFIX.fullmatch(op.mac_prefix):
         raise wrong(f"Invalid MAC address prefix '{op.mac_prefix}'")
     if unknown := [name for name in cluster["enabled_hypervisors"] if name not in HYPERVISOR_DEFAULTS]:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal, select
 
-from cells.tables import instances
+from cells.tables import instances, job_operations
 from resources.uuids import is_uuid
 
+_CREATION = "OP_INSTANCE_CREATE"
 _MOST = 2
 """Two are as good as more: what is called so is not one instance."""
 
@@ -26,6 +27,15 @@ def instances_called(connection: Connection, name: str) -> Sequence[str]:
         if found := _found(connection, written == wanted) or _found(connection, begins):
             return found
     return []
+
+
+def instances_with_name(connection: Connection, name: str) -> Sequence[str]:
+    """The uuids of instances that have this name as a whole, or that a creation which has not ended is to give it."""
+    if found := _found(connection, instances.c.display_name == name):
+        return found
+    of = job_operations.c
+    making = of.operation == _CREATION, of.ended_at.is_(None), of.summary == f"{_CREATION.removeprefix('OP_')}({name})"
+    return connection.scalars(select(of.instance_uuid).where(*making, of.instance_uuid.is_not(None)).limit(_MOST)).all()
 
 
 def _found(connection: Connection, is_called: ColumnElement[bool]) -> Sequence[str]:

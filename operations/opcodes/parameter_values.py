@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from operations.jobs.errors import PrerequisiteError, Reason
+from operations.opcodes.instances.parameters import BackendParameters
 from resources.cluster_parameters import (
     DISK_DEFAULTS,
     DISK_TEMPLATES,
@@ -21,7 +24,9 @@ from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PAR
 NIC_MODES = ("bridged", "routed", "openvswitch")
 _DEFAULT = "default"
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_SIZE = re.compile(r"(\d+)(?:\.\d+)?\s*(m|g|t)?(?:i?b)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,9})(?:\.[0-9]+)?\s*(m|g|t)?(?:i?b)?", re.IGNORECASE)
+# What every reader of JSON keeps exactly.
+_MOST = 2**53
 _MIB_OF = {"m": 1, "g": 1024, "t": 1024 * 1024}
 _GLOBALS = {
     "migration_port": Kind.NUMBER,
@@ -51,7 +56,19 @@ def backend_parameters(own: Parameters, given: Parameters) -> Parameters:
     named = {name: value for name, value in given.items() if name != "memory"}
     if memory is not None:
         named = {"minmem": memory, "maxmem": memory, **named}
-    return _merged(own, named, BACKEND_PARAMETERS, "backend")
+    merged = _merged(own, named, BACKEND_PARAMETERS, "backend")
+    try:
+        BackendParameters.model_validate(merged)
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
+        raise wrong(f"Invalid backend parameters: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return merged
+
+
+def check_memory(backend: Parameters) -> None:
+    """Raises PrerequisiteError if an instance would have to have more memory than it may. backend: all of them."""
+    if backend["minmem"] > backend["maxmem"]:
+        raise wrong(f"minmem ({backend['minmem']}) is more than maxmem ({backend['maxmem']})")
 
 
 def hypervisor_parameters(hypervisor: str, own: Parameters, given: Parameters) -> Parameters:
@@ -127,13 +144,13 @@ def _value(value: Any, kind: Kind, name: str) -> Any:
             return value
         case Kind.BOOL if text in _TRUE + _FALSE:
             return text in _TRUE
-        case Kind.NUMBER | Kind.UNIT if isinstance(value, int) and not isinstance(value, bool):
+        case Kind.NUMBER | Kind.UNIT if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST:
             return value
-        case Kind.NUMBER if text is not None and re.fullmatch(r"-?\d{1,15}", text):
+        case Kind.NUMBER if text is not None and re.fullmatch(r"-?[0-9]{1,15}", text):
             return int(text)
         case Kind.UNIT if text is not None and (size := _SIZE.fullmatch(text)) is not None:
             return int(size[1]) * _MIB_OF[size[2] or "m"]
-        case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool):
+        case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
             return float(value)
         case Kind.OTHER if isinstance(value, str):
             return value
@@ -159,7 +176,7 @@ def _limits(value: Any, what: str) -> Mapping[str, int]:
 
 
 def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value < _MOST:
         raise wrong(f"Invalid value {_shown(value)} for {name} in ipolicy")
     return float(value)
 

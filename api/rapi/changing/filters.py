@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.compute.protocol.fleet_access import FleetAccess
 from api.http.errors import NotFoundError
 from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import in_words
+from api.rapi.changing.opcode_request import check_texts, in_words
 from api.rapi.changing.target import Targets
 from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from api.rapi.faults import RapiError
@@ -87,6 +87,7 @@ class FilterChanges:
 def _filter_of(request: RapiRequest) -> NewFilter:
     """Raises RapiError for a body that is no filter."""
     try:
+        check_texts(request.body)
         body = _FilterBody.model_validate({} if request.body is None else request.body)
         for name, expression in body.predicates:
             check_predicate(name, expression)

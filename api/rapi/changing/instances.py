@@ -179,7 +179,7 @@ class InstanceChanges:
         if op.commit and op.instance_name:
             cell = await self._targets.of_instance(request, op.instance_name)
         else:
-            cell = await self._targets.for_new(request, op.demand, op.pnode)
+            cell = await self._targets.for_new(request, op)
         return await self._submitter.submit(request, cell, op)
 
     async def _create_several(self, request: RapiRequest) -> Response:
@@ -190,7 +190,8 @@ class InstanceChanges:
         op = opcode_of(
             request, InstanceMultiAlloc, "instances_multi_alloc", {"dry_run": request.flag("dry-run")}, needs_body=True
         )
-        return await self._submitter.submit(request, await self._targets.for_new(request, Capacity(0, 0, 0)), op)
+        cell = await self._targets.with_most_room(await self._targets.cells(request), Capacity(0, 0, 0))
+        return await self._submitter.submit(request, cell, op)
 
     async def _commit(self, request: RapiRequest) -> Response:
         """A reservation is made real; the body adds to it."""

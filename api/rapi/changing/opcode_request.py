@@ -41,10 +41,26 @@ def opcode_of(
         raise RapiError(HTTPStatus.BAD_REQUEST, "Invalid body parameters: 'reason' is a parameter of the address")
     # null is as good as nothing: clients send it for whatever they leave out.
     parameters = {name: value for name, value in {**given, **static}.items() if value is not None}
+    parameters["reason"] = _reason(request, resource)
+    check_texts(parameters)
     try:
-        return opcode.read({**parameters, "reason": _reason(request, resource)})
+        return opcode.read(parameters)
     except ValidationError as error:
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {in_words(error)}") from None
+
+
+def check_texts(value: Any) -> None:
+    """Raises RapiError for a character that PostgreSQL keeps in no text, wherever it is in a body or an address."""
+    match value:
+        case str() if "\0" in value:
+            raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {value[:100]!r} has a zero character")
+        case Mapping():
+            for name, inside in value.items():
+                check_texts(name)
+                check_texts(inside)
+        case list() | tuple():
+            for inside in value:
+                check_texts(inside)
 
 
 def _parameters(request: RapiRequest, *, needs_body: bool) -> Mapping[str, Any]:

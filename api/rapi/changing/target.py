@@ -7,15 +7,17 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
 from cells.database.engines import cell_failures
 from cells.kinds.native.nodes import Capacity
 from cells.model import Cell
 from listing.errors import CellDownError
+from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.places import nodes_called
-from operations.opcodes.named_instances import instances_called
+from operations.opcodes.lookups import groups_called
+from operations.opcodes.named_instances import instances_called, instances_with_name
 from operations.scheduling.choose_cell import rank_cells, read_capacity
 from operations.scheduling.request_spec import RequestSpec
 from resources.uuids import is_uuid
@@ -39,9 +41,9 @@ class Targets:
         return cells[0]
 
     async def of_instance(self, request: RapiRequest, name: str) -> Cell:
-        """The cell of the instance called `name`; of none, and of several, the first cell.
+        """The cell of the instance called `name`; of none the first cell, where the job tells that it is not known.
 
-        There the job tells that it is not known. Raises CellDownError where it may be in a cell that is down.
+        Raises RapiError where several cells have one, CellDownError where it may be in a cell that is down.
         """
         cells = await self.cells(request)
         if len(cells) == 1:
@@ -51,14 +53,26 @@ class Targets:
             return next((cell for cell in cells if mapping is not None and cell.uuid == mapping.cell_uuid), cells[0])
         return await self._first(cells, lambda connection: instances_called(connection, name))
 
-    async def for_new(self, request: RapiRequest, demand: Capacity, node: str | None = None) -> Cell:
-        """The cell for a new instance: that of its node, if it is to have a certain one, else that with the most room.
+    async def for_new(self, request: RapiRequest, op: InstanceCreate) -> Cell:
+        """The cell for a new instance: that of its node, if it is to have a certain one, else one with its group.
 
-        Raises CellDownError where no cell answers.
+        Where there are several, the one with the most room; but that which has an instance of this name, or is about to
+        make it, if there is one: there the job tells that the name is taken, also who asks a second time because the
+        first answer was lost. Raises RapiError, and CellDownError where no cell answers.
         """
-        if node is not None:
+        if (node := op.pnode) is not None:
             return await self.of_item(request, lambda connection: nodes_called(connection, node))
         cells = await self.cells(request)
+        if len(cells) > 1 and (name := op.instance_name) is not None:
+            named = await self._answering(cells, lambda connection: instances_with_name(connection, name))
+            if named:
+                return named[0]
+        if len(cells) > 1 and (group := op.group_name) is not None:
+            cells = await self._answering(cells, lambda connection: groups_called(connection, group)) or cells
+        return await self.with_most_room(cells, op.demand)
+
+    async def with_most_room(self, cells: Sequence[Cell], demand: Capacity) -> Cell:
+        """The one for new instances. Raises CellDownError where none of several answers."""
         if len(cells) == 1:
             return cells[0]
         engine = self._access.native.engine
@@ -72,7 +86,7 @@ class Targets:
         return ranked[0].cell
 
     async def of_item(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell:
-        """The first cell that finds something; of none the first cell, as of `of_instance`.
+        """The cell that finds something; of none the first cell, and of several none, as of `of_instance`.
 
         find: what a native cell has under the name of the request.
         """
@@ -80,19 +94,34 @@ class Targets:
         return cells[0] if len(cells) == 1 else await self._first(cells, find)
 
     async def cell_with(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
-        """The first cell that finds something; None of none, as of `of_item` where a cell is down."""
+        """The cell that finds something; None of none. Raises what `of_item` raises."""
         return await self._finding(await self.cells(request), find)
 
     async def _first(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell:
         return await self._finding(cells, find) or cells[0]
 
     async def _finding(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
-        def look(cell: Cell) -> Sequence[Any] | None:
-            with cell_failures(cell.name), self._access.native.engine(cell).connect() as connection:
-                return find(connection) or None
+        """Raises RapiError where several find something: nobody can know which of them was meant."""
+        asked = await self._ask(cells, find)
+        found = [cell for cell, answer in asked.answers if answer]
+        if not found and asked.down:
+            raise CellDownError(asked.down[0].name)
+        if len(found) > 1:
+            names = ", ".join(cell.name for cell in found)
+            text = f"Several cells have one with this name ({names}): name a cell, as in /cells/{found[0].name}/2"
+            raise RapiError(HTTPStatus.BAD_REQUEST, text)
+        return found[0] if found else None
 
-        found = await self._access.find_in_some(cells, look)
-        return None if found is None else found[0]
+    async def _answering(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Sequence[Cell]:
+        """The cells that find something, of those that are not down."""
+        return [cell for cell, answer in (await self._ask(cells, find)).answers if answer]
+
+    async def _ask(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> OfCells[Sequence[Any]]:
+        def look(cell: Cell) -> Sequence[Any]:
+            with cell_failures(cell.name), self._access.native.engine(cell).connect() as connection:
+                return find(connection)
+
+        return await self._access.ask_some(cells, look)
 
     async def cells(self, request: RapiRequest) -> Sequence[Cell]:
         """The native cells that a request may be about, at least one, by name. Raises RapiError."""

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, case, select, update
 
 from cells.database.engines import cell_failures, writing
+from cells.database.locks import wait_for_lock
 from cells.job_numbers import job_number
 from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
 from cells.model import Cell
@@ -84,6 +85,9 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
     if not filters and only is not None:
         return 0
     has_limits = any(each.limit is not None for each in filters)
+    if has_limits:
+        # Two that count at the same time would each find room for one more.
+        wait_for_lock(connection, "limits of job filters")
     under_way = Counter[str]()
     released = 0
     for job in _jobs(connection, cell, None if has_limits else only):
@@ -91,9 +95,11 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
         if job.has_begun or (only is not None and job.id not in only):
             under_way[chosen.uuid if chosen else ""] += not job.is_held
         elif chosen is not None and chosen.action == "REJECT":
-            end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job.filtered.number), now)
+            if _lock(connection, job):
+                end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job.filtered.number), now)
         elif chosen is not None and _holds_back(chosen, under_way[chosen.uuid]):
-            _hold(connection, job)
+            if not job.is_held and _lock(connection, job):
+                _hold(connection, job)
         else:
             under_way[chosen.uuid if chosen else ""] += 1
             released += _release(connection, job)
@@ -133,7 +139,7 @@ def _holds_back(chosen: _Filter, under_way: int) -> bool:
 
 
 def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> Sequence[_Job]:
-    """The jobs of Ganeti's operations that have not ended, in order, but for those that a worker has locked."""
+    """The jobs of Ganeti's operations that have not ended, in order."""
     columns = job_operations.c
     wanted = jobs.c.status.not_in(ENDED) if only is None else jobs.c.id.in_(only)
     operations = defaultdict[int, list[dict[str, Any]]](list)
@@ -146,8 +152,8 @@ def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> S
     for row in connection.execute(statement):
         operations[row.job_id].append({"OP_ID": row.operation, **decoded_or(row.parameters, {})})
     has_begun = case((jobs.c.started_at.is_not(None), 1), (jobs.c.status != Status.QUEUED, 1), else_=0)
-    locked = select(jobs.c.id, jobs.c.is_ready, jobs.c.stage, has_begun.label("has_begun")).where(wanted)
-    found = connection.execute(locked.order_by(jobs.c.id).with_for_update(skip_locked=True))
+    columns_of_job = (jobs.c.id, jobs.c.is_ready, jobs.c.stage, has_begun.label("has_begun"))
+    found = connection.execute(select(*columns_of_job).where(wanted).order_by(jobs.c.id))
     return [
         _Job(
             row.id,
@@ -161,15 +167,21 @@ def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> S
     ]
 
 
+def _lock(connection: Connection, job: _Job) -> bool:
+    """Lock the row of a job, unless it has begun, or a worker has it, which is about to begin it."""
+    has_not_begun = jobs.c.started_at.is_(None), jobs.c.status == Status.QUEUED
+    statement = select(jobs.c.id).where(jobs.c.id == job.id, *has_not_begun).with_for_update(skip_locked=True)
+    return connection.execute(statement).first() is not None
+
+
 def _hold(connection: Connection, job: _Job) -> None:
-    if job.is_held:
-        return
     give_up_locks(connection, [job.id], have_ended=False)
     stage = job.stage if job.stage == Stage.DEPENDENCIES else Stage.REQUEST
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(is_ready=False, stage=stage))
 
 
 def _release(connection: Connection, job: _Job) -> bool:
-    if job.is_held:
-        connection.execute(update(jobs).where(jobs.c.id == job.id).values(is_ready=True))
-    return job.is_held
+    if not job.is_held or not _lock(connection, job):
+        return False
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(is_ready=True))
+    return True

@@ -1,5 +1,6 @@
 """What operations on instances ask before they begin (contracts/ganeti-rapi, 5; contracts/ganeti-reservations, 7)."""
 
+import re
 from collections.abc import Collection
 from typing import Protocol
 
@@ -9,9 +10,14 @@ from cells.database.locks import wait_for_lock
 from cells.tables import compute_nodes, instances, operating_systems, services
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Task
+from operations.opcodes.parameter_values import hypervisor_parameters
 from resources.cluster_parameters import Parameters
 from resources.fields import Record
+from resources.uuids import is_uuid
 
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 
 
@@ -108,10 +114,26 @@ def check_template(cluster: Parameters, template: str | None) -> None:
         raise PrerequisiteError(text, Reason.WRONG_STATE)
 
 
-def check_hypervisor_parameters(cluster: Parameters, hypervisor: str | None, given: Parameters) -> None:
-    """Raises PrerequisiteError for parameters that the hypervisor does not have."""
-    known = cluster["hvparams"].get(hypervisor or cluster["enabled_hypervisors"][0], {})
+def check_hypervisor(cluster: Parameters, hypervisor: str | None) -> None:
+    """Raises PrerequisiteError for a hypervisor that is not enabled."""
+    if hypervisor not in {None, *cluster["enabled_hypervisors"]}:
+        enabled = ", ".join(cluster["enabled_hypervisors"])
+        text = f"Selected hypervisor ({hypervisor}) not enabled in the cluster ({enabled})"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
+
+
+def check_hypervisor_parameters(cluster: Parameters, hypervisor: str | None, given: Parameters) -> Parameters:
+    """The parameters as they are stored. Raises PrerequisiteError for those that the hypervisor does not have."""
+    name = hypervisor or cluster["enabled_hypervisors"][0]
+    known = cluster["hvparams"].get(name, {})
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         text = f"Hypervisor '{hypervisor}' has no parameter {', '.join(map(repr, unknown))}"
         raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    return hypervisor_parameters(name, {}, given)
+
+
+def check_host_name(name: str) -> None:
+    """Raises PrerequisiteError for what no host is called, and for a uuid (contracts/ganeti-reservations, 6)."""
+    if not _HOST_NAME.fullmatch(name) or is_uuid(name):
+        raise PrerequisiteError(f"'{name}' is no name of a host", Reason.WRONG_INPUT)

@@ -2,34 +2,34 @@
 
 from dataclasses import replace
 
+from cells.kinds.native.interface_addresses import give_up_interfaces
 from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.nodes import Capacity
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Task
 from operations.opcodes.instances.checks import (
+    check_hypervisor,
     check_hypervisor_parameters,
+    check_system,
     check_template,
     known_instance,
 )
 from operations.opcodes.instances.configuration import Configuration, configuration_of, new_disk
 from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.expiry import clear_expiry
-from operations.opcodes.instances.interfaces import give_up_interfaces, take_interfaces
+from operations.opcodes.instances.interfaces import take_interfaces
 from operations.opcodes.instances.parameters import MIRRORED
 from operations.opcodes.instances.places import (
     Places,
     Wanted,
+    change_places,
     demand_of_instance,
     mark_forthcoming,
     node_called,
-    take_more,
     take_places,
-    take_secondary,
     usable_node,
 )
 from operations.opcodes.instances.policy import check_policy
-from operations.scheduling.allocations import release
-from operations.scheduling.select_destinations import wait_for_several_nodes
+from operations.opcodes.parameter_values import check_memory
+from operations.opcodes.tags import check_tags
 from resources.cluster_parameters import Parameters
 from resources.fields import Record
 from resources.power_states import NO_STATE
@@ -41,9 +41,12 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
     if not record["forthcoming"]:
         text = f"Instance '{op.instance_name}' is not forthcoming but --commit was passed"
         raise PrerequisiteError(text, Reason.WRONG_STATE)
+    check_tags(op.tags)
+    check_system(task, op.os_type)
     cluster = read_parameters(task.connection)
     before = configuration_of(record)
     after = _merged(op, before, cluster)
+    check_memory(after.filled_backend(cluster))
     _check_complete(op, record, after)
     places = _places_of_reservation(op, task, before, after, cluster)
     if not op.ignore_ipolicy:
@@ -62,7 +65,6 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
     secondary = None if places.secondary is None else places.secondary.name
     after = replace(after, secondary=secondary)
     mark_forthcoming(task.connection, task.instance.uuid, is_forthcoming=False)
-    clear_expiry(task.connection, task.instance.uuid)
     task.notes["reserved"] = {
         "display_name": record["display_name"],
         "tags": record["tags"],
@@ -87,7 +89,8 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
 def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) -> Configuration:
     """What was reserved, with what the request says over it."""
     hypervisor = op.hypervisor or reserved.hypervisor or cluster["enabled_hypervisors"][0]
-    check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
+    check_hypervisor(cluster, hypervisor)
+    hvparams = check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
     disks = reserved.disks
     if op.disks is not None:
         disks = [new_disk(disk) for disk in op.disks]
@@ -99,7 +102,7 @@ def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) ->
         hypervisor=hypervisor,
         template=template,
         backend={**reserved.backend, **op.beparams.values()},
-        hypervisor_parameters={**reserved.hypervisor_parameters, **op.hvparams},
+        hypervisor_parameters={**reserved.hypervisor_parameters, **hvparams},
         os_parameters={**reserved.os_parameters, **op.osparams},
         disks=disks,
     )
@@ -126,29 +129,19 @@ def _places_of_reservation(
 ) -> Places:
     """The nodes that were reserved, with room for what is asked for beyond; chosen now where there were none."""
     record, uuid, template = task.record, task.instance.uuid, after.template or "diskless"
-    demand = demand_of_instance(after, cluster)
     if record["node"] is None:
-        return take_places(task.connection, uuid, demand, Wanted(op.pnode, op.snode, op.group_name), template)
+        wanted = Wanted(op.pnode, op.snode, op.group_name)
+        return take_places(task.connection, uuid, demand_of_instance(after, cluster), wanted, template)
     reserved = {"pnode": record["node"], "snode": before.secondary}
     for name, node in reserved.items():
         given = getattr(op, name)
         if given is not None and (node is None or node_called(task.connection, given).name != node):
             text = f"The reservation has {name} {node}, so it cannot be made real on '{given}'"
             raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    if before.secondary is not None and template in MIRRORED:
+        usable_node(task.connection, before.secondary, is_primary=False)
     primary = usable_node(task.connection, record["node"], is_primary=True)
-    if template in MIRRORED:
-        wait_for_several_nodes(task.connection)
-    take_more(task.connection, uuid, primary.name, demand_of_instance(before, cluster), demand)
-    if template not in MIRRORED:
-        if before.secondary is not None:
-            release(task.connection, uuid, before.secondary)
-        return Places(primary)
-    if before.secondary is None:
-        return Places(primary, take_secondary(task.connection, uuid, primary.name, None, demand.disk_gib))
-    secondary = usable_node(task.connection, before.secondary, is_primary=False)
-    was = Capacity(0, 0, demand_of_instance(before, cluster).disk_gib)
-    take_more(task.connection, uuid, secondary.name, was, Capacity(0, 0, demand.disk_gib))
-    return Places(primary, secondary)
+    return change_places(task.connection, uuid, primary, before, after, cluster=cluster)
 
 
 def reserve_again(task: Task) -> None:

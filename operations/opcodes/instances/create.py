@@ -4,6 +4,7 @@ What it takes, its name and addresses among it, is taken in one transaction, so 
 From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
 """
 
+from cells.kinds.native.interface_addresses import give_up_interfaces
 from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END
 from operations.actions.values import deleted
 from operations.jobs.nodes import NodeCall
@@ -11,7 +12,7 @@ from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
 from operations.opcodes.instances.commit import commit_reservation, reserve_again
 from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
-from operations.opcodes.instances.interfaces import give_up_interfaces
+from operations.opcodes.instances.expiry import clear_expiry
 from operations.opcodes.instances.new import add_instance
 from operations.scheduling.allocations import release_except
 from resources.power_states import RUNNING, SHUT_DOWN
@@ -54,7 +55,9 @@ def _call_host(op: InstanceCreate, task: Task) -> NodeCall:
 
 
 def _built(op: InstanceCreate, task: Task) -> None:
-    """The host has made it."""
+    """The host has made it. A reservation goes on to have its end until then, as it may become one again."""
+    if op.commit:
+        clear_expiry(task.connection, task.instance.uuid)
     state = (
         {"vm_state": "active", "power_state": RUNNING}
         if _starts(op)

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from cells.kinds.native.nodes import Capacity
 from operations.jobs.errors import PrerequisiteError, Reason
-from operations.opcodes.instances.parameters import BackendParameters, Disks, Nics, Template
+from operations.opcodes.instances.parameters import BackendParameters, Disks, Moment, Nics, Template
 from operations.opcodes.opcode import OpCode
 from resources.cluster_parameters import BACKEND_DEFAULTS
 from resources.uuids import is_uuid
@@ -50,7 +50,7 @@ class InstanceCreate(OpCode):
     force_variant: bool = False
     forthcoming: bool = False
     commit: bool = False
-    expires_at: int | None = Field(default=None, ge=0)
+    expires_at: Moment | None = None
     tags: list[str] = Field(default_factory=list)
     file_driver: Literal["loop", "blktap", "blktap2"] | None = None
     file_storage_dir: str | None = None
@@ -102,6 +102,7 @@ def check_input(op: InstanceCreate) -> None:
         (op.instance_name == "", "an empty text is no name"),
         (not op.commit and is_uuid(op.instance_name or ""), "a name cannot look like a UUID"),
         (op.disk_template == "diskless" and bool(op.disks), "a diskless instance has no disks"),
+        (op.expires_at is not None and not op.forthcoming, "only a reservation ends by itself: expires_at is for it"),
     )
     for is_wrong, text in problems:
         if is_wrong:

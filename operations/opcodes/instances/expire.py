@@ -9,7 +9,7 @@ from operations.jobs.model import NewJob
 from operations.jobs.queue import add_jobs
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
-from operations.opcodes.instances.expiry import clear_expiry, expired
+from operations.opcodes.instances.expiry import expired, is_over
 from operations.opcodes.instances.remove import remove_reservation
 from operations.opcodes.opcode import InstanceOpCode
 from resources.clock import Clock, system_clock
@@ -22,13 +22,14 @@ class InstanceExpire(InstanceOpCode):
 
 
 def _look(_op: InstanceExpire, task: Task) -> None:
-    """Whoever made it real, or removed it, meanwhile came first."""
+    """Whoever made it real, removed it, or let it end later, meanwhile came first."""
     is_there = task.about is not None and not task.record["deleted"]
-    task.notes["is_reserved"] = is_there and task.record["forthcoming"]
+    is_reserved = is_there and task.record["forthcoming"]
+    task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)
 
 
-def _is_reserved(_op: InstanceExpire, task: Task) -> bool:
-    return bool(task.notes["is_reserved"])
+def _is_over(_op: InstanceExpire, task: Task) -> bool:
+    return bool(task.notes["is_over"])
 
 
 def _expire(_op: InstanceExpire, task: Task) -> None:
@@ -36,12 +37,12 @@ def _expire(_op: InstanceExpire, task: Task) -> None:
 
 
 EXPIRE: tuple[tuple[str, Operation], ...] = (
-    operation(InstanceExpire, _look, OpStep(_expire, _is_reserved), locks=instance_lock),
+    operation(InstanceExpire, _look, OpStep(_expire, _is_over), locks=instance_lock),
 )
 
 
 class Expirer:
-    """Looks for reservations of a cell whose time is over."""
+    """Looks for reservations of a cell whose time is over, again if a job that was to end one was canceled."""
 
     def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
@@ -53,14 +54,12 @@ class Expirer:
         with cell_failures(self._cell.name):
             # Looked at without the lock for writing, of which SQLite has only one.
             with self._engine.connect() as connection:
-                if not expired(connection, self._clock(), 1):
+                if not expired(connection, self._clock(), 1, InstanceExpire.OP_ID):
                     return 0
             with writing(self._engine) as connection:
                 now = self._clock()
-                due = expired(connection, now, AT_ONCE)
+                due = expired(connection, now, AT_ONCE, InstanceExpire.OP_ID)
                 opcodes = [InstanceExpire(instance_name=uuid, instance_uuid=uuid) for uuid in due]
                 jobs = [NewJob([opcode.to_operation(opcode.instance_uuid)], NO_REQUEST) for opcode in opcodes]
                 add_jobs(connection, dict(EXPIRE), jobs, now)
-                for uuid in due:
-                    clear_expiry(connection, uuid)
         return len(due)

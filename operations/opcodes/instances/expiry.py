@@ -1,8 +1,8 @@
 """When reservations end by themselves."""
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, exists, insert, select
 
-from cells.tables import reservation_expiries
+from cells.tables import job_operations, reservation_expiries
 
 
 def set_expiry(connection: Connection, instance_uuid: str, at: int) -> None:
@@ -17,11 +17,23 @@ def clear_expiry(connection: Connection, instance_uuid: str) -> None:
     connection.execute(delete(reservation_expiries).where(columns.instance_uuid == instance_uuid))
 
 
-def expired(connection: Connection, now: int, limit: int) -> list[str]:
+def is_over(connection: Connection, instance_uuid: str, now: int) -> bool:
+    """Whether the reservation was to end now, or before."""
+    columns = reservation_expiries.c
+    at = connection.scalar(select(columns.expires_at).where(columns.instance_uuid == instance_uuid))
+    return at is not None and at <= now
+
+
+def expired(connection: Connection, now: int, limit: int, operation: str) -> list[str]:
     """The uuids of the reservations that end now or have had to, at most `limit`, the longest due first.
 
-    They are locked; those that another transaction has locked are passed over.
+    They are locked; those that another transaction has locked are passed over, as are those that such an `operation` is
+    to end that was queued already.
     """
-    columns = reservation_expiries.c
-    statement = select(columns.instance_uuid).where(columns.expires_at <= now).order_by(columns.expires_at)
+    columns, queued = reservation_expiries.c, job_operations.c
+    is_queued = exists().where(
+        queued.instance_uuid == columns.instance_uuid, queued.operation == operation, queued.ended_at.is_(None)
+    )
+    is_due = columns.expires_at <= now, ~is_queued
+    statement = select(columns.instance_uuid).where(*is_due).order_by(columns.expires_at)
     return list(connection.scalars(statement.limit(limit).with_for_update(skip_locked=True)))

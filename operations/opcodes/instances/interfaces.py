@@ -30,10 +30,34 @@ def take_interfaces(
 
     group_uuid: the group of its node; None before it has one. Raises PrerequisiteError.
     """
+    wait_for_addresses(connection, [nic.model_dump() for nic in nics])
     return [
         take_interface(connection, instance_uuid, position, nic, mac_prefix=mac_prefix, group_uuid=group_uuid)
         for position, nic in enumerate(nics)
     ]
+
+
+def wait_for_addresses(connection: Connection, nics: Sequence[NicValues]) -> None:
+    """Be the only transaction that takes addresses of the networks of interfaces, and their MAC addresses.
+
+    All of them in one order, so that no two transactions wait for each other.
+    """
+    named = {name for nic in nics if isinstance(name := nic.get("network"), str)}
+    if named:
+        of = networks.c
+        found = connection.scalars(select(of.uuid).where(or_(of.name.in_(named), of.uuid.in_(named))))
+        for uuid in sorted(found):
+            wait_for_lock(connection, _addresses_of(uuid))
+    for mac in sorted({mac.lower() for nic in nics if isinstance(mac := nic.get("mac"), str)} - {"auto", "generate"}):
+        wait_for_lock(connection, _mac_lock(mac))
+
+
+def _addresses_of(network_uuid: str) -> str:
+    return f"addresses of network {network_uuid}"
+
+
+def _mac_lock(mac: str) -> str:
+    return f"MAC address {mac}"
 
 
 def take_interface(
@@ -55,12 +79,6 @@ def take_interface(
         "network": None if network is None else network["uuid"],
         **{name: value for name, value in is_set.items() if value},
     }
-
-
-def give_up_interfaces(connection: Connection, instance_uuid: str) -> None:
-    """The addresses of an instance are free again."""
-    for table in (nic_macs, network_nics):
-        connection.execute(delete(table).where(table.c.instance_uuid == instance_uuid))
 
 
 def give_up_interface(connection: Connection, instance_uuid: str, position: int, nic: NicValues) -> None:
@@ -103,7 +121,7 @@ def _take_mac(connection: Connection, instance_uuid: str, wanted: str | None, pr
 
 def _is_free(connection: Connection, mac: str) -> bool:
     # Until the transaction ends no other one takes it either.
-    wait_for_lock(connection, f"MAC address {mac}")
+    wait_for_lock(connection, _mac_lock(mac))
     return connection.execute(select(nic_macs.c.mac).where(nic_macs.c.mac == mac)).first() is None
 
 
@@ -150,7 +168,7 @@ def _take_address(
             text = f"NIC {position}: an address of a pool needs a network"
             raise PrerequisiteError(text, Reason.WRONG_INPUT)
         return None if wanted is None else _address(wanted)
-    wait_for_lock(connection, f"addresses of network {network['uuid']}")
+    wait_for_lock(connection, _addresses_of(network["uuid"]))
     taken = connection.scalars(
         select(network_nics.c.address).where(
             network_nics.c.network_uuid == network["uuid"], network_nics.c.address.is_not(None)

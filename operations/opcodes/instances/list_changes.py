@@ -1,5 +1,6 @@
 """Changes of disks and interfaces: lists of `[what, (which,) parameters]` (contracts/ganeti-rapi, 6)."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -8,10 +9,13 @@ from pydantic import Field, ValidationError
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Task
 from operations.opcodes.instances.configuration import DiskValues, NicValues, new_disk
-from operations.opcodes.instances.interfaces import give_up_interface, move_up_interfaces, take_interface
+from operations.opcodes.instances.interfaces import (
+    give_up_interface,
+    move_up_interfaces,
+    take_interface,
+    wait_for_addresses,
+)
 from operations.opcodes.instances.parameters import MAX_DISKS, MAX_NICS, Disk, Nic, Part
-from operations.opcodes.instances.places import node_called
-from resources.cluster_parameters import Parameters
 
 Changes = Annotated[list[list[Any]], Field(max_length=64)]
 P = TypeVar("P", bound=Part)
@@ -19,6 +23,7 @@ P = TypeVar("P", bound=Part)
 _ADD, _REMOVE, _MODIFY = "add", "remove", "modify"
 _KINDS = frozenset({_ADD, _REMOVE, _MODIFY, "attach", "detach"})
 _LAST = -1
+_INDEX = re.compile(r"-?[0-9]{1,9}")
 
 
 def changed_disks(disks: Sequence[DiskValues], changes: Changes) -> tuple[Sequence[DiskValues], list[list[Any]]]:
@@ -53,18 +58,19 @@ def _changed_disk(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def changed_nics(
-    task: Task, nics: Sequence[NicValues], changes: Changes, cluster: Parameters
+    task: Task, nics: Sequence[NicValues], changes: Changes, *, mac_prefix: str, group_uuid: str | None
 ) -> tuple[Sequence[NicValues], list[list[Any]]]:
-    """As `changed_disks`; addresses are taken and given up."""
+    """As `changed_disks`; addresses are taken and given up. mac_prefix, group_uuid: as of `take_interfaces`."""
     found, told = list(nics), list[list[Any]]()
-    node = task.record["node"]
-    group = None if node is None else node_called(task.connection, node).group_uuid
-    uuid, prefix = task.instance.uuid, cluster["mac_prefix"]
+    uuid = task.instance.uuid
 
     def take(position: int, nic: Nic) -> NicValues:
-        return take_interface(task.connection, uuid, position, nic, mac_prefix=prefix, group_uuid=group)
+        return take_interface(task.connection, uuid, position, nic, mac_prefix=mac_prefix, group_uuid=group_uuid)
 
-    for kind, which, given in _read(changes, "NIC"):
+    read = list(_read(changes, "NIC"))
+    if read:
+        wait_for_addresses(task.connection, [*nics, *(given for _, _, given in read)])
+    for kind, which, given in read:
         if kind == _ADD:
             at = _place(which, found, "NIC", is_new=True)
             if at != len(found):
@@ -119,7 +125,7 @@ def _read(changes: Changes, what: str) -> Iterator[tuple[str, Any, Mapping[str, 
 
 def _place(which: Any, found: Sequence[Mapping[str, Any]], what: str, *, is_new: bool = False) -> int:
     """The index of the one that is meant: by its index, -1 for the last, its name, or its uuid."""
-    if isinstance(which, str) and not which.lstrip("-").isdigit():
+    if isinstance(which, str) and not _INDEX.fullmatch(which):
         for index, each in enumerate(found):
             if which in {each.get("name"), each.get("uuid")}:
                 return index

@@ -3,7 +3,6 @@
 They change what is configured; a guest that runs has it from its next start. Of a reservation no node is asked.
 """
 
-import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
 from operations.opcodes.instances.checks import (
+    check_host_name,
     check_hypervisor_parameters,
     check_name_is_free,
     check_system,
@@ -26,17 +26,21 @@ from operations.opcodes.instances.checks import (
 from operations.opcodes.instances.configuration import Configuration, configuration_of
 from operations.opcodes.instances.expiry import set_expiry
 from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
-from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Template
-from operations.opcodes.instances.places import demand_of_instance, mark_forthcoming, node_called, take_more
+from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
+from operations.opcodes.instances.places import (
+    Places,
+    Wanted,
+    change_places,
+    demand_of_instance,
+    mark_forthcoming,
+    node_called,
+    take_places,
+)
 from operations.opcodes.instances.policy import check_policy
 from operations.opcodes.opcode import InstanceOpCode
-from operations.scheduling.select_destinations import wait_for_several_nodes
+from operations.opcodes.parameter_values import check_memory
 from resources.cluster_parameters import Parameters
-from resources.uuids import is_uuid
 
-_HOST_NAME = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
-)
 _MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
@@ -69,7 +73,7 @@ class InstanceSetParams(InstanceOpCode):
     conflicts_check: bool = True
     hotplug: bool = True
     instance_communication: bool | None = None
-    expires_at: Annotated[int, Field(ge=0)] | None = None
+    expires_at: Moment | None = None
 
     @property
     def changes_nothing(self) -> bool:
@@ -106,16 +110,20 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
     cluster = read_parameters(task.connection)
     before = configuration_of(record)
     attempt = task.connection.begin_nested()
-    after, changes = _changed(op, task, before, cluster)
+    wanted, of_disks = _wanted(op, task, before, cluster)
+    # Nodes before addresses, as creations take them: otherwise two could wait for each other.
+    says_size = bool(op.beparams.values() or wanted.disks)
+    places = _take_places(task, before, wanted, cluster, says_size=says_size)
+    group = _group(task, places)
+    nics, of_nics = changed_nics(task, before.nics, op.nics, mac_prefix=cluster["mac_prefix"], group_uuid=group)
+    after = replace(wanted, nics=nics, secondary=_secondary(before, places))
     if not op.ignore_ipolicy:
-        node = record["node"]
-        group = None if node is None else node_called(task.connection, node).group_uuid
         check_policy(task.connection, after, cluster, group, nic_count=len(after.nics))
-    task.job.result = changes
+    task.job.result = [*of_disks, *of_nics, *_told(op)]
     if op.dry_run:
         attempt.rollback()
         return
-    _save(task, before, after, cluster)
+    _write(task, after, cluster, places)
     if op.expires_at is not None:
         set_expiry(task.connection, task.instance.uuid, op.expires_at * _MICROSECONDS)
     attempt.commit()
@@ -139,12 +147,12 @@ def _check_changes(op: InstanceSetParams, task: Task) -> None:
             raise PrerequisiteError(f"Instance '{op.instance_name}': {text}", reason)
 
 
-def _changed(
+def _wanted(
     op: InstanceSetParams, task: Task, before: Configuration, cluster: Parameters
 ) -> tuple[Configuration, list[list[Any]]]:
-    """The configuration with the changes, and these as pairs of a name and a value."""
+    """The configuration with the changes of all but interfaces, and those of disks as pairs of a name and a value."""
     check_system(task, op.os_name)
-    check_hypervisor_parameters(cluster, before.hypervisor, _unset_removed(op.hvparams))
+    hvparams = check_hypervisor_parameters(cluster, before.hypervisor, _unset_removed(op.hvparams))
     check_template(cluster, op.disk_template)
     template = op.disk_template or before.template
     disks, of_disks = changed_disks(before.disks, op.disks)
@@ -152,23 +160,24 @@ def _changed(
         template = cluster["enabled_disk_templates"][0] if template is None else template
         if template == "diskless":
             raise PrerequisiteError("Disk operations not supported for diskless instances", Reason.WRONG_STATE)
-    nics, of_nics = changed_nics(task, before.nics, op.nics, cluster)
-    backend = op.beparams.values()
     after = replace(
         before,
         os=op.os_name or before.os,
         template=template,
-        backend={**before.backend, **backend},
-        hypervisor_parameters=_merged(before.hypervisor_parameters, op.hvparams),
+        backend={**before.backend, **op.beparams.values()},
+        hypervisor_parameters=_merged(before.hypervisor_parameters, {**op.hvparams, **hvparams}),
         os_parameters=_merged(before.os_parameters, op.osparams),
         disks=disks,
-        nics=nics,
         is_offline=before.is_offline if op.offline is None else op.offline,
     )
-    changes = [
-        *of_disks,
-        *of_nics,
-        *([f"be/{name}", value] for name, value in backend.items()),
+    check_memory(after.filled_backend(cluster))
+    return after, of_disks
+
+
+def _told(op: InstanceSetParams) -> list[list[Any]]:
+    """What is changed beside disks and interfaces."""
+    return [
+        *([f"be/{name}", value] for name, value in op.beparams.values().items()),
         *([f"hv/{name}", value] for name, value in op.hvparams.items()),
         *([f"os/{name}", value] for name, value in op.osparams.items()),
         *([["os", op.os_name]] if op.os_name else []),
@@ -176,7 +185,6 @@ def _changed(
         *([["admin_state", "offline" if op.offline else "down"]] if op.offline is not None else []),
         *([["runtime_memory", op.runtime_mem]] if op.runtime_mem is not None else []),
     ]
-    return after, changes
 
 
 def _unset_removed(given: Parameters) -> Parameters:
@@ -191,20 +199,53 @@ def _merged(own: Parameters, given: Parameters) -> Parameters:
     return _unset_removed({**own, **given})
 
 
-def _save(task: Task, before: Configuration, after: Configuration, cluster: Parameters) -> None:
-    """Take what it takes up more, and write the row."""
-    record, uuid = task.record, task.instance.uuid
-    was, is_now = demand_of_instance(before, cluster), demand_of_instance(after, cluster)
-    if record["node"] is not None and was != is_now:
-        if after.template in MIRRORED:
-            wait_for_several_nodes(task.connection)
-        take_more(task.connection, uuid, record["node"], was, is_now)
-        if after.template in MIRRORED and after.secondary is not None:
-            disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
-            take_more(task.connection, uuid, after.secondary, *disks)
-        mark_forthcoming(task.connection, uuid, is_forthcoming=record["forthcoming"])
-    values = after.values(cluster, is_forthcoming=record["forthcoming"])
-    event_type = "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
+def _take_places(
+    task: Task, before: Configuration, after: Configuration, cluster: Parameters, *, says_size: bool
+) -> Places | None:
+    """Take what it takes up more; None where its nodes stay what they are, and give as much.
+
+    says_size: whether it says what it needs of nodes: so a reservation without any gets them, as it could not be made
+        real for certain otherwise (contracts/ganeti-reservations, 9).
+    """
+    record, uuid, connection = task.record, task.instance.uuid, task.connection
+    if record["node"] is None:
+        if not record["forthcoming"] or not says_size:
+            return None
+        demand = demand_of_instance(after, cluster)
+        places = take_places(connection, uuid, demand, Wanted(), after.template or "diskless")
+    elif _takes_up(before, cluster) == _takes_up(after, cluster):
+        return None
+    else:
+        primary = node_called(connection, record["node"])
+        places = change_places(connection, uuid, primary, before, after, cluster=cluster)
+    mark_forthcoming(connection, uuid, is_forthcoming=record["forthcoming"])
+    return places
+
+
+def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Capacity, bool]:
+    return demand_of_instance(configuration, cluster), configuration.template in MIRRORED
+
+
+def _group(task: Task, places: Places | None) -> str | None:
+    """The group of the node of the instance; None before it has one."""
+    if places is not None:
+        return places.primary.group_uuid
+    node = task.record["node"]
+    return None if node is None else node_called(task.connection, node).group_uuid
+
+
+def _secondary(before: Configuration, places: Places | None) -> str | None:
+    if places is None:
+        return before.secondary
+    return None if places.secondary is None else places.secondary.name
+
+
+def _write(task: Task, after: Configuration, cluster: Parameters, places: Places | None) -> None:
+    values = after.values(cluster, is_forthcoming=task.record["forthcoming"])
+    if places is not None:
+        node = places.primary
+        values |= {"host": node.host, "node": node.name, "availability_zone": node.zone}
+    event_type = "reservation.update" if task.record["forthcoming"] else INSTANCE_UPDATE
     task.instance.change(event_type, values, task.now, request=task.job.request)
 
 
@@ -216,8 +257,7 @@ def _rename(op: InstanceRename, task: Task) -> None:
         raise PrerequisiteError("Names are not looked up here: name_check has to be off", Reason.WRONG_INPUT)
     if op.ip_check:
         raise PrerequisiteError("IP address check requires a name check", Reason.WRONG_INPUT)
-    if not _HOST_NAME.fullmatch(name) or is_uuid(name):
-        raise PrerequisiteError(f"'{name}' is no name of a host", Reason.WRONG_INPUT)
+    check_host_name(name)
     if not record["forthcoming"] and record["vm_state"] not in {"stopped", "error"}:
         text = f"Instance '{op.instance_name}' is in state '{record['vm_state']}': it has to be shut down for this"
         raise PrerequisiteError(text, Reason.WRONG_STATE)
@@ -248,7 +288,8 @@ def _grow(op: InstanceGrowDisk, task: Task) -> None:
     disk = before.disks[op.disk]
     size = op.amount if op.absolute else disk["size"] + op.amount
     grown = [*before.disks[: op.disk], {**disk, "size": size}, *before.disks[op.disk + 1 :]]
-    _save(task, before, replace(before, disks=grown), cluster)
+    after = replace(before, disks=grown)
+    _write(task, after, cluster, _take_places(task, before, after, cluster, says_size=True))
 
 
 MODIFY: tuple[tuple[str, Operation], ...] = (

@@ -12,6 +12,8 @@ from operations.actions.new_instance import new_record
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Task
 from operations.opcodes.instances.checks import (
+    check_host_name,
+    check_hypervisor,
     check_hypervisor_parameters,
     check_name_is_free,
     check_system,
@@ -24,7 +26,9 @@ from operations.opcodes.instances.interfaces import take_interfaces
 from operations.opcodes.instances.parameters import MIRRORED
 from operations.opcodes.instances.places import Places, Wanted, demand_of_instance, mark_forthcoming, take_places
 from operations.opcodes.instances.policy import check_policy
-from resources.cluster_parameters import Parameters
+from operations.opcodes.parameter_values import check_memory
+from operations.opcodes.tags import check_tags
+from resources.cluster_parameters import DEFAULT, Parameters, filled
 from resources.power_states import NO_STATE
 
 _FIRST_REVISION = 1
@@ -37,7 +41,9 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
         raise LookupError("a job that makes an instance has its uuid")
     cluster = read_parameters(task.connection)
     if op.instance_name is not None:
+        check_host_name(op.instance_name)
         check_name_is_free(task, op.instance_name, uuid)
+    check_tags(op.tags)
     check_system(task, op.os_type)
     configuration = _configuration(op, cluster)
     places = _places(op, task, uuid, configuration, cluster)
@@ -56,23 +62,21 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
 def _configuration(op: InstanceCreate, cluster: Parameters) -> Configuration:
     """What is asked for, before nodes and addresses are known."""
     hypervisor = op.hypervisor or (None if op.forthcoming else cluster["enabled_hypervisors"][0])
-    if hypervisor is not None and hypervisor not in cluster["enabled_hypervisors"]:
-        enabled = ", ".join(cluster["enabled_hypervisors"])
-        text = f"Selected hypervisor ({hypervisor}) not enabled in the cluster ({enabled})"
-        raise PrerequisiteError(text, Reason.WRONG_STATE)
-    check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
+    check_hypervisor(cluster, hypervisor)
+    hvparams = check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
     template = op.disk_template
     if template is None and (op.disks or not op.forthcoming):
         template = cluster["enabled_disk_templates"][0] if op.disks else "diskless"
     check_template(cluster, template)
     if not op.forthcoming and not op.os_type and not op.no_install:
         raise PrerequisiteError("No guest OS or OS image specified", Reason.WRONG_INPUT)
+    check_memory(filled(cluster["beparams"][DEFAULT], op.beparams.values()))
     return Configuration(
         os=op.os_type,
         hypervisor=hypervisor,
         template=template,
         backend=op.beparams.values(),
-        hypervisor_parameters=op.hvparams,
+        hypervisor_parameters=hvparams,
         os_parameters=op.osparams,
         disks=[new_disk(disk) for disk in op.disks or ()],
     )

@@ -20,7 +20,7 @@ _UNITS = {
     "tb": 1024**2,
     "tib": 1024**2,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-zA-Z]*)")
 # What databases keep in 64 bits, summed over disks and instances.
 _MOST_MIB = 2**40
 
@@ -37,6 +37,8 @@ def _mebibytes(value: object) -> object:
 
 Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(ge=0, le=_MOST_MIB)]
 """A whole number of MiB, or a text with a unit."""
+Moment = Annotated[int, Field(ge=0, le=253_402_300_799)]
+"""Seconds since the epoch, up to the year 9999."""
 Text = Annotated[str, Field(min_length=1, max_length=255)]
 Template = Literal["diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster"]
 MIRRORED: frozenset[str] = frozenset({"drbd"})

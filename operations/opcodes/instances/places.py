@@ -19,7 +19,7 @@ from operations.scheduling.allocations import allocate, release
 from operations.scheduling.hosts import Host, Question, read_locked_host
 from operations.scheduling.neighbours import find_neighbours
 from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host, claim_pair
+from operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
 from resources.cluster_parameters import Parameters
 
 _MIB_OF_GIB = 1024
@@ -156,6 +156,35 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Cap
     if more != Capacity(0, 0, 0) and read_locked_host(connection, question, node_id) is None:
         raise PrerequisiteError(f"Node '{node}' has no room for {_in_words(more)} more", Reason.NO_RESOURCES)
     allocate(connection, instance_uuid, node_id, after)
+
+
+def change_places(
+    connection: Connection,
+    instance_uuid: str,
+    primary: Node,
+    before: Configuration,
+    after: Configuration,
+    *,
+    cluster: Parameters,
+) -> Places:
+    """Take up of the nodes of an instance what it is to be made of. A second one comes, or goes, with mirrored disks.
+
+    Raises PrerequisiteError.
+    """
+    was, is_now = demand_of_instance(before, cluster), demand_of_instance(after, cluster)
+    is_mirrored = after.template in MIRRORED
+    if is_mirrored:
+        wait_for_several_nodes(connection)
+    take_more(connection, instance_uuid, primary.name, was, is_now)
+    if not is_mirrored:
+        if before.secondary is not None:
+            release(connection, instance_uuid, before.secondary)
+        return Places(primary)
+    if before.secondary is None:
+        return Places(primary, take_secondary(connection, instance_uuid, primary.name, None, is_now.disk_gib))
+    of_disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
+    take_more(connection, instance_uuid, before.secondary, *of_disks)
+    return Places(primary, node_called(connection, before.secondary))
 
 
 def take_secondary(

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cells.kinds.native.interface_addresses import give_up_interfaces
 from operations.actions.server_actions import ACTIONS
 from operations.actions.values import deleted
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
 from operations.opcodes.instances.checks import known_instance
 from operations.opcodes.instances.expiry import clear_expiry
-from operations.opcodes.instances.interfaces import give_up_interfaces
 from operations.opcodes.instances.power import task_begins, task_ends
 from operations.opcodes.opcode import InstanceOpCode
 from operations.scheduling.allocations import release_except
@@ -52,10 +52,6 @@ def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -
     task.fleet.mark_queued_for_delete(task.cell.uuid, [uuid])
 
 
-def _give_up_addresses(_op: InstanceRemove, task: Task) -> None:
-    give_up_interfaces(task.connection, task.instance.uuid)
-
-
 REMOVE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceRemove,
@@ -64,7 +60,6 @@ REMOVE: tuple[tuple[str, Operation], ...] = (
         *only_if(
             _was_real,
             task_begins("deleting"),
-            OpStep(_give_up_addresses),
             *as_steps(ACTIONS["delete"].steps),
         ),
         locks=instance_lock,

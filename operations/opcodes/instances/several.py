@@ -5,15 +5,17 @@ from typing import Annotated
 from pydantic import Field
 
 from cells.job_numbers import job_number
-from operations.jobs.errors import PrerequisiteError
+from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.model import NewJob
 from operations.jobs.queue import add_jobs
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import operation
+from operations.opcodes.filters.applying import apply_filters
 from operations.opcodes.instances.create import CREATE
 from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
 from operations.opcodes.instances.new import add_instance
 from operations.opcodes.opcode import OpCode
+from operations.scheduling.select_destinations import wait_for_several_nodes
 
 
 class InstanceMultiAlloc(OpCode):
@@ -30,26 +32,47 @@ def _allocate(op: InstanceMultiAlloc, task: Task) -> None:
     """Try them together, and then leave each to its job, which takes what it needs."""
     allocatable: list[InstanceCreate] = []
     failed: list[str | None] = []
+    refused: list[str] = []
+    # Its trials take up several nodes, in any order.
+    wait_for_several_nodes(task.connection)
     attempt = task.connection.begin_nested()
     for instance in op.instances:
+        trial_of_one = task.connection.begin_nested()
         # Of a trial nothing is announced outside of this transaction, or in the fleet database.
         trial = instance.model_copy(update={"dry_run": True})
         try:
-            check_input(trial)
-            add_instance(trial, task, trial.to_operation_of_new().instance_uuid)
+            _try(trial, task)
         except PrerequisiteError as error:
-            task.log(f"{instance.instance_name}: {error}")
+            # It takes no room from the others.
+            trial_of_one.rollback()
+            refused.append(f"{instance.instance_name}: {error}")
             failed.append(instance.instance_name)
         else:
+            trial_of_one.commit()
             allocatable.append(instance)
     attempt.rollback()
-    jobs = [] if op.dry_run else [NewJob([each.to_operation_of_new()], task.job.request) for each in allocatable]
+    for text in refused:
+        task.log(text)
+    jobs = [] if op.dry_run else [_job(each, task) for each in allocatable]
     numbers = add_jobs(task.connection, dict(CREATE), jobs, task.now)
+    if numbers:
+        apply_filters(task.connection, task.cell, task.now, numbers)
     task.job.result = {
         "jobs": [[True, job_number(task.cell, number)] for number in numbers],
         "allocatable": [each.instance_name for each in allocatable],
         "failed": failed,
     }
+
+
+def _try(trial: InstanceCreate, task: Task) -> None:
+    if trial.commit:
+        raise PrerequisiteError("Reservations are made real one by one", Reason.WRONG_INPUT)
+    check_input(trial)
+    add_instance(trial, task, trial.to_operation_of_new().instance_uuid)
+
+
+def _job(op: InstanceCreate, task: Task) -> NewJob:
+    return NewJob([op.to_operation_of_new()], task.job.request, op.priority)
 
 
 SEVERAL: tuple[tuple[str, Operation], ...] = (operation(InstanceMultiAlloc, _allocate),)
