@@ -1,6 +1,7 @@
 """Queries about what cells have beside instances: nodes, groups, jobs and locks of native cells."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,21 +24,40 @@ from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
+from tests.support.real_servers import new_databases
 
 NETWORK = "10fac6e0-60d8-4b6c-afd9-6bf6ce247eea"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+_KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+@contextmanager
+def small_fleet(request: pytest.FixtureRequest, folder: Path) -> Iterator[ComputeFleet]:
+    """Two hosts in each cell, and two instances on the first host of each."""
+    with ExitStack() as databases:
+        new_database: Callable[[], str] | None = None
+        if request.param == "postgresql":
+            new_database = databases.enter_context(new_databases(request.getfixturevalue("postgresql_url")))
+        with compute_fleet(folder, new_database=new_database) as fleet:
+            fleet.add_hosts()
+            for cell in CELLS:
+                fleet.create(cell, display_name=f"web10.{cell}", host=f"{cell}-host0", node=f"{cell}-host0")
+                fleet.create(cell, display_name=f"web9.{cell}", host=f"{cell}-host0", node=f"{cell}-host0")
+            yield fleet
+
+
+@pytest.fixture(params=_KINDS)
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
-    """Two hosts in each cell, and an instance on the first host of each."""
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        fleet.add_hosts()
-        for cell in CELLS:
-            fleet.create(cell, display_name=f"web10.{cell}", host=f"{cell}-host0", node=f"{cell}-host0")
-            fleet.create(cell, display_name=f"web9.{cell}", host=f"{cell}-host0", node=f"{cell}-host0")
+    """A small fleet of the test's own."""
+    with small_fleet(request, tmp_path) as fleet:
+        yield fleet
+
+
+@pytest.fixture(params=_KINDS, scope="module")
+def unchanged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """A small fleet, for tests that change nothing of it."""
+    with small_fleet(request, tmp_path_factory.mktemp("unchanged")) as fleet:
         yield fleet
 
 
@@ -60,8 +80,8 @@ def queue_a_stop(fleet: ComputeFleet, cell: str) -> str:
     return uuid
 
 
-def test_nodes_of_all_cells_come_in_nice_order_with_what_is_on_them(fleet: ComputeFleet) -> None:
-    answer = ask(fleet, "node", "name,cell,group,role,pinst_cnt,pinst_list,mtotal,mfree,ndp/ssh_port")
+def test_nodes_of_all_cells_come_in_nice_order_with_what_is_on_them(unchanged: ComputeFleet) -> None:
+    answer = ask(unchanged, "node", "name,cell,group,role,pinst_cnt,pinst_list,mtotal,mfree,ndp/ssh_port")
     assert values(answer) == [
         [
             f"{cell}-host{number}",
@@ -91,11 +111,11 @@ def test_node_whose_service_is_down_is_offline_and_one_that_is_disabled_is_drain
     ]
 
 
-def test_groups_of_one_name_in_several_cells_are_all_there_page_by_page(fleet: ComputeFleet) -> None:
+def test_groups_of_one_name_in_several_cells_are_all_there_page_by_page(unchanged: ComputeFleet) -> None:
     marker, found = None, []
     for _ in range(3):
         parameters = {"limit": "1"} | ({} if marker is None else {"marker": marker})
-        answer = ask(fleet, "group", "name,cell,node_cnt,node_list,pinst_cnt", **parameters)
+        answer = ask(unchanged, "group", "name,cell,node_cnt,node_list,pinst_cnt", **parameters)
         found += values(answer)
         marker = answer["marker"]
     assert marker is None
@@ -133,8 +153,8 @@ def test_lock_names_the_job_that_waits_for_it(fleet: ComputeFleet) -> None:
     ]
 
 
-def test_native_cell_has_no_exports(fleet: ComputeFleet) -> None:
-    assert ask(fleet, "export", "node")["data"] == []
+def test_native_cell_has_no_exports(unchanged: ComputeFleet) -> None:
+    assert ask(unchanged, "export", "node")["data"] == []
 
 
 def test_hosts_can_install_what_the_demo_is_made_of(fleet: ComputeFleet) -> None:
@@ -287,21 +307,21 @@ def test_damaged_parameters_of_a_cell_are_the_defaults(fleet: ComputeFleet, dama
 
 
 @pytest.mark.parametrize("order", ["name", "-name", "role,-name", "mfree", "ctime,name"])
-def test_orders_and_pages_go_over_all_nodes(fleet: ComputeFleet, order: str) -> None:
-    whole = values(ask(fleet, "node", "name,role,mfree,ctime", order=order))
+def test_orders_and_pages_go_over_all_nodes(unchanged: ComputeFleet, order: str) -> None:
+    whole = values(ask(unchanged, "node", "name,role,mfree,ctime", order=order))
     assert len(whole) == 6
     found: list[list[Any]] = []
     marker = None
     while len(found) < 6:
         parameters = {"limit": "4"} | ({} if marker is None else {"marker": marker})
-        answer = ask(fleet, "node", "name,role,mfree,ctime", order=order, **parameters)
+        answer = ask(unchanged, "node", "name,role,mfree,ctime", order=order, **parameters)
         found += values(answer)
         marker = answer["marker"]
     assert found == whole
 
 
-def test_cell_that_is_down_is_missing_and_the_answer_says_so(fleet: ComputeFleet) -> None:
-    api = fleet.api(pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+def test_cell_that_is_down_is_missing_and_the_answer_says_so(unchanged: ComputeFleet) -> None:
+    api = unchanged.api(pool=BrokenCells(unchanged, hanging=["east"]), cell_timeout_s=0.2)
     response = api.get("/fleetlight/query?what=node&fields=cell")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "false"
@@ -333,8 +353,8 @@ def test_damaged_number_is_not_known_and_hides_nothing_else(fleet: ComputeFleet)
     assert ask(fleet, "job", "id,opstart,received_ts")["data"] == [[[0, 10001], [0, [None]], [2, None]]]
 
 
-def test_members_learn_of_no_other_items(fleet: ComputeFleet) -> None:
+def test_members_learn_of_no_other_items(unchanged: ComputeFleet) -> None:
     for what in ("node", "group", "job", "lock"):
-        response = fleet.api().get(f"/fleetlight/query?what={what}&fields=cell", MEMBER)
+        response = unchanged.api().get(f"/fleetlight/query?what={what}&fields=cell", MEMBER)
         assert response.status_code == 404
         assert "there is: instance." in response.text

@@ -88,7 +88,8 @@ def new_databases(postgresql_url: str) -> Iterator[Callable[[], str]]:
 
         def make() -> str:
             name = f"{_PREFIX}-{uuid4().hex}".replace("-", "_")
-            _execute(dsn, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            # Half the time of the other strategy, which spares what else the server does.
+            _execute(dsn, sql.SQL("CREATE DATABASE {} STRATEGY FILE_COPY").format(sql.Identifier(name)))
             databases.callback(_execute, dsn, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
             return server.set(database=name).render_as_string(hide_password=False)
 
