@@ -32,10 +32,14 @@ _COLUMNS = ("CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED", "FOREIGN", "DIF
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One cell; verification is None if it could not be compared, and `problem` says why."""
+    """One cell; verification is None if it could not be compared, and `problem` says why.
+
+    deleted: how many of the rows of the cell are of instances that are deleted.
+    """
 
     cell: Cell
     verification: Verification | None
+    deleted: int = 0
     problem: str | None = None
 
     @property
@@ -95,10 +99,10 @@ def _verify(
                 confirm()
                 show(compared, differences)
 
-            verification = _verification(cell, writer, fleet, on_progress, repair=repair)
+            verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
-        return Verified(cell, None, str(error))
-    return Verified(cell, verification)
+        return Verified(cell, None, problem=str(error))
+    return Verified(cell, verification, deleted)
 
 
 def _verification(
@@ -108,14 +112,16 @@ def _verification(
     on_progress: Callable[[int, int], None],
     *,
     repair: bool,
-) -> Verification:
+) -> tuple[Verification, int]:
+    """What came of it, and how many of the rows are deleted."""
     comparison: Comparison
     if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
             comparison = NativeComparison(
                 adapter, writer, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, owners=fleet, pause=time.sleep
             )
-            return verify(comparison, repair=repair, on_progress=on_progress)
+            found = verify(comparison, repair=repair, on_progress=on_progress)
+            return found, comparison.count_deleted()
     fleet.clock.look()
     with closing(open_adapter(cell, clock=fleet.clock)) as external:
         comparison = ExternalComparison(
@@ -126,7 +132,8 @@ def _verification(
             journal=CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
             confirm_timeout_s=None if repair else _CATCH_UP_TIMEOUT_S,
         )
-        return verify(comparison, repair=repair, on_progress=on_progress)
+        found = verify(comparison, repair=repair, on_progress=on_progress)
+        return found, comparison.count_deleted()
 
 
 @contextmanager
@@ -157,7 +164,7 @@ def _as_json(verified: Verified) -> dict[str, Any]:
     return {
         **names,
         "instances": verification.rows,
-        "deleted": verification.deleted,
+        "deleted": verified.deleted,
         "indexed": verification.documents,
         "external": verification.external,
         "rows_read": verification.rows_read,
@@ -174,7 +181,7 @@ def _as_row(verified: Verified) -> list[str]:
     different = len(verification.differences)
     numbers = (
         verification.rows,
-        verification.deleted,
+        verified.deleted,
         verification.documents,
         verification.external,
         different,

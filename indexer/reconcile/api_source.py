@@ -119,7 +119,7 @@ class ApiSource:
                 documents.append(document)
         markers = [_id_of(item) for item in items]
         deleted = sum(bool(change.carried.get("deleted")) for change in changes.values())
-        return SourcePage(documents, [stage, markers[-1]], len(items), deleted, rejected), markers
+        return SourcePage(documents, [stage, markers[-1]], len(items), lambda: deleted, rejected), markers
 
     def _rejection(self, uuid: str, reason: str) -> Rejection:
         return Rejection(Document(self._cell_uuid, 0, {"uuid": uuid}, ()), reason)

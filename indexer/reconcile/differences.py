@@ -43,14 +43,12 @@ class Difference:
 class Verification:
     """What came of comparing one cell with the index.
 
-    rows, documents: how many each has; both move while changes arrive. deleted: how many of the rows are.
-    external: documents that come from notifications without a revision and are no rows of the cell.
-    rows_read: rows, documents and revisions that were read one by one. has_caught_up: False if the index did not get as
-    far as the cell in time, so that differences may be lag.
+    rows, documents: how many each has; both move while changes arrive. external: documents that come from notifications
+    without a revision and are no rows of the cell. rows_read: rows, documents and revisions that were read one by one.
+    has_caught_up: False if the index did not get as far as the cell in time, so that differences may be lag.
     """
 
     rows: int
-    deleted: int
     documents: int
     external: int
     differences: tuple[Difference, ...]

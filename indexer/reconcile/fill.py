@@ -55,14 +55,14 @@ class SyncResult:
 class SourcePage:
     """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
 
-    documents: can be gone through again and again. rejected: rows that could not even become documents, known when all
-    have been gone through. seen: see Checkpoint.
+    documents: can be gone through again and again. count_deleted: how many are deleted, known when all have been gone
+    through, as is `rejected`: rows that could not even become documents. seen: see Checkpoint.
     """
 
     documents: Iterable[Document]
     position: list[str]
     rows: int
-    deleted: int
+    count_deleted: Callable[[], int]
     rejected: Collection[Rejection] = ()
     seen: Position | None = None
 
@@ -143,9 +143,13 @@ class CellRows:
                 self._look()
             if rows:
                 documents = RenderedRows(rows)
-                deleted = sum(bool(row.record["deleted"]) for row in rows)
                 yield SourcePage(
-                    documents, [rows[-1].uuid], len(rows), deleted, documents.rejected.values(), self._seen
+                    documents,
+                    [rows[-1].uuid],
+                    len(rows),
+                    documents.count_deleted,
+                    documents.rejected.values(),
+                    self._seen,
                 )
             if not is_last:
                 self._spend(len(rows))
@@ -216,7 +220,12 @@ class _Work:
         refused = (*page.rejected, *result.rejected)
         rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
         self.done = Checkpoint(
-            page.position, done.sequence, done.rows + page.rows, done.deleted + page.deleted, rejected, page.seen
+            page.position,
+            done.sequence,
+            done.rows + page.rows,
+            done.deleted + page.count_deleted(),
+            rejected,
+            page.seen,
         )
         if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
             self.save()

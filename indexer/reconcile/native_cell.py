@@ -72,9 +72,11 @@ class NativeComparison(Comparison):
                     yield Found(confirmed)
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
-        if self._contents_at_once is None:
-            # Digests do not tell. Rows that are read one by one are counted on the way.
-            self.seen.deleted = _count_deleted(self._adapter, self._horizon)
+
+    def count_deleted(self) -> int:
+        # Digests do not tell.
+        is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
+        return sum(count_rows(self._adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
@@ -197,12 +199,6 @@ class _RowsOfCell:
 
     def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
         return self.adapter.revisions(prefixes, horizon=self.horizon)
-
-
-def _count_deleted(adapter: ChangelogAdapter, horizon: int) -> int:
-    """How many of the rows that the index has to have are deleted."""
-    is_deleted = And((Eq("deleted", True), remembered(horizon)))
-    return sum(count_rows(adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 
 
 def _reason(remaining: Difference) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cells.batched import batched
 from cells.digests import RangeDigest
+from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
 from indexer.backends.base import IndexWriter
 from query.filters import Filter
@@ -59,9 +60,9 @@ class IndexRanges:
 class Counts:
     """What was counted on the way; it grows while `differing` runs.
 
-    rows, other_rows: of the whole stores. deleted: how many of `rows` are. steps: ranges whose digests were compared,
-    or rows where each one is looked at. rows_read: rows, documents and revisions that were read one by one.
-    external: documents of the index that are no rows of the cell.
+    rows, other_rows: of the whole stores. deleted: how many of `rows` are, where each one is read.
+    steps: ranges whose digests were compared, or rows where each one is looked at. rows_read: rows, documents and
+    revisions that were read one by one. external: documents of the index that are no rows of the cell.
     """
 
     rows: int = 0
@@ -156,7 +157,7 @@ def beside_rows(
     read_last: set[str] = set()
     for rows, is_last in pages_of_rows(read, remembered(index.horizon), batch_size):
         seen.rows += len(rows)
-        seen.deleted += sum(bool(row.record["deleted"]) for row in rows)
+        seen.deleted += sum(map(_is_deleted, rows))
         seen.steps += len(rows)
         seen.rows_read += len(rows)
         read_last.update(row.uuid for row in rows)
@@ -170,6 +171,13 @@ def beside_rows(
                 yield (), only_in_index
         if begun is not None:
             read_last = {uuid for uuid in read_last if uuid >= begun}
+
+
+def _is_deleted(row: InstanceRow) -> bool:
+    try:
+        return bool(row.record["deleted"])
+    except UnreadableRowError:
+        return False
 
 
 def _some_at_once(ranges: Sequence[tuple[str, int]]) -> Iterator[list[str]]:

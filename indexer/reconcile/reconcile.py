@@ -49,6 +49,10 @@ class Comparison(ABC):
     def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
         """What differs, confirmed, in batches. on_step: called between two requests."""
 
+    def count_deleted(self) -> int:
+        """How many rows of the cell are deleted, when all have been looked at."""
+        return self.seen.deleted
+
     def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
         """Those that are another cell's, and whose: nothing of them makes place."""
         return {}
@@ -124,7 +128,6 @@ def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, 
         on_step()
     return Verification(
         rows=comparison.seen.rows,
-        deleted=comparison.seen.deleted,
         documents=comparison.seen.other_rows,
         external=comparison.seen.external,
         differences=tuple(sorted(differences, key=lambda difference: difference.uuid)),

@@ -48,8 +48,10 @@ class RenderedRows:
     def __init__(self, rows: Iterable[InstanceRow]) -> None:
         self._rows = rows
         self.rejected: dict[str, Rejection] = {}
+        self._deleted = 0
 
     def __iter__(self) -> Iterator[Document]:
+        self._deleted = 0
         for row in self._rows:
             try:
                 document = to_document(row.cell_uuid, row.revision, row.record)
@@ -57,7 +59,12 @@ class RenderedRows:
                 unreadable = Document(row.cell_uuid, row.revision, {"uuid": row.uuid}, ())
                 self.rejected[row.uuid] = Rejection(unreadable, f"{type(error).__name__}: {error}")
             else:
+                self._deleted += bool(row.record["deleted"])
                 yield document
+
+    def count_deleted(self) -> int:
+        """How many instances are deleted, of those that were gone through last."""
+        return self._deleted
 
 
 def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:

@@ -160,7 +160,7 @@ def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come
 ) -> None:
     reconciled = [Difference(make_uuid(number), DifferenceKind.OLDER, 2, 1, True) for number in range(30)]
     left = Difference("the-one-left", DifferenceKind.MISSING, 1, None, False, "it is too long")
-    outcome = Verification(31, 4, 30, 0, (*reconciled, left), 90, True)
+    outcome = Verification(31, 30, 0, (*reconciled, left), 90, True)
     monkeypatch.setattr(verification, "verify", lambda *_, **__: outcome)
     result = run("index", "verify", "--repair", "--cell", "cell1")
     assert result.exit_code == 1

@@ -83,7 +83,7 @@ def world() -> World:
 
 def test_index_that_agrees_is_not_read(world: World) -> None:
     verification = world.verify()
-    assert verification == Verification(3, 0, 3, 0, (), 0, True)
+    assert verification == Verification(3, 3, 0, (), 0, True)
     assert world.index.reads == []
 
 
