@@ -6,16 +6,26 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TryAgainLaterError, status_of
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
 from listing.errors import CellDownError, ListingError
 
+_AWAY = (CellDownError, CellUnreachableError, FleetUnreachableError)
+# These do not come back by themselves.
+_BROKEN = (FleetUnusableError, UnreadableRowError)
+_RETRY_AFTER_S = 5
 
-def fault_of(error: Exception) -> Response:
+
+def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     """The answer to a request that failed with `error`.
 
     What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
+    is_change: of the request: while a database is away it is answered with 503 and when to try again, which programs
+    know what to do with. Reading is answered as by Nova (contracts/nova-servers, 6).
     """
     status = status_of(error) or 500
+    headers = error.headers if isinstance(error, TryAgainLaterError) else None
+    if is_change and isinstance(error, _AWAY) and not isinstance(error, _BROKEN):
+        status, headers = 503, {"Retry-After": str(_RETRY_AFTER_S)}
     message = str(error)
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
@@ -23,7 +33,7 @@ def fault_of(error: Exception) -> Response:
         message = str(CellDownError(error.cell))
     elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
-    return fault(status, message, error.headers if isinstance(error, TryAgainLaterError) else None)
+    return fault(status, message, headers)
 
 
 def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

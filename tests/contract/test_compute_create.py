@@ -754,4 +754,5 @@ def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossib
 
     monkeypatch.setattr("api.compute.servers.create.read_capacity", fail)
     refused = post(api, {})
-    assert (refused.status_code, refused.json()["computeFault"]["code"]) == (500, 500)
+    assert (refused.status_code, *refused.json()) == (503, "serviceUnavailable")
+    assert int(refused.headers["Retry-After"]) > 0

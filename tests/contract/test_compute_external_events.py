@@ -101,6 +101,6 @@ def test_event_for_a_cell_that_is_down_is_an_error(api: Api, fleet: ComputeFleet
     east = fleet.cells["east"]
     fleet.fleet.add_cell("east", east.kind, "sqlite:////nowhere/east.db", "memory://")
     try:
-        assert post(api, {"name": "network-changed", "server_uuid": uuid}).status_code == 500
+        assert post(api, {"name": "network-changed", "server_uuid": uuid}).status_code == 503
     finally:
         fleet.fleet.add_cell("east", east.kind, east.database_url, "memory://")

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
 from cells.capabilities import CellKind
-from cells.fleet.fleet import InstanceMapping
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import InstanceRow
 from indexer.backends.base import FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.stream.liveness import ALIVE, Probe
+from operations.native_cells import NativeCells
 from query.filters import Eq
 from query.page import PageRequest
 from tests.contract.compute_fleet import (
@@ -230,6 +233,44 @@ def test_marker_that_only_a_cell_that_is_down_knows_is_an_error_and_not_another_
     response = api.get(f"/v2.1/servers?marker={uuid}")
     assert response.status_code == 500
     assert response.json()["computeFault"]["code"] == 500
+
+
+CHANGES = [
+    ("DELETE", "", None),
+    ("PUT", "", {"server": {"name": "new"}}),
+    ("POST", "/action", {"lock": None}),
+    ("PUT", "/metadata", {"metadata": {"a": "b"}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ((NativeCells, "find"), CellUnreachableError("north", "it is stopped")),
+        ((Fleet, "mapping_of"), FleetUnreachableError("it is stopped")),
+    ],
+    ids=["of the cell", "of the fleet"],
+)
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_is_to_be_tried_again_while_a_database_is_away(
+    fleet: ComputeFleet,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[type, str],
+    error: Exception,
+    change: tuple[str, str, Any],
+) -> None:
+    method, path, body = change
+    uuid = fleet.create("north")
+    api = fleet.api()
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(*asked, fail)
+    answer = api.request(method, f"/v2.1/servers/{uuid}{path}", **({} if body is None else {"json": body}))
+    assert (answer.status_code, *answer.json()) == (503, "serviceUnavailable"), answer.text
+    assert int(answer.headers["Retry-After"]) > 0
+    assert "stopped" not in answer.text
 
 
 def test_cell_that_is_down_is_listed_from_the_index_and_marked(fleet: ComputeFleet) -> None:

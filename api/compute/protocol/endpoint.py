@@ -38,6 +38,7 @@ from cells.model import InstanceRow, Request
 from listing.consistency.tokens import ChangeToken
 
 _log = structlog.get_logger(__name__)
+_READING = frozenset({"GET", "HEAD"})
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
 _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
 # What clients send along with a request that has no body, or one that is not read.
@@ -128,7 +129,7 @@ class Middleware:
                 response = unauthorized(error, Links.of(http, self._link_prefix).root)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 _log_failure(error)
-                response = fault_of(error)
+                response = fault_of(error, is_change=http.method not in _READING)
         identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
         token = getattr(http.state, "token", None)
         if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
