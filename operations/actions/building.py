@@ -6,7 +6,7 @@ from typing import Any
 
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.effects import choose_host, require_destination_up
-from operations.actions.steps import Effect, PublisherService, Step, Values
+from operations.actions.steps import Effect, HostCall, PublisherService, Step, Values
 from operations.jobs.vocabulary import Task
 
 IDLE: Collection[str | None] = (None,)
@@ -27,6 +27,7 @@ class Action:
     failure: what is set when a step fails, besides the fault; failure_event: what is announced then.
     replaces_others: whether what is under way is given up.
     reschedule_event: what is announced when another host is tried; rescheduled: what is set then.
+    undo: what takes from hosts what a call that failed has left there; None: nothing can be left.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Action:
     replaces_others: bool = False
     reschedule_event: str = INSTANCE_UPDATE
     rescheduled: Values = field(default_factory=dict)
+    undo: HostCall | None = None
 
 
 def start(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
@@ -90,9 +92,16 @@ def work(event: str, *steps: Step) -> tuple[Step, ...]:
     return tuple(replace(step, work=event) for step in steps)
 
 
-def calling(name: str, step: Step) -> Step:
-    """`step`, once the host has done what it is called for."""
-    return replace(step, call=name)
+def calling(
+    name: str,
+    step: Step,
+    parameters: Callable[[Task], Mapping[str, Any]] | None = None,
+    *,
+    host: Callable[[Task], str | None] | None = None,
+) -> Step:
+    """`step`, once the host has done what it is called for. parameters, host: as of HostCall."""
+    call = HostCall(name, host=host) if parameters is None else HostCall(name, parameters, host)
+    return replace(step, call=call)
 
 
 def rescheduling(*steps: Step) -> tuple[Step, ...]:

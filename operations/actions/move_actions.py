@@ -19,7 +19,17 @@ from operations.actions.effects import (
     give_back_others,
     migration_is,
 )
-from operations.actions.steps import PublisherService, Step
+from operations.actions.host_parameters import (
+    back_from_target,
+    destination_host,
+    evacuated_guest,
+    host_left_behind,
+    moved_guest,
+    origin_host,
+    reverted_guest,
+    to_target,
+)
+from operations.actions.steps import HostCall, PublisherService, Step
 from operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
 
 
@@ -42,7 +52,11 @@ def _move(name: str, migration_type: str) -> Action:
                 *rescheduling(
                     exists(PublisherService.DESTINATION),
                     start("resize_prep", source=PublisherService.DESTINATION),
-                    Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                    calling(
+                        "prepare",
+                        Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                        moved_guest,
+                    ),
                 ),
             ),
             *work(
@@ -59,7 +73,11 @@ def _move(name: str, migration_type: str) -> Action:
             ),
             *work(
                 "compute_finish_resize",
-                Step("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
+                calling(
+                    "arrive",
+                    Step("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
+                    moved_guest,
+                ),
                 end("resize_finish", migration_is("finished"), vm_state="resized"),
             ),
         ),
@@ -70,6 +88,7 @@ def _move(name: str, migration_type: str) -> Action:
         failure=as_before,
         failure_event="compute_task.migrate_server.error",
         reschedule_event="instance.resize.error",
+        undo=HostCall("undo_move", back_from_target, origin_host),
     )
 
 
@@ -83,7 +102,11 @@ MOVES = (
         steps=work(
             "compute_confirm_resize",
             start("resize_confirm"),
-            Step("instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))),
+            calling(
+                "delete",
+                Step("instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))),
+                host=host_left_behind,
+            ),
         ),
         vm_states=("resized",),
         continues="confirming",
@@ -96,11 +119,15 @@ MOVES = (
             "compute_revert_resize",
             Step("instance.exists", effects=(aim_back,)),
             start("resize_revert", source=PublisherService.DESTINATION),
-            Step(
-                "instance.resize_revert.end",
-                reverted,
-                PublisherService.DESTINATION,
-                effects=(give_back_origin, migration_is("reverted")),
+            calling(
+                "revert",
+                Step(
+                    "instance.resize_revert.end",
+                    reverted,
+                    PublisherService.DESTINATION,
+                    effects=(give_back_origin, migration_is("reverted")),
+                ),
+                reverted_guest,
             ),
         ),
         vm_states=("resized",),
@@ -117,7 +144,7 @@ MOVES = (
                 "compute_live_migration",
                 start("live_migration_pre", migration_is("preparing"), source=PublisherService.DESTINATION),
                 Step("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
-                calling("migrate", start("live_migration_post", migration_is("running"))),
+                calling("migrate", start("live_migration_post", migration_is("running")), to_target),
                 start("live_migration_post_dest", migration_is("post-migrating"), source=PublisherService.DESTINATION),
                 Step(
                     "instance.live_migration_post_dest.end",
@@ -125,7 +152,7 @@ MOVES = (
                     PublisherService.DESTINATION,
                     effects=(give_back_origin, migration_is("completed")),
                 ),
-                Step("instance.live_migration_post.end", source=PublisherService.ORIGIN),
+                calling("leave", Step("instance.live_migration_post.end", source=PublisherService.ORIGIN), to_target),
             ),
         ),
         vm_states=("active", "paused"),
@@ -134,6 +161,7 @@ MOVES = (
         migration=("live-migration", "queued"),
         failure=as_before,
         failure_event="compute_task.migrate_server.error",
+        undo=HostCall("undo_migrate", to_target, origin_host),
     ),
     Action(
         "evacuate",
@@ -152,7 +180,11 @@ MOVES = (
                 ),
                 progress(task_state="rebuild_block_device_mapping"),
                 progress(task_state="rebuild_spawning"),
-                Step("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
+                calling(
+                    "evacuate",
+                    Step("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
+                    evacuated_guest,
+                ),
             ),
         ),
         vm_states=("active", "stopped", "error"),
@@ -160,6 +192,7 @@ MOVES = (
         needs_host=True,
         task="rebuilding",
         event_type="instance.evacuate",
+        undo=HostCall("undo_create", host=destination_host),
         migration=("evacuation", "accepted"),
         failure_event="compute_task.rebuild_server.error",
         replaces_others=True,

@@ -32,8 +32,9 @@ from operations.actions.effects import (
     queue_for_delete,
     take_selections,
 )
+from operations.actions.host_parameters import destination_host, host_left_behind, rebuilt_guest, with_copies
 from operations.actions.move_actions import MOVES
-from operations.actions.steps import PublisherService, Step
+from operations.actions.steps import HostCall, PublisherService, Step
 from operations.actions.values import (
     as_before,
     deleted,
@@ -88,10 +89,14 @@ _CONFIRM_FIRST = only_if(
     *work(
         "compute_confirm_resize",
         start("resize_confirm", confirm_what_waits),
-        Step(
-            "instance.resize_confirm.end",
-            {"vm_state": "active"},
-            effects=(give_back_others, migration_is("confirmed")),
+        calling(
+            "delete",
+            Step(
+                "instance.resize_confirm.end",
+                {"vm_state": "active"},
+                effects=(give_back_others, migration_is("confirmed")),
+            ),
+            host=host_left_behind,
         ),
     ),
 )
@@ -103,7 +108,7 @@ _DELETE = (
             is_on_a_host,
             start("delete"),
             start("shutdown"),
-            calling("delete", Step("instance.shutdown.end")),
+            calling("delete", Step("instance.shutdown.end"), with_copies),
             Step(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
         ),
         *only_if(
@@ -149,6 +154,7 @@ _ALL = (
         failure_event="compute_task.build_instances.error",
         reschedule_event="instance.create.error",
         rescheduled=unplaced("scheduling"),
+        undo=HostCall("undo_create", host=destination_host),
     ),
     _delete("delete"),
     _delete("forceDelete"),
@@ -161,7 +167,7 @@ _ALL = (
             *work(
                 "compute_soft_delete_instance",
                 start("soft_delete"),
-                end("soft_delete", queue_for_delete(queued=True), vm_state="soft-delete"),
+                calling("stop", end("soft_delete", queue_for_delete(queued=True), vm_state="soft-delete")),
             ),
         ),
         task_states=ANY_TASK,
@@ -227,7 +233,7 @@ _ALL = (
                     start("power_off"),
                     end("power_off", vm_state="stopped", power_state=SHUT_DOWN),
                 ),
-                calling("rebuild", Step("instance.rebuild.end", rebuilt)),
+                calling("rebuild", Step("instance.rebuild.end", rebuilt), rebuilt_guest),
             ),
         ),
         vm_states=("active", "stopped", "error"),
@@ -244,13 +250,17 @@ _ALL = (
                 "compute_shelve_instance",
                 exists(),
                 start("shelve"),
-                progress(task_state="shelving_image_uploading", power_state=SHUT_DOWN),
+                calling("shelve", progress(task_state="shelving_image_uploading", power_state=SHUT_DOWN)),
                 end("shelve", vm_state="shelved", task_state="shelving_offloading"),
             ),
             *work(
                 "compute_shelve_offload_instance",
                 start("shelve_offload"),
-                end("shelve_offload", give_back_all, vm_state="shelved_offloaded", host=None, node=None),
+                calling(
+                    "delete",
+                    end("shelve_offload", give_back_all, vm_state="shelved_offloaded", host=None, node=None),
+                    with_copies,
+                ),
             ),
         ),
         vm_states=("active", "stopped", "paused", "suspended"),
@@ -263,13 +273,17 @@ _ALL = (
         steps=work(
             "compute_shelve_offload_instance",
             start("shelve_offload"),
-            end(
-                "shelve_offload",
-                give_back_all,
-                vm_state="shelved_offloaded",
-                power_state=SHUT_DOWN,
-                host=None,
-                node=None,
+            calling(
+                "delete",
+                end(
+                    "shelve_offload",
+                    give_back_all,
+                    vm_state="shelved_offloaded",
+                    power_state=SHUT_DOWN,
+                    host=None,
+                    node=None,
+                ),
+                with_copies,
             ),
         ),
         vm_states=("shelved",),
@@ -287,26 +301,28 @@ _ALL = (
                     was_offloaded,
                     start("unshelve", source=PublisherService.DESTINATION),
                     Step(INSTANCE_UPDATE, placed("spawning")),
-                    Step("instance.unshelve.end", launched),
+                    calling("create", Step("instance.unshelve.end", launched)),
                 ),
                 *only_if(
                     was_only_shelved,
                     start("power_on", task_state="powering-on"),
-                    end("power_on", vm_state="active", power_state=RUNNING),
+                    calling("start", end("power_on", vm_state="active", power_state=RUNNING)),
                 ),
             ),
         ),
         vm_states=("shelved", "shelved_offloaded"),
         task="unshelving",
         failure=as_before,
+        undo=HostCall("undo_create", host=destination_host),
     ),
     Action(
         "changePassword",
         word="changePassword",
         record="changePassword",
-        steps=work("compute_set_admin_password", progress(task_state=None)),
+        steps=work("compute_set_admin_password", calling("set_password", progress(task_state=None))),
         vm_states=("active",),
         task="updating_password",
+        failure=as_before,
     ),
     Action(
         "trigger_crash_dump",
@@ -315,8 +331,9 @@ _ALL = (
         steps=work(
             "compute_trigger_crash_dump",
             start("trigger_crash_dump"),
-            Step("instance.trigger_crash_dump.end"),
+            calling("crash", Step("instance.trigger_crash_dump.end")),
         ),
+        failure=as_before,
         vm_states=("active", "paused", "rescued", "resized", "error"),
         needs_host=True,
     ),
@@ -327,7 +344,10 @@ _ALL = (
         steps=work(
             "compute_restore_instance",
             start("restore"),
-            end("restore", queue_for_delete(queued=False), vm_state="active", power_state=RUNNING, deleted_at=None),
+            calling(
+                "start",
+                end("restore", queue_for_delete(queued=False), vm_state="active", power_state=RUNNING, deleted_at=None),
+            ),
         ),
         vm_states=("soft-delete",),
         task="restoring",

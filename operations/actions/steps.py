@@ -46,6 +46,23 @@ def _always(_task: Task) -> bool:
     return True
 
 
+def _nothing_more(_task: Task) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """What a host is called for.
+
+    parameters: what it is told beside the instance. host: which one, None: nobody is called; unless given, that of the
+        step.
+    """
+
+    name: str
+    parameters: Callable[[Task], Mapping[str, Any]] = _nothing_more
+    host: Callable[[Task], str | None] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One transaction of a job.
@@ -53,7 +70,7 @@ class Step:
     values: fields of the record to set. effects: what else the transaction does, before the values are set.
     applies: whether the step is needed; otherwise it is passed over.
     work: the event of the instance action that it belongs to (contracts/nova-rest, 3.4); None: to none.
-    call: what the host is called for before the transaction; None: for nothing.
+    call: what a host is called for before the transaction; None: for nothing.
     reschedules: whether another host is tried when the chosen one fails here.
     """
 
@@ -63,7 +80,7 @@ class Step:
     effects: tuple[Effect, ...] = ()
     applies: Callable[[Task], bool] = _always
     work: str | None = None
-    call: str | None = None
+    call: HostCall | None = None
     reschedules: bool = False
 
     def values_for(self, task: Task) -> Mapping[str, Any]:

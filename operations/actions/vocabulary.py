@@ -14,14 +14,16 @@ from cells.kinds.native.instance_actions import begin_event, finish_event
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.building import Action
 from operations.actions.effects import go_to_next_host
+from operations.actions.host_parameters import guest_of
 from operations.actions.request_spec import to_payload
 from operations.actions.server_actions import ACTIONS
-from operations.actions.steps import PublisherService, Step, host_of, origin_of, publisher_id
+from operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
 from operations.actions.values import as_before, unplaced
 from operations.jobs import vocabulary
 from operations.jobs.errors import JobCanceledError, NodeCallError
 from operations.jobs.model import Lock
 from operations.jobs.nodes import NodeCall
+from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
 from operations.jobs.vocabulary import Operation, Task, Vocabulary
 from operations.scheduling.allocations import give_back_claims
 
@@ -31,13 +33,15 @@ _WORK = "work"
 
 
 def _operation(action: Action) -> Operation:
-    steps = (
+    steps = [
         vocabulary.Step(
             partial(run_step, step), step.applies, None if step.call is None else partial(call_of, step, step.call)
         )
         for step in action.steps
-    )
-    return Operation(tuple(steps), _locks, _is_deleted, partial(_show_failure, action), partial(_try_next_host, action))
+    ]
+    if action.undo is not None:
+        steps.append(undoing(partial(call_of, None, action.undo)))
+    return Operation(tuple(steps), _locks, _is_deleted, partial(_show_failure, action), partial(_recover, action))
 
 
 def _locks(_parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
@@ -49,9 +53,14 @@ def _is_deleted(task: Task) -> bool:
     return bool(task.record["deleted"])
 
 
-def call_of(step: Step, name: str, task: Task) -> NodeCall:
-    """What the host of a step is called for."""
-    return NodeCall(host_of(task, step.source), name, {"instance_uuid": task.instance.uuid})
+def call_of(step: Step | None, call: HostCall, task: Task) -> NodeCall | None:
+    """What a host is called for; None: nobody is. step: of the call, if it belongs to one."""
+    source = PublisherService.COMPUTE if step is None else step.source
+    host = host_of(task, source) if call.host is None else call.host(task)
+    if host is None:
+        return None
+    about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record)}
+    return NodeCall(host, call.name, {**about, **call.parameters(task)})
 
 
 def run_step(step: Step, task: Task) -> None:
@@ -80,11 +89,26 @@ def run_step(step: Step, task: Task) -> None:
         task.fleet.mark_queued_for_delete(task.cell.uuid, [instance.uuid])
 
 
-def _try_next_host(action: Action, task: Task, error: Exception) -> int:
-    """Go on with the next alternate after a host has failed, and announce it; raises what the job ends with if not."""
-    places = [place for place, step in enumerate(action.steps) if step.reschedules]
+def _recover(action: Action, task: Task, error: Exception) -> int:
+    """Undo what a host has left of what failed, and then try the next one; raises what the job ends with if not."""
     failed_at = VOCABULARY[action.name].place(task.job.next_step)
-    if failed_at not in places or not isinstance(error, NodeCallError) or task.record["deleted"]:
+    if is_undoing(task):
+        error, failed_at = settled(task, error)
+    elif action.undo is not None and isinstance(error, NodeCallError) and error.needs_undo:
+        begin_undoing(task, error, failed_at)
+        return len(action.steps)
+    return _try_next_host(action, task, error, failed_at)
+
+
+def _try_next_host(action: Action, task: Task, error: Exception, failed_at: int) -> int:
+    """Go on with the next alternate after a host has failed, and announce it; raises what the job ends with if not.
+
+    A host of which it is not known what it has done may run the instance, so no other one is tried.
+    """
+    places = [place for place, step in enumerate(action.steps) if step.reschedules]
+    if failed_at not in places or task.record["deleted"]:
+        raise error
+    if not isinstance(error, NodeCallError) or not error.is_certain:
         raise error
     _announce_failed_host(action, task)
     finish_event(task.connection, task.job.instance_action_id, task.now, error)
@@ -103,7 +127,10 @@ def _announce_failed_host(action: Action, task: Task) -> None:
 
 def _show_failure(action: Action, task: Task, error: Exception) -> None:
     """Let the instance show what happened."""
-    if isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
+    if isinstance(error, NodeCallError) and not error.is_certain:
+        # Nobody knows whether it runs, or where.
+        failure: Mapping[str, Any] = {"vm_state": "error"}
+    elif isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
         failure = as_before(task)
     else:
         failure = action.failure(task) if callable(action.failure) else action.failure

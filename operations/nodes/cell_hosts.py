@@ -18,7 +18,7 @@ from cells.model import Cell
 from operations.jobs.errors import NodeAwayError, NodeCallError
 from operations.jobs.nodes import NodeCall, Nodes
 from operations.nodes.errors import NodeError
-from operations.nodes.host_calls import AgentCall, agent_calls, changes_several
+from operations.nodes.host_calls import AgentCall, agent_calls, changes_several, needs_undo
 from operations.nodes.model import NodeResult
 from operations.nodes.opening import NodeRpcs, node_of
 from operations.nodes.rpc import NodeRpc
@@ -63,7 +63,8 @@ class CellHosts:
     def call(self, call: NodeCall, key: str) -> object:
         """Raises NodeCallError, NodeAwayError, CellUnreachableError."""
         concerned = {call.host, *_others(call)}
-        agents = {agent.host: agent for agent in self._addresses.of(concerned)}
+        found = self._addresses.of(concerned)
+        agents = {agent.node: agent for agent in found} | {agent.host: agent for agent in found}
         if not agents:
             return self._simulated.call(call, key)
         calls = [each for each in agent_calls(call) if each.host in agents or not each.is_optional]
@@ -84,7 +85,8 @@ class CellHosts:
         """What one host has and another has not cannot be where both do as if."""
         lacking = sorted({each.host for each in calls} - agents.keys())
         if lacking:
-            reason = f"host {lacking[0]} has no agent, and {', '.join(sorted(agents))} has one"
+            [one, *_] = sorted({agent.host for agent in agents.values()})
+            reason = f"host {lacking[0]} has no agent, and {one} has one"
             raise NodeCallError(call.host, call.name, reason)
 
     @contextmanager
@@ -130,7 +132,7 @@ class CellHosts:
         self, call: NodeCall, each: AgentCall, agent: AgentAddress, result: NodeResult, *, is_certain: bool
     ) -> NodeCallError:
         reason = f"{each.name} failed on node {agent.node}: {result.fail_msg}"
-        return NodeCallError(call.host, call.name, reason, needs_undo=True, is_certain=is_certain)
+        return NodeCallError(call.host, call.name, reason, needs_undo=needs_undo(call), is_certain=is_certain)
 
     def _tell_once(self, key: str, call: NodeCall, reason: str) -> None:
         told = f"{key} {reason}"

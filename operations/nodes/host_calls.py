@@ -44,6 +44,11 @@ def changes_several(call: NodeCall) -> bool:
     return call.name in _OF_SEVERAL
 
 
+def needs_undo(call: NodeCall) -> bool:
+    """Whether a call that has failed may have left something, which another call undoes."""
+    return call.name in _LEAVE_TRACES
+
+
 def guest_name(instance_uuid: str) -> str:
     """What agents call the guest of an instance."""
     return instance_uuid
@@ -205,6 +210,7 @@ _CALLS: Mapping[str, Callable[[NodeCall], Sequence[AgentCall]]] = {
     "unrescue": _of_guest("instance_unrescue"),
 }
 """By the names of calls."""
+_LEAVE_TRACES = frozenset({"arrive", "create", "evacuate", "failover", "migrate", "prepare", "resize"})
 _OF_SEVERAL = frozenset(
     {"arrive", "evacuate", "failover", "leave", "migrate", "prepare", "revert", "undo_migrate", "undo_move"}
 )

@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from operations.actions import vocabulary as actions
 from operations.actions.steps import Step as ActionStep
-from operations.jobs.errors import JobError
+from operations.jobs.errors import JobError, NodeCallError
 from operations.jobs.model import Lock
 from operations.jobs.nodes import NodeCall
+from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
 from operations.jobs.vocabulary import Operation, Step, Task
 from operations.opcodes.opcode import OpCode
 
@@ -49,7 +50,7 @@ class OpStep(Generic[Op]):
 
     run: Callable[[Op, Task], None]
     applies: Callable[[Op, Task], bool] = _always
-    call: Callable[[Op, Task], NodeCall] | None = None
+    call: Callable[[Op, Task], NodeCall | None] | None = None
 
 
 def as_steps(steps: Collection[ActionStep]) -> tuple[OpStep[Any], ...]:
@@ -67,11 +68,11 @@ def _only_if(applies: Callable[[Any, Task], bool], step: OpStep[Any]) -> OpStep[
 
 
 def _as_step(step: ActionStep) -> OpStep[Any]:
-    name = step.call
+    call = step.call
     return OpStep(
         lambda _op, task: actions.run_step(step, task),
         lambda _op, task: step.applies(task),
-        None if name is None else lambda _op, task: actions.call_of(step, name, task),
+        None if call is None else lambda _op, task: actions.call_of(step, call, task),
     )
 
 
@@ -80,11 +81,13 @@ def operation(
     check: Callable[[Op, Task], None],
     *steps: OpStep[Op],
     locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
+    undo: Callable[[Op, Task], NodeCall | None] | None = None,
     show_failure: Callable[[Op, Task, Exception], None] = _show_nothing,
 ) -> tuple[str, Operation]:
     """An entry of a vocabulary.
 
     check: raises PrerequisiteError; what it finds out for the caller it puts into the result of the job.
+    undo: what takes from nodes what a call that failed has left there.
     show_failure: what an error behind the check changes, of an instance that is there still.
     """
 
@@ -113,5 +116,14 @@ def operation(
     def wanted(parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
         return locks(opcode.read(parameters), instance_uuid)
 
+    def recover(task: Task, error: Exception) -> int:
+        if is_undoing(task):
+            raise settled(task, error)[0]
+        if undo is None or not isinstance(error, NodeCallError) or not error.needs_undo:
+            raise error
+        begin_undoing(task, error, task.job.next_step)
+        return 1 + len(steps)
+
     first = Step(lambda task: check(read(task), task))
-    return opcode.OP_ID, Operation((first, *map(to_step, steps)), wanted, show_failure=show)
+    last = () if undo is None else (undoing(lambda task: undo(read(task), task)),)
+    return opcode.OP_ID, Operation((first, *map(to_step, steps), *last), wanted, show_failure=show, recover=recover)

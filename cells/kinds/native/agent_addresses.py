@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, or_, select, update
 
 from cells.database.engines import cell_failures, writing
 from cells.errors import HostNotFoundError
@@ -27,19 +27,20 @@ class AgentAddress:
 
 
 def read_agents(connection: Connection, hosts: Collection[str] | None = None) -> Sequence[AgentAddress]:
-    """The agents of a cell by the names of their nodes, or those that some hosts have."""
-    wanted = [] if hosts is None else [services.c.host.in_(hosts)]
+    """The agents of a cell by the names of their nodes, or those of some hosts, or nodes called so."""
+    node = compute_nodes.c.hypervisor_hostname
+    wanted = [] if hosts is None else [or_(services.c.host.in_(hosts), node.in_(hosts))]
     statement = (
         select(
             services.c.host,
-            compute_nodes.c.hypervisor_hostname,
+            node,
             compute_nodes.c.agent_address,
             services.c.forced_down,
             compute_nodes.c.vm_capable,
         )
         .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
         .where(compute_nodes.c.agent_address.is_not(None), *wanted)
-        .order_by(compute_nodes.c.hypervisor_hostname)
+        .order_by(node)
     )
     return [AgentAddress(*row) for row in connection.execute(statement)]
 
@@ -56,7 +57,7 @@ class AgentAddresses:
             return read_agents(connection)
 
     def of(self, hosts: Collection[str]) -> Sequence[AgentAddress]:
-        """Those of some hosts; a host without an agent is left out."""
+        """Those of some hosts, or nodes called so; a host without an agent is left out."""
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return read_agents(connection, hosts)
 

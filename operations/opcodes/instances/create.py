@@ -5,8 +5,10 @@ From then on a reservation is complete; a real instance is built by steps, and g
 """
 
 from cells.kinds.native.interface_addresses import give_up_interfaces
-from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END
+from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
+from operations.actions.host_parameters import guest_of, with_copies
 from operations.actions.values import deleted
+from operations.jobs.errors import NodeCallError
 from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
@@ -49,9 +51,13 @@ def _is_real(op: InstanceCreate, _task: Task) -> bool:
 
 
 def _call_host(op: InstanceCreate, task: Task) -> NodeCall:
-    return NodeCall(
-        task.notes["destination"]["host"], "create", {"instance_uuid": task.instance.uuid, "start": op.start}
-    )
+    about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record)}
+    return NodeCall(task.notes["destination"]["host"], "create", {**about, **with_copies(task), "start": _starts(op)})
+
+
+def _undo(_op: InstanceCreate, task: Task) -> NodeCall:
+    parameters = {"instance_uuid": task.instance.uuid, **with_copies(task)}
+    return NodeCall(task.notes["destination"]["host"], "undo_create", parameters)
 
 
 def _built(op: InstanceCreate, task: Task) -> None:
@@ -81,7 +87,15 @@ def _starts(op: InstanceCreate) -> bool:
 
 
 def _give_up(op: InstanceCreate, task: Task, error: Exception) -> None:
-    """What could not be built goes, with what it took; a reservation that could not be made real is one again."""
+    """What could not be built goes, with what it took; a reservation that could not be made real is one again.
+
+    If it is not known whether the host has it, it stays, to be removed when the host answers.
+    """
+    if isinstance(error, NodeCallError) and not error.is_certain:
+        task.instance.change(
+            INSTANCE_UPDATE, {"vm_state": "error", "task_state": None}, task.now, request=task.job.request
+        )
+        return
     if op.commit:
         reserve_again(task)
         return
@@ -98,6 +112,7 @@ CREATE: tuple[tuple[str, Operation], ...] = (
         _create,
         OpStep(_built, _is_real, _call_host),
         locks=instance_lock,
+        undo=_undo,
         show_failure=_give_up,
     ),
 )

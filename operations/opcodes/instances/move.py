@@ -13,7 +13,8 @@ from cells.errors import NoValidHostError
 from cells.kinds.native.items.cluster import read_parameters
 from cells.kinds.native.nodes import Capacity
 from notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
-from operations.jobs.errors import PrerequisiteError, Reason
+from operations.actions.host_parameters import guest_of
+from operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
 from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
@@ -166,10 +167,22 @@ def _claim(task: Task, demand: Capacity, name: str | None) -> str:
 
 def _call_origin(name: str) -> Any:
     def call(_op: Any, task: Task) -> NodeCall:
-        parameters = {"instance_uuid": task.instance.uuid, "target": task.notes["destination"]["node"]}
-        return NodeCall(task.notes["origin"]["host"], name, parameters)
+        origin, target = task.notes["origin"], task.notes["destination"]
+        parameters = {
+            "instance_uuid": task.instance.uuid,
+            "guest": guest_of(task.record),
+            "target": target["node"],
+            "target_host": target["host"],
+            "start": origin["power_state"] == RUNNING,
+            "keeps_disks": configuration_of(task.record).template in MIRRORED,
+        }
+        return NodeCall(origin["host"], name, parameters)
 
     return call
+
+
+def _left(_op: Any, _task: Task) -> None:
+    """The first node has nothing of it any more, but for mirrored disks."""
 
 
 def _arrive(_op: Any, task: Task) -> None:
@@ -208,6 +221,10 @@ def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Except
     destination = task.notes.get("destination")
     if destination is None:
         return
+    if destination["node"] == task.record["node"]:
+        # It is there; what it has left on the first node is what could not be removed.
+        task_ends(op, task, error)
+        return
     configuration = configuration_of(task.record)
     node = node_called(task.connection, destination["node"])
     if configuration.secondary == node.name:
@@ -217,6 +234,9 @@ def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Except
         release(task.connection, task.instance.uuid, node.name)
     if not task.record["forthcoming"]:
         task_ends(op, task, error)
+        if isinstance(error, NodeCallError) and not error.is_certain:
+            # Nobody knows where it runs.
+            task.instance.change("instance.update", {"vm_state": "error"}, task.now, request=task.job.request)
 
 
 def _check_replace(op: InstanceReplaceDisks, task: Task) -> None:
@@ -276,7 +296,9 @@ MOVE: tuple[tuple[str, Operation], ...] = (
         OpStep(_take),
         OpStep(_arrive, _is_reserved),
         OpStep(_arrive, _is_real, _call_origin("failover")),
+        OpStep(_left, _is_real, _call_origin("leave")),
         locks=instance_lock,
+        undo=_call_origin("undo_move"),
         show_failure=_give_back,
     ),
     operation(
@@ -284,7 +306,9 @@ MOVE: tuple[tuple[str, Operation], ...] = (
         _check_migrate,
         OpStep(_take),
         OpStep(_arrive, call=_call_origin("migrate")),
+        OpStep(_left, call=_call_origin("leave")),
         locks=instance_lock,
+        undo=_call_origin("undo_migrate"),
         show_failure=_give_back,
     ),
     operation(

@@ -1,0 +1,147 @@
+"""A cell whose hosts have simulated agents that are called as functions, and a worker that may be killed.
+
+The connection is played: it can lose calls, and answers, at a place that a test names.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from agents.agent import Agent
+from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from agents.errors import CallRefusedError
+from agents.wire import CallRequest
+from cells.kinds.native.agent_addresses import AgentAddresses
+from cells.model import Cell
+from operations.nodes.cache import NodeStateCache
+from operations.nodes.cell_hosts import CellHosts
+from operations.nodes.model import Node, NodeResult, failure
+from operations.nodes.opening import NodeRpcs
+from operations.nodes.rpc import NodeRpc
+from operations.nodes.settings import NodesSettings
+from operations.nodes.stores.memory import MemoryStore
+from operations.nodes.stores.store import Store
+from operations.simulation.simulated_hosts import SimulatedHosts
+from tests.support.agents import simulated_agent
+from tests.support.played_nodes import ManualClock
+
+GIB = 1024
+SIZE = Size(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
+
+
+class PlayedConnection:
+    """Calls agents by their nodes. before, behind: called around each call; they may raise, or say what fails."""
+
+    def __init__(self, agents: dict[str, Agent]) -> None:
+        self.agents = agents
+        self.before: Callable[[str, str], str | None] = lambda _node, _name: None
+        self.behind: Callable[[str, str], str | None] = lambda _node, _name: None
+        self.made: list[tuple[str, str]] = []
+        self.keys: list[str | None] = []
+
+    def call(
+        self,
+        node: Node,
+        name: str,
+        arguments: Any,
+        *,
+        timeout_s: float,
+        key: str | None = None,
+        order: int | None = None,
+    ) -> NodeResult:
+        if lost := self.before(node.name, name):
+            return failure(node.name, name, lost)
+        self.made.append((node.name, name))
+        self.keys.append(key)
+        try:
+            answer = list(self.agents[node.name].call(name, CallRequest(arguments=arguments, key=key, order=order)))
+        except CallRefusedError as error:
+            answer = [False, str(error)]
+        if lost := self.behind(node.name, name):
+            return failure(node.name, name, lost, is_timeout=True)
+        succeeded, payload = answer
+        if succeeded:
+            return NodeResult(node.name, name, data=answer, payload=payload)
+        return failure(node.name, name, payload, answer)
+
+
+class PlayedRpcs(NodeRpcs):
+    """Those of a process whose connection is played."""
+
+    def __init__(self, connection: PlayedConnection, store: Store | None = None, retry_s: float = 60.0) -> None:
+        super().__init__(NodesSettings(retry_s=retry_s))
+        self._rpc = NodeRpc(connection, NodeStateCache(store or MemoryStore(600)))
+
+    def of(self, cell: Cell) -> NodeRpc:
+        return self._rpc
+
+
+class HostsWithAgents:
+    """Agents of some hosts of a cell, whose nodes are called as in tests.support.acting_cell, or like the hosts."""
+
+    def __init__(self, engine: Engine, cell: Cell, hosts: Sequence[str], folder: Path, *, nodes: str = "{}") -> None:
+        self._engine, self._cell, self._folder = engine, cell, folder
+        self.clock = ManualClock()
+        self.drivers: dict[str, SimulatedDriver] = {}
+        agents: dict[str, Agent] = {}
+        self._databases = []
+        addresses = AgentAddresses(engine, cell)
+        for host in hosts:
+            node = nodes.format(host)
+            agents[node], self.drivers[host], database = simulated_agent(node, folder / host, SIZE)
+            self._databases.append(database)
+            addresses.set(host, "127.0.0.1:1811")
+        self.connection = PlayedConnection(agents)
+        self.rpcs = PlayedRpcs(self.connection)
+
+    def hosts(self, store: Store | None = None) -> CellHosts:
+        """What a new worker calls hosts by."""
+        if store is not None:
+            self.rpcs = PlayedRpcs(self.connection, store)
+        return CellHosts(self._engine, self._cell, self.rpcs, SimulatedHosts(), clock=self.clock)
+
+    def refuse(self, host: str, call: str, reason: str) -> None:
+        """Let a host fail what it is called for."""
+        (self._folder / host / BEHAVIOUR_FILE).write_text(json.dumps({call: {"failure": reason}}))
+
+    def behave(self, host: str) -> None:
+        (self._folder / host / BEHAVIOUR_FILE).unlink()
+
+    def guests(self) -> dict[str, list[str]]:
+        """The hosts that run each guest."""
+        found: dict[str, list[str]] = {}
+        for host, driver in self.drivers.items():
+            for guest in driver.hypervisor("fake").guests:
+                found.setdefault(guest, []).append(host)
+        return found
+
+    def free_mib(self) -> dict[str, int]:
+        """What is free on the disks of each host."""
+        return {host: driver.volume_groups()["xenvg"].free for host, driver in self.drivers.items()}
+
+    def memory_mib(self) -> dict[str, int]:
+        """What of the memory of each host is in use, for guests that are on their way too."""
+        return {
+            host: SIZE.memory_mib - driver.hypervisor("fake").node["memory_free"]
+            for host, driver in self.drivers.items()
+        }
+
+    def close(self) -> None:
+        for database in self._databases:
+            database.close()
+
+
+@contextmanager
+def hosts_with_agents(
+    engine: Engine, cell: Cell, hosts: Sequence[str], folder: Path, *, nodes: str = "{}"
+) -> Iterator[HostsWithAgents]:
+    """Closed at the end."""
+    made = HostsWithAgents(engine, cell, hosts, folder, nodes=nodes)
+    try:
+        yield made
+    finally:
+        made.close()
