@@ -48,7 +48,7 @@ from operations.actions.steps import PublisherService
 from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.ending import end_jobs
 from operations.jobs.model import NewJob, NewOperation, Status
-from operations.jobs.queue import add_jobs, jobs_of
+from operations.jobs.queue import add_jobs, jobs_of, notes_of
 from operations.scheduling.allocations import give_back_claims, release_except
 from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec, with_members
 from operations.scheduling.select_destinations import select_destinations
@@ -231,6 +231,9 @@ class Acceptance:
                 return instance.row, None
             now = self._clock()
             if action.replaces_others:
+                # Hosts may have something of it by now, or be about to.
+                notes = notes_of(connection, uuid)
+                parameters["other_hosts"] = [each["destination"]["host"] for each in notes if "destination" in each]
                 self._give_up_jobs(instance, action, now)
             migration_id = self._migration_of(action, instance, order, now)
             task: dict[str, str | int] = {} if action.task is None else {"task_state": action.task}

@@ -178,6 +178,17 @@ def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
     return {row.id: row.operation for row in connection.execute(statement)}
 
 
+def notes_of(connection: Connection, instance_uuid: str) -> Sequence[Mapping[str, Any]]:
+    """What the steps of those jobs have noted."""
+    statement = (
+        select(job_operations.c.notes)
+        .join_from(job_operations, jobs, _IS_CURRENT)
+        .where(job_operations.c.instance_uuid == instance_uuid, job_operations.c.ended_at.is_(None))
+        .order_by(jobs.c.id)
+    )
+    return connection.scalars(statement).all()
+
+
 def save_operation(connection: Connection, job: Job, status: Status, now: int, ended_at: int | None = None) -> None:
     """Where the current operation, which has begun, is now, and what its steps have told later ones."""
     parameters = {

@@ -7,7 +7,7 @@ a matter of operations.scheduling.hosts.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, select, true
+from sqlalchemy import ColumnElement, and_, or_, select, true
 
 from cells.fleet.server_groups import ServerGroup
 from cells.tables import compute_nodes, node_traits, services
@@ -48,6 +48,23 @@ def _is_named(spec: RequestSpec) -> Conditions:
 def _is_not_excluded(spec: RequestSpec) -> Conditions:
     if spec.without:
         yield services.c.host.not_in(spec.without)
+
+
+def _is_of_the_same_kind(spec: RequestSpec) -> Conditions:
+    """What is on a host with an agent goes to others with one, and what is simulated stays so: nothing is carried over.
+
+    That goes for both hosts of mirrored disks too.
+    """
+    if spec.without:
+        node, service = compute_nodes.alias(), services.alias()
+        has_one = (
+            select(node.c.id)
+            .join_from(node, service, service.c.id == node.c.service_id)
+            .where(service.c.host == spec.without[0], node.c.agent_address.is_not(None))
+            .exists()
+        )
+        address = compute_nodes.c.agent_address
+        yield or_(and_(address.is_not(None), has_one), and_(address.is_(None), ~has_one))
 
 
 def _is_in_node_group(spec: RequestSpec) -> Conditions:
@@ -107,6 +124,7 @@ FILTERS = (
     Filter("zone", _is_in_zone),
     Filter("host and node", _is_named),
     Filter("other hosts", _is_not_excluded),
+    Filter("agent", _is_of_the_same_kind),
     Filter("node group", _is_in_node_group),
     Filter("aggregates", _is_in_aggregates),
     Filter("traits", _has_traits),

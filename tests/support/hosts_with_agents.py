@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from agents.agent import Agent
 from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
 from agents.errors import CallRefusedError
 from agents.wire import CallRequest
+from cells.fleet.fleet import Fleet
 from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.model import Cell
+from cells.tables import instances, job_locks
+from operations.jobs.worker import Worker
 from operations.nodes.cache import NodeStateCache
 from operations.nodes.cell_hosts import CellHosts
 from operations.nodes.model import Node, NodeResult, failure
@@ -26,6 +29,8 @@ from operations.nodes.settings import NodesSettings
 from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Store
 from operations.simulation.simulated_hosts import SimulatedHosts
+from operations.vocabulary import ALL_OPERATIONS
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.agents import simulated_agent
 from tests.support.played_nodes import ManualClock
 
@@ -38,8 +43,8 @@ class PlayedConnection:
 
     def __init__(self, agents: dict[str, Agent]) -> None:
         self.agents = agents
-        self.before: Callable[[str, str], str | None] = lambda _node, _name: None
-        self.behind: Callable[[str, str], str | None] = lambda _node, _name: None
+        self.before: Callable[[str, str], str | None] = _not_lost
+        self.behind: Callable[[str, str], str | None] = _not_lost
         self.made: list[tuple[str, str]] = []
         self.keys: list[str | None] = []
 
@@ -68,6 +73,33 @@ class PlayedConnection:
             return NodeResult(node.name, name, data=answer, payload=payload)
         return failure(node.name, name, payload, answer)
 
+    @contextmanager
+    def losing(self, where: str, number: int, what: type[BaseException] | str) -> Iterator[None]:
+        """Lose the call with a number, counted from now, once: `before` or `behind` the agent has carried it out.
+
+        what: raised, or said instead of an answer.
+        """
+        count = 0
+
+        def lose(_node: str, _name: str) -> str | None:
+            nonlocal count
+            count += 1
+            if count - 1 != number:
+                return None
+            if isinstance(what, str):
+                return what
+            raise what
+
+        setattr(self, where, lose)
+        try:
+            yield
+        finally:
+            self.before = self.behind = _not_lost
+
+
+def _not_lost(_node: str, _name: str) -> str | None:
+    return None
+
 
 class PlayedRpcs(NodeRpcs):
     """Those of a process whose connection is played."""
@@ -81,9 +113,9 @@ class PlayedRpcs(NodeRpcs):
 
 
 class HostsWithAgents:
-    """Agents of some hosts of a cell, whose nodes are called as in tests.support.acting_cell, or like the hosts."""
+    """Agents of some hosts of a cell, whose nodes are called as in tests.support.acting_cell."""
 
-    def __init__(self, engine: Engine, cell: Cell, hosts: Sequence[str], folder: Path, *, nodes: str = "{}") -> None:
+    def __init__(self, engine: Engine, cell: Cell, hosts: Sequence[str], folder: Path) -> None:
         self._engine, self._cell, self._folder = engine, cell, folder
         self.clock = ManualClock()
         self.drivers: dict[str, SimulatedDriver] = {}
@@ -91,7 +123,7 @@ class HostsWithAgents:
         self._databases = []
         addresses = AgentAddresses(engine, cell)
         for host in hosts:
-            node = nodes.format(host)
+            node = f"{host}.example.org"
             agents[node], self.drivers[host], database = simulated_agent(node, folder / host, SIZE)
             self._databases.append(database)
             addresses.set(host, "127.0.0.1:1811")
@@ -110,6 +142,13 @@ class HostsWithAgents:
 
     def behave(self, host: str) -> None:
         (self._folder / host / BEHAVIOUR_FILE).unlink()
+
+    def clear(self) -> None:
+        """Let every host be as at the beginning."""
+        for database in self._databases:
+            with database.transaction() as connection:
+                for table in ("guests", "volumes", "done_calls", "begun_orders"):
+                    connection.execute(f"DELETE FROM {table}")  # noqa: S608 -- one of these
 
     def guests(self) -> dict[str, list[str]]:
         """The hosts that run each guest."""
@@ -135,13 +174,38 @@ class HostsWithAgents:
             database.close()
 
 
-@contextmanager
-def hosts_with_agents(
-    engine: Engine, cell: Cell, hosts: Sequence[str], folder: Path, *, nodes: str = "{}"
-) -> Iterator[HostsWithAgents]:
-    """Closed at the end."""
-    made = HostsWithAgents(engine, cell, hosts, folder, nodes=nodes)
-    try:
-        yield made
-    finally:
-        made.close()
+HOSTS = ("host1", "host2", "host3")
+
+
+class AgentCell(ActingCell):
+    """host1 to host3 have agents, host4 is simulated."""
+
+    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, folder: Path) -> None:
+        super().__init__(engine, fleet, cell, hosts=(*HOSTS, "host4"))
+        self.agents = HostsWithAgents(engine, cell, HOSTS, folder)
+        self.restart_worker()
+
+    def restart_worker(self, store: MemoryStore | None = None) -> None:
+        self.worker = Worker(self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store))
+
+    def made(self, **parameters: Any) -> str:
+        """An instance that was made on host1."""
+        [row] = self.acceptance.create(
+            [{"flavor": FLAVOR, "project_id": "demo"}], {"host": "host1", **parameters}, REQUEST
+        )
+        self.work()
+        return row.uuid
+
+    def fault(self, uuid: str) -> str:
+        with self.engine.connect() as connection:
+            fault = connection.scalar(select(instances.c.fault).where(instances.c.uuid == uuid))
+        assert fault is not None
+        return str(fault["message"])
+
+    def locks(self) -> int:
+        with self.engine.connect() as connection:
+            return len(connection.execute(select(job_locks)).all())
+
+    def waits(self) -> bool:
+        """Whether there is a job that no worker can go on with now."""
+        return not self.worker.run_once() and self.count_live_jobs() > 0

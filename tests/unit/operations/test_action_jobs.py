@@ -80,22 +80,28 @@ def test_job_that_a_deletion_takes_the_place_of_is_canceled(acting: ActingCell) 
 
 
 @pytest.mark.parametrize(
-    ("action", "states", "call"),
+    ("action", "states", "calls"),
     [
-        ("os-stop", {}, "stop"),
-        ("os-start", {"vm_state": "stopped"}, "start"),
-        ("reboot SOFT", {}, "reboot"),
-        ("os-migrateLive", {}, "migrate"),
-        ("delete", {}, "delete"),
+        ("os-stop", {}, ["stop"]),
+        ("os-start", {"vm_state": "stopped"}, ["start"]),
+        ("reboot SOFT", {}, ["reboot"]),
+        ("os-migrateLive", {}, ["migrate", "leave"]),
+        ("delete", {}, ["delete"]),
     ],
 )
 def test_host_is_called_for_what_it_has_to_do(
-    acting: ActingCell, nodes: RememberingNodes, action: str, states: dict[str, Any], call: str
+    acting: ActingCell, nodes: RememberingNodes, action: str, states: dict[str, Any], calls: list[str]
 ) -> None:
     uuid = acting.instance(**states)
     acting.do(uuid, action)
-    [(_, made)] = nodes.calls
-    assert (made.name, made.host, made.parameters) == (call, "host1", {"instance_uuid": uuid})
+    guest = {"hypervisor": None, "memory": 2048, "vcpus": 2, "disks": [20 * 1024]}
+    assert [made.name for _, made in nodes.calls] == calls
+    for _, made in nodes.calls:
+        assert made.host == "host1"
+        assert {name: made.parameters[name] for name in ("instance_uuid", "guest")} == {
+            "instance_uuid": uuid,
+            "guest": guest,
+        }
 
 
 def test_host_that_cannot_do_it_shows_in_the_instance(acting: ActingCell, nodes: RememberingNodes) -> None:

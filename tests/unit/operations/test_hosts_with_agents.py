@@ -5,58 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from agents.wire import CallRequest
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.model import Cell
-from cells.tables import instances, job_locks
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.worker import Worker
 from operations.nodes.errors import StoreUnreachableError
 from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
-from tests.support.hosts_with_agents import GIB, SIZE, HostsWithAgents
+from tests.support.acting_cell import FLAVOR, REQUEST
+from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
 
-HOSTS = ("host1", "host2", "host3")
 FREE = SIZE.disk_mib
 LARGE = {**FLAVOR, "flavorid": "m2", "name": "large", "memory_mb": 4096, "root_gb": 40}
-
-
-class AgentCell(ActingCell):
-    """host1 to host3 have agents, host4 is simulated."""
-
-    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, folder: Path) -> None:
-        super().__init__(engine, fleet, cell, hosts=(*HOSTS, "host4"))
-        self.agents = HostsWithAgents(engine, cell, HOSTS, folder, nodes="{}.example.org")
-        self.restart_worker()
-
-    def restart_worker(self, store: MemoryStore | None = None) -> None:
-        self.worker = Worker(self.engine, self.fleet, self.cell, VOCABULARY, self.agents.hosts(store))
-
-    def made(self, **parameters: Any) -> str:
-        """An instance that was made on host1."""
-        [row] = self.acceptance.create(
-            [{"flavor": FLAVOR, "project_id": "demo"}], {"host": "host1", **parameters}, REQUEST
-        )
-        self.work()
-        return row.uuid
-
-    def fault(self, uuid: str) -> str:
-        with self.engine.connect() as connection:
-            fault = connection.scalar(select(instances.c.fault).where(instances.c.uuid == uuid))
-        assert fault is not None
-        return str(fault["message"])
-
-    def locks(self) -> int:
-        with self.engine.connect() as connection:
-            return len(connection.execute(select(job_locks)).all())
-
-    def waits(self) -> bool:
-        """Whether there is a job that no worker can go on with now."""
-        return not self.worker.run_once() and self.count_live_jobs() > 0
 
 
 @pytest.fixture
@@ -217,10 +180,24 @@ def test_no_other_host_is_tried_while_it_is_not_known_what_the_first_has_done(ac
 
 
 def test_host_without_an_agent_takes_nothing_of_one_that_has_one(acting: AgentCell) -> None:
-    uuid = acting.made()
+    uuid, simulated = acting.made(), acting.instance(host="host4", node="host4.example.org")
     acting.do(uuid, "os-migrateLive", host="host4")
     assert (acting.state(uuid)[0], acting.agents.guests()) == ("active", {uuid: ["host1"]})
-    assert acting.fault(uuid) == "migrate on host1: host host4 has no agent, and host1 has one"
+    acting.do(simulated, "os-migrateLive", host="host1")
+    assert (acting.state(simulated)[0], acting.record(simulated)["host"]) == ("active", "host4")
+    assert acting.fault(uuid) == acting.fault(simulated) == "No valid host was found. There are not enough hosts available."
+
+
+def test_host_whose_agent_was_removed_meanwhile_takes_nothing(acting: AgentCell) -> None:
+    addresses = AgentAddresses(acting.engine, acting.cell)
+    uuid = acting.made()
+    acting.accept(uuid, "os-migrateLive", host="host2")
+    while acting.record(uuid)["task_state"] is not None and not acting.used().get("host2"):
+        acting.worker.run_once()
+    addresses.set("host2", None)
+    acting.work()
+    assert (acting.state(uuid)[0], acting.agents.guests()) == ("active", {uuid: ["host1"]})
+    assert acting.fault(uuid) == "migrate on host1: host host2 has no agent, and host1 has one"
 
 
 def test_what_no_agent_does_is_said(acting: AgentCell) -> None:
@@ -282,3 +259,16 @@ def test_job_waits_while_the_cache_is_away(acting: AgentCell) -> None:
     acting.restart_worker(MemoryStore(600))
     acting.work()
     assert (acting.state(first)[0], acting.agents.guests()) == ("stopped", {})
+
+
+def test_deletion_leaves_nothing_on_a_host_that_a_guest_was_about_to_go_to(acting: AgentCell) -> None:
+    uuid = acting.made()
+    acting.accept(uuid, "os-migrateLive", host="host2")
+    acting.agents.connection.before = lambda _node, name: "cannot connect" if name == "instance_migrate" else None
+    acting.work()
+    assert acting.agents.memory_mib() == {"host1": 2048, "host2": 2048, "host3": 0}
+    acting.agents.clock.now_s += 5
+    acting.do(uuid, "delete")
+    assert (acting.state(uuid)[0], acting.agents.guests()) == ("deleted", {})
+    assert set(acting.agents.memory_mib().values()) == {0}
+    assert set(acting.agents.free_mib().values()) == {FREE}
