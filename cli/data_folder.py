@@ -5,6 +5,8 @@ cells/        one database per cell
 index.db      search index
 identity.json users, projects and roles, for this user alone
 clouds.yaml   logins for clients, for this user alone
+certificates/ by what agents of simulated hosts, and those that call them, know each other
+agents/       a folder for each such agent
 luxi.sock     where the running `fleetlight up` answers Ganeti's local queries
 lock          held by the running `fleetlight up`; its text is the process id
 """
@@ -51,6 +53,14 @@ class DataFolder:
     @property
     def luxi_socket(self) -> Path:
         return self.path / "luxi.sock"
+
+    @property
+    def certificates(self) -> Path:
+        return self.path / "certificates"
+
+    @property
+    def agents(self) -> Path:
+        return self.path / "agents"
 
     def cell_database(self, name: str) -> Path:
         return self.path / "cells" / f"{name}.db"

@@ -171,6 +171,7 @@ def _sections_of(folder: DataFolder) -> Sections:
         "search": {"enabled": True},
         "api": {"auth": "tokens"},
         "identity": {"file": str(folder.identity_file)},
+        "nodes": {"certificates_dir": str(folder.certificates)},
     }
 
 

@@ -1,7 +1,7 @@
 """The files of `fleetlight cell certs`: a folder for each cell, with a pair of files for each certificate."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,21 +14,29 @@ _AUTHORITY = "authority"
 _KIND_OF_FILE = {Role.AGENT: "agent", Role.WORKER: "worker"}
 
 
-def write_certificates(out: Path, cell: str, agents: Iterable[str], workers: Iterable[str]) -> None:
-    """Make what is missing, renew what ends before long, and leave the rest. Raises CommandError."""
+Tell = Callable[[str], None]
+
+
+def write_certificates(
+    out: Path, cell: str, agents: Iterable[str], workers: Iterable[str], *, tell: Tell = print_result
+) -> None:
+    """Make what is missing, renew what ends before long, and leave the rest. tell: what is done.
+
+    Raises CommandError.
+    """
     now = datetime.now(UTC)
     asked = [*((Role.AGENT, name) for name in agents), *((Role.WORKER, name) for name in workers)]
     try:
         folder = out / _file_name(cell)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        authority = _authority(folder, cell, now, is_wanted=bool(asked))
+        authority = _authority(folder, cell, now, tell, is_wanted=bool(asked))
         for role, name in dict.fromkeys([*_known(folder), *asked]):
-            _issue(folder, authority, role, name, now)
+            _issue(folder, authority, role, name, now, tell=tell)
     except CertificateError as error:
         raise CommandError(str(error)) from error
 
 
-def _authority(folder: Path, cell: str, now: datetime, *, is_wanted: bool) -> Pair:
+def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted: bool) -> Pair:
     """That of the cell, which is made when there is none."""
     certificate, key = folder / f"{_AUTHORITY}.pem", folder / f"{_AUTHORITY}.key"
     if certificate.exists() or key.exists():
@@ -40,7 +48,7 @@ def _authority(folder: Path, cell: str, now: datetime, *, is_wanted: bool) -> Pa
     authority = new_authority(cell, now)
     _write(key, authority.key, 0o600)
     _write(certificate, authority.certificate, 0o644)
-    print_result(f"{certificate}: new; agents and workers need it as what they trust")
+    tell(f"{certificate}: new; agents and workers need it as what they trust")
     return authority
 
 
@@ -53,17 +61,17 @@ def _known(folder: Path) -> list[tuple[Role, str]]:
     ]
 
 
-def _issue(folder: Path, authority: Pair, role: Role, name: str, now: datetime) -> None:
+def _issue(folder: Path, authority: Pair, role: Role, name: str, now: datetime, *, tell: Tell) -> None:
     base = f"{_KIND_OF_FILE[role]}-{_file_name(name)}"
     certificate, key = folder / f"{base}.pem", folder / f"{base}.key"
     is_known = certificate.exists() and key.exists()
     if is_known and not is_due(certificate.read_bytes(), authority.certificate, now):
-        print_result(f"{certificate}: as it was, until {ends_at(certificate.read_bytes()):%Y-%m-%d}")
+        tell(f"{certificate}: as it was, until {ends_at(certificate.read_bytes()):%Y-%m-%d}")
         return
     pair = issue(authority, role, name, now)
     _write(key, pair.key, 0o600)
     _write(certificate, pair.certificate, 0o644)
-    print_result(f"{certificate}: {'renewed' if is_known else 'new'}, until {ends_at(pair.certificate):%Y-%m-%d}")
+    tell(f"{certificate}: {'renewed' if is_known else 'new'}, until {ends_at(pair.certificate):%Y-%m-%d}")
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -4,8 +4,10 @@ It imports nothing that talks to databases or buses, so a host needs neither.
 """
 
 import asyncio
+import os
 import signal
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +67,9 @@ def node_agent(
         list[str] | None,
         typer.Option("--hypervisor", metavar="NAME", help="Of the simulated host; repeatable. fake unless given."),
     ] = None,
+    until_stdin_ends: Annotated[
+        bool, typer.Option("--until-stdin-ends", help="End with whoever has started it, and holds its input.")
+    ] = False,
     vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
     memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,
     disk_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 1024,
@@ -86,13 +91,13 @@ def node_agent(
             )
             agent = Agent(node, driver, Journal(database))
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(agent, host, port, tls))
+                runner.run(_serve(agent, host, port, tls, until_stdin_ends=until_stdin_ends))
     except AgentError as error:
         raise CommandError(str(error)) from error
     _log.info("stopped")
 
 
-async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext) -> None:
+async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext, *, until_stdin_ends: bool) -> None:
     from agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
 
     try:
@@ -103,6 +108,8 @@ async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext) -> Non
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if until_stdin_ends:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _look_at_stdin, stop)
     with listener:
         address, bound, *_ = listener.getsockname()
         await serve_agent(
@@ -112,3 +119,9 @@ async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext) -> Non
             stop,
             on_ready=lambda: _log.info("agent.ready", node=agent.name, address=f"{address}:{bound}"),
         )
+
+
+def _look_at_stdin(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()

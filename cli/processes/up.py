@@ -40,6 +40,7 @@ from cli.processes.first_users import set_up_users
 from cli.processes.following import keep_indexing, run_relay, worker_of
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
+from cli.processes.simulated_agents import SimulatedAgents
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
@@ -64,6 +65,7 @@ _LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack toke
     epilog=examples(
         "fleetlight up --simulate",
         "fleetlight up --simulate --instances 10000 --rate 50 --cells 8",
+        "fleetlight up --simulate --agents 3",
         "fleetlight up --data-dir /var/lib/fleetlight --port 8775",
     )
 )
@@ -94,6 +96,14 @@ def up(
             f"{_RATE:g} unless given.",
         ),
     ] = None,
+    agents: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=100,
+            help="With --simulate: hosts of the first cell with an agent of their own; those there stay.",
+        ),
+    ] = None,
     host: HostOption = None,
     port: PortOption = None,
     auth: AuthOption = None,
@@ -104,8 +114,8 @@ def up(
 
     Stop it at any moment and start it again: nothing is lost and nothing is doubled.
     """
-    if not simulate and (instances is not None or rate is not None):
-        raise ConfigurationError("--instances and --rate say what to simulate: add --simulate")
+    if not simulate and (instances, rate, agents) != (None, None, None):
+        raise ConfigurationError("--instances, --rate and --agents say what to simulate: add --simulate")
     folder = DataFolder(data_dir)
     settings = with_api_options(load_embedded_settings(config, folder), host, port, auth)
     if settings.api.auth == "none":
@@ -124,7 +134,8 @@ def up(
         _prepare_index(settings)
         passwords = _set_up_logins(folder, settings, address_of(listener), PROJECTS if simulate else ())
         identity = open_identity(settings.api, settings.identity, settings.keystone)
-        process = _Process(settings, fleet, identity, embedded)
+        simulated_agents = SimulatedAgents(folder, fleet, embedded[0], agents or 0)
+        process = _Process(settings, fleet, identity, embedded, simulated_agents)
         if simulate:
             lift_quotas(fleet, PROJECTS)
             simulated = [cell.simulated(fleet) for cell in embedded]
@@ -165,15 +176,24 @@ def _prepare_index(settings: Settings) -> None:
 class _Process:
     """The parts of one `fleetlight up`, and the order in which they start and stop."""
 
-    def __init__(self, settings: Settings, fleet: Fleet, identity: Identity, cells: Sequence[EmbeddedCell]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Fleet,
+        identity: Identity,
+        cells: Sequence[EmbeddedCell],
+        agents: SimulatedAgents,
+    ) -> None:
         self.simulator: Simulator | None = None
         self._settings = settings
         self._fleet = fleet
         self._identity = identity
         self._cells = cells
+        self._agents = agents
         self._metrics = CollectorRegistry()
         self._nodes = NodeRpcs(settings.nodes, CacheCounts(self._metrics), is_alone=True)
         self._probes = IndexerProbes()
+        self._agent_processes: list[Part] = []
         self._simulating: list[Part] = []
         self._workers: list[Part] = []
         self._relays: list[Part] = []
@@ -184,7 +204,7 @@ class _Process:
         raise_failure(self._all_parts())
 
     def _all_parts(self) -> Sequence[Part]:
-        return *self._simulating, *self._workers, *self._relays, *self._indexing
+        return *self._simulating, *self._workers, *self._agent_processes, *self._relays, *self._indexing
 
     def run(self, listener: socket, banner: str) -> None:
         """Returns when everything has ended, in the order of the data: what comes first stops first.
@@ -208,7 +228,7 @@ class _Process:
                 nodes=self._nodes,
             )
         finally:
-            for parts in (self._simulating, self._workers, self._relays, self._indexing):
+            for parts in (self._simulating, self._workers, self._agent_processes, self._relays, self._indexing):
                 stop_all(parts)
             for cell in self._cells:
                 cell.engine.dispose()
@@ -230,6 +250,8 @@ class _Process:
         self._indexing = [Part("indexer", indexing, stop)]
         relay = partial(run_relay, settings, RelayMetrics(self._metrics), keys=keys, clock=self._fleet.clock)
         self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
+        if self._agents.hosts:
+            self._agent_processes = [Part("agents", self._agents.run, stop)]
         workers = {
             cell.cell.name: worker_of(settings, cell.engine, self._fleet, cell.cell, rpcs=self._nodes)
             for cell in self._cells

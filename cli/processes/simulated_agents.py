@@ -1,0 +1,134 @@
+"""Agents with simulated hosts as children of `fleetlight up`: folders, certificates, hosts, and their processes.
+
+They belong to the first cell. One that was made in a folder is run whenever a fleet is in it, since instances may be on
+its host.
+"""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import structlog
+
+from agents.drivers.simulated import Size
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.agent_addresses import AgentAddresses
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from cli.data_folder import DataFolder
+from cli.processes.embedded import EmbeddedCell
+from operations.simulation.simulated_instances import node_of, zone_of
+from resources.cluster_parameters import CLUSTER_DEFAULTS
+
+_log = structlog.get_logger(__name__)
+
+_LOOPBACK = "127.0.0.1"
+_LOOK_INTERVAL_S = 0.5
+_RESTART_WAIT_S = 1.0
+_END_TIMEOUT_S = 15.0
+_MIB_IN_GIB = 1024
+_SIZE = Size(vcpus=64, memory_mib=256 * _MIB_IN_GIB, disk_mib=4000 * _MIB_IN_GIB)
+_NAME = "{cell}-agent-{number:02d}"
+
+
+@dataclass(slots=True)
+class _Child:
+    """The agent of a host. process: None until it is started."""
+
+    host: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+
+class SimulatedAgents:
+    """wanted: how many there are to be; those that the folder has stay.
+
+    Makes what is missing of hosts and certificates. Raises CommandError, CellUnreachableError, FleetUnreachableError.
+    """
+
+    def __init__(self, folder: DataFolder, fleet: Fleet, cell: EmbeddedCell, wanted: int) -> None:
+        self._certificates = folder.certificates / cell.cell.name
+        self._addresses = AgentAddresses(cell.engine, cell.cell)
+        known = sum(1 for _ in folder.agents.glob("*")) if folder.agents.exists() else 0
+        names = [_NAME.format(cell=cell.cell.name, number=number) for number in range(1, max(known, wanted) + 1)]
+        self._children = [_Child(name, folder.agents / name) for name in names]
+        if not names:
+            return
+        from cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
+
+        for child in self._children:
+            child.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_certificates(folder.certificates, cell.cell.name, map(node_of, names), ["worker"], tell=_log.debug)
+        capacity = Capacity(_SIZE.vcpus, _SIZE.memory_mib, _SIZE.disk_mib // _MIB_IN_GIB)
+        nodes = CellNodes(cell.engine, cell.cell)
+        nodes.add_hosts([NewHost(name, capacity, zone_of(cell.cell.name, name), node_of(name)) for name in names])
+        fleet.known_hosts.remember({cell.cell.uuid: [service.host for service in nodes.services()]})
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        return [child.host for child in self._children]
+
+    def run(self, stop: Event) -> None:
+        """Keep the agents running until `stop` is set; returns when all of them have ended."""
+        try:
+            while not stop.is_set():
+                for child in self._children:
+                    self._see_to(child, stop)
+                stop.wait(_LOOK_INTERVAL_S)
+        finally:
+            self._end()
+
+    def _see_to(self, child: _Child, stop: Event) -> None:
+        """Start an agent, also one that has ended."""
+        if child.process is not None:
+            code = child.process.poll()
+            if code is None:
+                return
+            _log.warning("up.agent_ended", host=child.host, exit_code=code)
+            # The one of a fleet that was killed may not have ended yet.
+            stop.wait(_RESTART_WAIT_S)
+        port = _free_port()
+        # In a group of its own: a Ctrl-C is for us, who end it when its calls have ended.
+        child.process = subprocess.Popen(  # noqa: S603
+            self._command(child, port), stdin=subprocess.PIPE, process_group=0
+        )
+        self._addresses.set(child.host, f"{_LOOPBACK}:{port}")
+        _log.info("up.agent_started", host=child.host, address=f"{_LOOPBACK}:{port}", process=child.process.pid)
+
+    def _command(self, child: _Child, port: int) -> list[str]:
+        node = node_of(child.host)
+        files = {"certificate": f"agent-{node}.pem", "key": f"agent-{node}.key", "trusted": "authority.pem"}
+        sizes = {"vcpus": _SIZE.vcpus, "memory-gib": _SIZE.memory_mib // _MIB_IN_GIB}
+        sizes["disk-gib"] = _SIZE.disk_mib // _MIB_IN_GIB
+        command = [sys.executable, "-m", "cli", "node-agent", node, "--until-stdin-ends"]
+        command += ["--folder", str(child.folder), "--host", _LOOPBACK, "--port", str(port)]
+        for name, file in files.items():
+            command += [f"--{name}", str(self._certificates / file)]
+        for name, size in sizes.items():
+            command += [f"--{name}", str(size)]
+        for hypervisor in CLUSTER_DEFAULTS["enabled_hypervisors"]:
+            command += ["--hypervisor", hypervisor]
+        return command
+
+    def _end(self) -> None:
+        running = [child.process for child in self._children if child.process is not None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _free_port() -> int:
+    """One that nobody listens at, at this moment; an agent that finds it taken ends, and is started at another."""
+    with closing(socket.create_server((_LOOPBACK, 0))) as listener:
+        return int(listener.getsockname()[1])
