@@ -134,6 +134,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         parts.api.max_limit,
         has_image,
         has_project,
+        parts.nodes,
     )
 
     changelogs = Changelogs(parts.cells, parts.fleet.journals, parts.search.cell_timeout_s, clock=parts.clock)

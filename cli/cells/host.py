@@ -21,6 +21,7 @@ from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from cli.output import counted, print_json, print_notice, print_result, print_table
 from cli.settings import load_settings
+from operations.nodes.opening import NodeRpcs
 from resources.instance import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list cell1", "fleetlight host add --help"))
@@ -129,8 +130,12 @@ def set_agent(
     if (address is None) != remove:
         raise ConfigurationError("name either where the agent answers, or --remove")
     found = None if address is None else _address(address)
-    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
-        AgentAddresses(engine, of).set(host, found)
+    settings = load_settings(config, data_dir)
+    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine), closing(NodeRpcs(settings.nodes)) as rpcs:
+        agents = AgentAddresses(engine, of)
+        before = agents.of([host])
+        agents.set(host, found)
+        rpcs.forget(of, [agent.node for agent in before])
         instances = len(nodes.servers_on([host]).get(host, ()))
     print_result(f"{cell}: {host} " + ("has no agent" if found is None else f"has its agent at {found}"))
     if instances and found is not None:

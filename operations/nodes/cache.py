@@ -141,8 +141,8 @@ class NodeStateCache:
         self.store.drop(nodes)
         self.counts.invalidated(is_of_all=nodes is None)
 
-    def forget_offline(self, nodes: Collection[str]) -> None:
-        """Nodes that are marked offline, and are not looked up as long as they are."""
+    def forget_changed(self, nodes: Collection[str]) -> None:
+        """Nodes that are marked offline, and are not looked up as long as they are, or are configured otherwise now."""
         try:
             self.forget(nodes)
         except StoreUnreachableError as error:

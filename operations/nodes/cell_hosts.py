@@ -18,7 +18,7 @@ from cells.model import Cell
 from operations.jobs.errors import NodeAwayError, NodeCallError
 from operations.jobs.nodes import NodeCall, Nodes
 from operations.nodes.errors import NodeError
-from operations.nodes.host_calls import AgentCall, agent_calls, changes_several, needs_undo
+from operations.nodes.host_calls import FORGET, AgentCall, agent_calls, changes_several, needs_undo
 from operations.nodes.model import NodeResult
 from operations.nodes.opening import NodeRpcs, node_of
 from operations.nodes.rpc import NodeRpc
@@ -71,6 +71,8 @@ class CellHosts:
         self._refuse_mixed(call, calls, agents)
         try:
             rpc = self._rpcs.of(self._cell)
+            if call.name == FORGET:
+                rpc.cache.forget([agent.node for agent in found])
             with self._of_several(rpc, call):
                 for number, each in enumerate(calls):
                     self._make(rpc, call, each, agents[each.host], f"{key}/{number}")

@@ -20,6 +20,9 @@ from typing import Any
 from operations.jobs.errors import NodeCallError
 from operations.jobs.nodes import NodeCall
 
+FORGET = "forget"
+"""A call for nothing: what is remembered of the node is not to be shown any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
@@ -187,6 +190,7 @@ _CALLS: Mapping[str, Callable[[NodeCall], Sequence[AgentCall]]] = {
     "delete": _delete,
     "evacuate": _evacuate,
     "failover": _failover,
+    FORGET: lambda _call: [],
     "grow_disk": _grow,
     "leave": _leave,
     "migrate": _migrate,

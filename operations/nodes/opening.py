@@ -51,15 +51,17 @@ class NodeRpcs:
             return opened[0]
 
     def forget(self, cell: Cell, nodes: Collection[str]) -> None:
-        """Nodes whose configuration has changed, by their names. Raises StoreUnreachableError."""
+        """Nodes whose configuration has changed, by their names. A server that is away is told of in the log."""
+        if not nodes:
+            return
         with self._guard:
             opened = self._opened.get(cell.uuid)
-            if opened is not None:
-                opened[0].cache.forget(nodes)
-                return
+        if opened is not None:
+            opened[0].cache.forget_changed(nodes)
+            return
         # No agent was called by this process yet; others may remember.
         with closing(self._store(cell)) as store:
-            NodeStateCache(store, self.counts).forget(nodes)
+            NodeStateCache(store, self.counts).forget_changed(nodes)
 
     def close(self) -> None:
         with self._guard:

@@ -138,7 +138,7 @@ class NodeRpc:
         calls: dict[str, Callable[[], NodeResult]] = {}
         marked_offline = [node.name for node in requests if node.is_offline]
         if marked_offline and use_cache:
-            self.cache.forget_offline(marked_offline)
+            self.cache.forget_changed(marked_offline)
         for node, wanted in requests.items():
             if node.is_offline:
                 results[node.name] = offline(node.name, SNAPSHOT)

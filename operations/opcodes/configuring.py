@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Row, Table, update
 
 from operations.jobs.model import Lock
+from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, no_locks, operation
 from operations.opcodes.opcode import OpCode
@@ -22,12 +23,13 @@ def configuring(
     carry_out: Callable[[Plan, Task], Any],
     *,
     locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
+    call: Callable[[Op, Task], NodeCall | None] | None = None,
 ) -> tuple[str, Operation]:
     """An entry of a vocabulary.
 
     plan: finds out what there is to do, and raises PrerequisiteError. It runs twice, for the check and in the
     transaction that carries it out, because the compute API changes hosts without a job. carry_out: its value is the
-    result of the job.
+    result of the job. call: what a node is asked before that.
     """
 
     def check(op: Op, task: Task) -> None:
@@ -36,7 +38,7 @@ def configuring(
     def run(op: Op, task: Task) -> None:
         task.job.result = carry_out(plan(op, task), task)
 
-    return operation(opcode, check, OpStep(run), locks=locks)
+    return operation(opcode, check, OpStep(run, call=call), locks=locks)
 
 
 def change_item(task: Task, table: Table, item: Row[Any], values: Mapping[str, Any]) -> None:

@@ -14,7 +14,9 @@ from cells.kinds.native.nodes import change_service
 from cells.tables import compute_nodes, instances, services
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.model import Lock
+from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
+from operations.nodes.host_calls import FORGET
 from operations.opcodes.building import operation
 from operations.opcodes.configuring import Changes, change_item, configuring
 from operations.opcodes.groups import refuse_states
@@ -148,7 +150,16 @@ def node_lock(op: NodeOpCode, _instance_uuid: str | None) -> Collection[Lock]:
     return (Lock("node", op.node_name),)
 
 
+def _forget(op: NodeSetParams, task: Task) -> NodeCall | None:
+    """Who goes offline, or comes back, is not shown as it was before."""
+    if op.offline is None:
+        return None
+    node = known_node(task, op.node_name)
+    host = task.connection.scalar(select(services.c.host).where(services.c.id == node.service_id))
+    return NodeCall(str(host), FORGET)
+
+
 NODES: tuple[tuple[str, Operation], ...] = (
-    configuring(NodeSetParams, _plan_modify, _modify, locks=node_lock),
+    configuring(NodeSetParams, _plan_modify, _modify, locks=node_lock, call=_forget),
     operation(NodePowercycle, _refuse_powercycle, locks=node_lock),
 )

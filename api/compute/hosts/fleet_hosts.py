@@ -1,17 +1,21 @@
 """Services and nodes of native cells, found one by one; and changes of services, which lists show at once."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.http.errors import ConflictError, NotFoundError
 from cells.errors import HostInUseError, HostNotFoundError
+from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from cells.model import Cell
 from resources.uuids import is_uuid
+
+T = TypeVar("T")
 
 # The largest that stands for a service or a node has sixteen digits.
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
@@ -110,10 +114,20 @@ class FleetHosts:
             forced_down=forced_down,
         )
         try:
-            changed = await self._access.act(found.cell, update)
+            changed = await self._access.act(found.cell, partial(self._changed, found, update))
         except HostNotFoundError as error:
             raise NotFoundError(f"Service {found.service.uuid} could not be found.") from error
         self._statuses.forget()
+        return changed
+
+    def _changed(self, found: FoundService, change: Callable[[], T]) -> T:
+        """What `change` returns; what is remembered of the host is of before, and forgotten."""
+        cell, nodes = found.cell, self._access.nodes
+        if nodes is None:
+            return change()
+        agents = AgentAddresses(self._access.native.engine(cell), cell).of([found.service.host])
+        changed = change()
+        nodes.forget(cell, [agent.node for agent in agents])
         return changed
 
     async def remove(self, found: FoundService) -> None:
@@ -121,7 +135,7 @@ class FleetHosts:
         service = found.service
         try:
             remove = partial(self._access.native.nodes(found.cell).remove_service, service.uuid)
-            await self._access.act(found.cell, remove)
+            await self._access.act(found.cell, partial(self._changed, found, remove))
         except HostNotFoundError as error:
             raise NotFoundError(f"Service {service.uuid} could not be found.") from error
         except HostInUseError as error:

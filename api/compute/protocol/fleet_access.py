@@ -22,6 +22,7 @@ from cells.model import Cell
 from listing.errors import CellDownError
 from listing.sources import ask_fleet
 from operations.native_cells import NativeCells
+from operations.nodes.opening import NodeRpcs
 from operations.usage import size_in, with_sizes
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
     has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
+    nodes: what remembers the state of hosts with agents; None: nobody does.
     """
 
     fleet: Fleet
@@ -78,6 +80,7 @@ class FleetAccess:
     max_limit: int
     has_image: Callable[[str], bool]
     has_project: Callable[[str], Awaitable[bool]] = any_project
+    nodes: NodeRpcs | None = None
     _late: set[asyncio.Task[Any]] = field(default_factory=set)
     _changing: DaemonThreads = field(default_factory=lambda: DaemonThreads(_CHANGING_THREADS, "changes"))
 

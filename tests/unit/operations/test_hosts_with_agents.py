@@ -11,10 +11,12 @@ from structlog.testing import capture_logs
 from agents.wire import CallRequest
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.model import Cell
+from cells.model import NO_REQUEST, Cell
 from operations.nodes.errors import StoreUnreachableError
 from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
+from operations.opcodes.nodes import NodeSetParams
+from operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
 
@@ -185,7 +187,11 @@ def test_host_without_an_agent_takes_nothing_of_one_that_has_one(acting: AgentCe
     assert (acting.state(uuid)[0], acting.agents.guests()) == ("active", {uuid: ["host1"]})
     acting.do(simulated, "os-migrateLive", host="host1")
     assert (acting.state(simulated)[0], acting.record(simulated)["host"]) == ("active", "host4")
-    assert acting.fault(uuid) == acting.fault(simulated) == "No valid host was found. There are not enough hosts available."
+    assert (
+        acting.fault(uuid)
+        == acting.fault(simulated)
+        == "No valid host was found. There are not enough hosts available."
+    )
 
 
 def test_host_whose_agent_was_removed_meanwhile_takes_nothing(acting: AgentCell) -> None:
@@ -272,3 +278,16 @@ def test_deletion_leaves_nothing_on_a_host_that_a_guest_was_about_to_go_to(actin
     assert (acting.state(uuid)[0], acting.agents.guests()) == ("deleted", {})
     assert set(acting.agents.memory_mib().values()) == {0}
     assert set(acting.agents.free_mib().values()) == {FREE}
+
+
+@pytest.mark.parametrize("is_offline", [True, False])
+def test_node_that_goes_offline_or_comes_back_is_not_shown_as_before(acting: AgentCell, is_offline: bool) -> None:
+    opcode = NodeSetParams(node_name="host1.example.org", offline=is_offline)
+    remembered = MemoryStore(600)
+    acting.restart_worker(remembered)
+    for node in ("host1.example.org", "host2.example.org"):
+        ticket, _ = remembered.begin_fetch(node)
+        remembered.put(node, ticket, b"{}", 0.0)
+    JobSubmission(acting.engine, acting.cell).submit([opcode], NO_REQUEST)
+    acting.work()
+    assert (remembered.find("host1.example.org") is None, remembered.find("host2.example.org") is None) == (True, False)
