@@ -29,6 +29,8 @@ _SHUTDOWN_TIMEOUT_S = 10
 _LOOK_INTERVAL_S = 1.0
 # Longer than the period in which nodes are asked for all they know, so that connections are used again.
 _KEEP_ALIVE_S = 900
+# A worker sends a call at once; who does not keeps a connection that others may need.
+_REQUEST_TIMEOUT_S = 30
 
 
 def application(agent: Agent) -> Starlette:
@@ -97,10 +99,41 @@ async def serve_agent(
 
 
 class _Connection(H11Protocol):
-    """One that ends at once when the agent does, if no call is under way.
+    """One that is ended if a request does not come as a whole in time, and at once when the agent ends.
 
     To end it politely takes an answer of the other side, which does not look at a connection that it keeps for later.
     """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._has_part_of_a_request():
+            self._wait_for_request()
+        else:
+            self._wait_no_more()
+
+    def _has_part_of_a_request(self) -> bool:
+        if self.cycle is None or self.cycle.response_complete:
+            return bool(self.conn.trailing_data[0])
+        return bool(self.cycle.more_body)
+
+    def _wait_for_request(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(_REQUEST_TIMEOUT_S, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def shutdown(self) -> None:
         if self.cycle is None or self.cycle.response_complete:

@@ -163,6 +163,56 @@ def test_what_is_no_call_is_said(client: AgentClient, new_agent: NewAgent) -> No
     assert "instance: Field required" in result.fail_msg
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"POST /v1/calls/version HTTP/1.1\r\nHost: node1\r\n",
+        b"POST /v1/calls/version HTTP/1.1\r\nHost: node1\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["half a head", "half a body"],
+)
+def test_who_sends_no_whole_call_is_cut_off(
+    certificates: Certificates, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr("agents.server._REQUEST_TIMEOUT_S", 0.3)
+    agent = new_agent()
+    files = certificates.files(Role.WORKER, "worker1")
+    context = ssl.create_default_context(cafile=files.trusted)
+    context.load_cert_chain(files.certificate, files.key)
+    with (
+        socket.create_connection(("127.0.0.1", agent.port)) as plain,
+        context.wrap_socket(plain, server_hostname="node1") as secured,
+    ):
+        secured.settimeout(20)
+        # The first call is answered; the time begins anew with the second one.
+        secured.sendall(b"GET /v1 HTTP/1.1\r\nHost: node1\r\n\r\n")
+        assert b"200 OK" in secured.recv(4096)
+        secured.sendall(begin)
+        try:
+            while rest := secured.recv(4096):
+                pass
+        except (ssl.SSLError, ConnectionError):
+            rest = b""
+    assert rest == b""
+
+
+def test_call_that_is_too_large_is_refused(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    result = client.call(node(agent), "version", {"text": "x" * (1024 * 1024)}, timeout_s=20)
+    assert result.fail_msg == "a call has at most 1048576 bytes"
+
+
+def test_call_that_is_under_way_is_said(client: AgentClient, new_agent: NewAgent) -> None:
+    agent = new_agent()
+    agent.behave('{"instance_start": {"delay_s": 1}}')
+    first = client.call(node(agent), "instance_start", WEB, timeout_s=0.2, key="a")
+    second = client.call(node(agent), "instance_start", WEB, timeout_s=20, key="a")
+    assert (first.is_timeout, first.is_under_way) == (True, False)
+    assert (second.is_timeout, second.is_under_way, second.fail_msg) == (True, True, "the call is under way")
+    wait_until(lambda: not client.call(node(agent), "instance_start", WEB, timeout_s=20, key="a").has_failed)
+    assert agent.driver.hypervisor("fake").guests.keys() == {"web"}
+
+
 def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

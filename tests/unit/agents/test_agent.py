@@ -11,7 +11,7 @@ from agents.calls import CALLS
 from agents.database import AgentDatabase
 from agents.drivers.driver import Guest, HypervisorState
 from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.errors import AgentError, CallRefusedError
+from agents.errors import AgentError, CallRefusedError, CallUnderWayError
 from agents.journal import Journal
 from agents.wire import CallRequest
 from tests.support.agents import simulated_agent
@@ -200,6 +200,17 @@ def test_what_the_host_cannot_do_is_answered_in_words(
         ("instance_start", {**WEB, "memory": 0}, "a", "memory: Input should be greater than 0"),
         ("instance_start", {**WEB, "disk": 1}, "a", "disk: Extra inputs are not permitted"),
         ("node_snapshot", {"request": {"cpu": True}}, None, "request.cpu: Extra inputs are not permitted"),
+        ("instance_remove", {"instance": "../../etc"}, "a", "instance: String should match pattern"),
+        ("instance_create", {**WEB, "instance": "a/b"}, "a", "instance: String should match pattern"),
+        (
+            "blockdev_create",
+            {"volume_group": "xenvg", "name": "..", "size": 1},
+            "a",
+            "name: String should match pattern",
+        ),
+        ("instance_start", {**WEB, "memory": 2**70}, "a", "memory: Input should be less than or equal to"),
+        ("instance_start", {**WEB, "vcpus": 2**70}, "a", "vcpus: Input should be less than or equal to"),
+        ("instance_create", {**WEB, "disks": [1] * 65}, "a", "disks: List should have at most 64 items"),
     ],
 )
 def test_what_is_no_call_is_refused(
@@ -245,3 +256,91 @@ def test_instance_under_two_hypervisors_has_to_be_the_same(
 def test_every_call_says_what_arguments_it_takes() -> None:
     for name, entry in CALLS.items():
         assert entry.arguments.model_config["extra"] == "forbid", name
+
+
+NEW = {**WEB, "disks": [1000, 500]}
+
+
+def free_mib(agent: Agent) -> int:
+    found = call(agent, "node_snapshot", {"request": {"diskinfo": ["xenvg"]}})
+    return int(found[1]["diskinfo"]["xenvg"]["vg_free"])
+
+
+def test_guest_is_made_with_its_disks_and_removed_with_them(agent: Agent) -> None:
+    call(agent, "blockdev_create", {"volume_group": "xenvg", "name": "web.disk-of-others", "size": 100}, "a")
+    for key in ("b", "c"):
+        assert call(agent, "instance_create", NEW, key) == [True, None]
+        assert (free_mib(agent), guests(agent).keys()) == (8400, {"web"})
+    for key in ("d", "e"):
+        assert call(agent, "instance_remove", {"instance": "web"}, key) == [True, None]
+        assert (free_mib(agent), guests(agent)) == (9900, {})
+
+
+def test_guest_that_does_not_fit_leaves_no_disks(agent: Agent) -> None:
+    assert call(agent, "instance_create", {**NEW, "memory": 5000}, "a")[0] is False
+    assert call(agent, "instance_create", {**NEW, "disks": [9000, 2000]}, "b")[0] is False
+    assert (free_mib(agent), guests(agent)) == (10_000, {})
+
+
+def test_disk_grows_and_never_shrinks(agent: Agent) -> None:
+    call(agent, "instance_create", NEW, "a")
+    for number, (size, free) in enumerate([(1500, 8000), (1200, 8000), (1500, 8000)]):
+        assert call(agent, "resize_disk", {"instance": "web", "disk": 0, "size": size}, f"g{number}") == [True, None]
+        assert free_mib(agent) == free
+    refused = call(agent, "resize_disk", {"instance": "web", "disk": 0, "size": 20_000}, "h")
+    assert refused == [False, "a volume of 18500 MiB does not fit: xenvg has 8000 MiB free"]
+
+
+def test_what_has_arrived_is_not_sent_back(agent: Agent) -> None:
+    call(agent, "accept_instance", WEB, "a")
+    call(agent, "instance_finalize_migration_dst", {"instance": "web", "success": True}, "b")
+    given_up = call(agent, "instance_finalize_migration_dst", {"instance": "web", "success": False}, "c")
+    assert given_up == [False, "instance 'web' has arrived here"]
+    assert guests(agent).keys() == {"web"}
+
+
+def test_hypervisor_that_is_not_here_has_nothing(agent: Agent) -> None:
+    assert call(agent, "node_snapshot", {"request": {"hv": [["kvm", {}]]}}) == [
+        True,
+        {"hv": {"kvm": {"node": {}, "instances": {}}}},
+    ]
+
+
+def test_call_of_an_earlier_order_comes_too_late(agent: Agent) -> None:
+    def ask(name: str, arguments: dict[str, Any], key: str, order: int) -> Any:
+        return agent.call(name, CallRequest(arguments=arguments, key=key, order=order))
+
+    assert ask("instance_start", WEB, "a", 5) == [True, None]
+    assert ask("instance_remove", {"instance": "web"}, "b", 7) == [True, None]
+    with pytest.raises(CallRefusedError, match="something else was asked for on instance 'web' since"):
+        ask("instance_start", WEB, "c", 6)
+    assert ask("instance_start", WEB, "a", 5) == [True, None]
+    assert guests(agent) == {}
+    assert ask("instance_start", {**WEB, "instance": "db"}, "d", 6) == [True, None]
+
+
+def test_who_asks_again_is_told_at_once_that_it_is_under_way(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def ask_again(*_arguments: object) -> None:
+        with pytest.raises(CallUnderWayError) as caught:
+            call(agent, "instance_start", WEB, "a")
+        told.append(str(caught.value))
+
+    monkeypatch.setattr(SimulatedDriver, "before", ask_again)
+    assert call(agent, "instance_start", WEB, "a") == [True, None]
+    assert told == ["the call with the key 'a' is under way"]
+    assert call(agent, "instance_start", WEB, "a") == [True, None]
+
+
+def test_no_more_is_kept_than_a_limit(agent: Agent, database: AgentDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.journal._KEPT", 10)
+    for number in range(50):
+        request = CallRequest(arguments={"instance": f"i{number % 25}"}, key=str(number), order=number)
+        agent.call("instance_shutdown", request)
+    with database.transaction() as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 -- one of these
+            for table in ("done_calls", "begun_orders")
+        ]
+    assert counts == [10, 10]
