@@ -24,6 +24,7 @@ _BYTES_IN_MIB = 1024 * 1024
 _NANOSECONDS = 1_000_000_000
 _POLL_S = 0.5
 _MOVES_NOTHING = "this host does not move instances: its driver is libvirt, which has to be asked for that itself"
+_CHANGES_NO_DISKS = "this host gives no more disks to a guest that is there: its driver is libvirt"
 _CARRIES_NOTHING = "this host does not fill or keep disks: its driver is libvirt, which has no images"
 
 
@@ -95,9 +96,12 @@ class LibvirtDriver:
             raise DriverError(_MOVES_NOTHING)
 
         def change(connection: Any) -> None:
-            if self._found(connection, name) is not None:
-                return
             pool = self._pool(connection, self._pool_name)
+            if self._found(connection, name) is not None:
+                known = pool.listVolumes()
+                if any(disk_name(name, index) not in known for index, _ in enumerate(disks)):
+                    raise DriverError(_CHANGES_NO_DISKS)
+                return
             paths = [_volume(pool, disk_name(name, index), size).path() for index, size in enumerate(disks)]
             connection.defineXML(domain_xml(_hypervisor_of(connection), name, memory, vcpus, paths))
 

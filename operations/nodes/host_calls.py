@@ -14,7 +14,7 @@ None of these calls takes from one host what another one has not confirmed to ha
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from operations.jobs.errors import NodeCallError
@@ -86,6 +86,11 @@ def _create(call: NodeCall) -> Sequence[AgentCall]:
         for host in call.parameters.get("other_hosts", ())
     ]
     return [*copies, _made(call, call.host, starts=call.parameters.get("start", True), is_moved=False)]
+
+
+def _set_disks(call: NodeCall) -> Sequence[AgentCall]:
+    """What is missing of its disks is there then; what runs goes on to run."""
+    return _create(replace(call, parameters={**call.parameters, "start": False}))
 
 
 def _delete(call: NodeCall) -> Sequence[AgentCall]:
@@ -202,6 +207,7 @@ _CALLS: Mapping[str, Callable[[NodeCall], Sequence[AgentCall]]] = {
     "resize": _simple("instance_shutdown"),
     "resume": _of_guest("instance_start"),
     "revert": _revert,
+    "set_disks": _set_disks,
     "set_memory": _set_memory,
     "shelve": _shelve,
     "start": _of_guest("instance_start"),

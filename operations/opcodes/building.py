@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from operations.actions import vocabulary as actions
+from operations.actions.host_parameters import guest_of, with_copies
 from operations.actions.steps import Step as ActionStep
 from operations.jobs.errors import JobError, NodeCallError
 from operations.jobs.model import Lock
@@ -51,6 +52,29 @@ class OpStep(Generic[Op]):
     run: Callable[[Op, Task], None]
     applies: Callable[[Op, Task], bool] = _always
     call: Callable[[Op, Task], NodeCall | None] | None = None
+
+
+def host_step(
+    name: str,
+    applies: Callable[[Op, Task], bool] = _always,
+    parameters: Callable[[Op, Task], Mapping[str, Any]] = lambda _op, _task: {},
+    *,
+    run: Callable[[Op, Task], None] = lambda _op, _task: None,
+) -> OpStep[Op]:
+    """A step that calls the host of a real instance for something, if it is on one.
+
+    parameters: what the host is told beside the instance. run: what the cell notes then.
+    """
+
+    def is_needed(op: Op, task: Task) -> bool:
+        record = task.record
+        return record["host"] is not None and not record["forthcoming"] and applies(op, task)
+
+    def call(op: Op, task: Task) -> NodeCall:
+        about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record), **with_copies(task)}
+        return NodeCall(task.record["host"], name, {**about, **parameters(op, task)})
+
+    return OpStep(run, is_needed, call)
 
 
 def as_steps(steps: Collection[ActionStep]) -> tuple[OpStep[Any], ...]:

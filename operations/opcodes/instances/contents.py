@@ -4,6 +4,7 @@ Simulated hosts keep no disks, so what would read or write them is done when the
 contents elsewhere cannot be done, and says so.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from pydantic import Field
 from notifications.event_types import INSTANCE_UPDATE
 from operations.jobs.errors import JobError, PrerequisiteError, Reason
 from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.building import OpStep, host_step, instance_lock, operation
 from operations.opcodes.instances.checks import check_state, check_system, known_instance, real_instance
 from operations.opcodes.instances.configuration import configuration_of
 from operations.opcodes.opcode import InstanceOpCode, OpCode
@@ -111,6 +112,10 @@ def _reinstall(op: InstanceReinstall, task: Task) -> None:
     task.instance.change("instance.rebuild.end", values, task.now, request=task.job.request)
 
 
+def _stays_off(_op: InstanceReinstall, _task: Task) -> Mapping[str, Any]:
+    return {"start": False}
+
+
 def _check_recreate(op: InstanceRecreateDisks, task: Task) -> None:
     record = real_instance(op, task)
     check_state(op, record, _OFF, "have its disks made again: it has to be shut down")
@@ -190,8 +195,14 @@ def _note(_op: Any, task: Task) -> None:
 
 
 CONTENTS: tuple[tuple[str, Operation], ...] = (
-    operation(InstanceReinstall, _check_reinstall, OpStep(_reinstall), locks=instance_lock),
-    operation(InstanceRecreateDisks, _check_recreate, OpStep(_note), locks=instance_lock),
+    operation(
+        InstanceReinstall,
+        _check_reinstall,
+        host_step("rebuild", parameters=_stays_off),
+        OpStep(_reinstall),
+        locks=instance_lock,
+    ),
+    operation(InstanceRecreateDisks, _check_recreate, host_step("set_disks"), OpStep(_note), locks=instance_lock),
     operation(InstanceActivateDisks, _activate, locks=instance_lock),
     operation(InstanceDeactivateDisks, _check_deactivate, locks=instance_lock),
     operation(InstanceQueryData, _tell, locks=instance_lock),

@@ -3,6 +3,7 @@
 They change what is configured; a guest that runs has it from its next start. Of a reservation no node is asked.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from cells.kinds.native.nodes import Capacity
 from notifications.event_types import INSTANCE_UPDATE
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, instance_lock, operation
+from operations.opcodes.building import OpStep, host_step, instance_lock, operation
 from operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor_parameters,
@@ -292,8 +293,29 @@ def _grow(op: InstanceGrowDisk, task: Task) -> None:
     _write(task, after, cluster, _take_places(task, before, after, cluster, says_size=True))
 
 
+def _grown(op: InstanceGrowDisk, task: Task) -> Mapping[str, Any]:
+    """What the host makes of it; the cell has it already, so a host that fails can be called once more."""
+    return {"disk": op.disk, "size": configuration_of(task.record).disks[op.disk]["size"]}
+
+
+def _has_memory(op: InstanceSetParams, _task: Task) -> bool:
+    return op.runtime_mem is not None
+
+
+def _has_disks(op: InstanceSetParams, _task: Task) -> bool:
+    return bool(op.disks)
+
+
 MODIFY: tuple[tuple[str, Operation], ...] = (
-    operation(InstanceSetParams, _modify, locks=instance_lock),
+    operation(
+        InstanceSetParams,
+        _modify,
+        host_step("set_disks", _has_disks),
+        host_step("set_memory", _has_memory, lambda op, _task: {"memory": op.runtime_mem}),
+        locks=instance_lock,
+    ),
     operation(InstanceRename, _rename, locks=instance_lock),
-    operation(InstanceGrowDisk, _check_grow, OpStep(_grow), locks=instance_lock),
+    operation(
+        InstanceGrowDisk, _check_grow, OpStep(_grow), host_step("grow_disk", parameters=_grown), locks=instance_lock
+    ),
 )

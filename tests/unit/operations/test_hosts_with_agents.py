@@ -5,17 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from structlog.testing import capture_logs
 
 from agents.wire import CallRequest
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.model import NO_REQUEST, Cell
+from cells.tables import instances
 from operations.nodes.errors import StoreUnreachableError
 from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
+from operations.opcodes.instances.create_parameters import InstanceCreate
+from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
+from operations.opcodes.instances.remove import InstanceRemove
 from operations.opcodes.nodes import NodeSetParams
+from operations.opcodes.opcode import OpCode
 from operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
@@ -291,3 +296,63 @@ def test_node_that_goes_offline_or_comes_back_is_not_shown_as_before(acting: Age
     JobSubmission(acting.engine, acting.cell).submit([opcode], NO_REQUEST)
     acting.work()
     assert (remembered.find("host1.example.org") is None, remembered.find("host2.example.org") is None) == (True, False)
+
+
+MIRRORED = {
+    "instance_name": "web1",
+    "mode": "create",
+    "disk_template": "drbd",
+    "disks": [{"size": 2048}],
+    "nics": [],
+    "hypervisor": "fake",
+    "os_type": "debian-12",
+    "pnode": "host1.example.org",
+    "snode": "host2.example.org",
+}
+
+
+def submit(acting: AgentCell, *opcodes: OpCode) -> None:
+    JobSubmission(acting.engine, acting.cell).submit(opcodes, NO_REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "disks_mib", "memory_mib"),
+    [
+        (InstanceGrowDisk.read({"instance_name": "web1", "disk": 0, "amount": 1024}), 3072, 128),
+        (InstanceSetParams.read({"instance_name": "web1", "disks": [["add", {"size": 1024}]]}), 3072, 128),
+        (InstanceSetParams.read({"instance_name": "web1", "runtime_mem": 64}), 2048, 64),
+    ],
+    ids=["grow", "add", "memory"],
+)
+def test_hosts_follow_what_is_changed_over_the_remote_api(
+    acting: AgentCell, opcode: OpCode, disks_mib: int, memory_mib: int
+) -> None:
+    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.work()
+    submit(acting, opcode)
+    acting.work()
+    assert acting.agents.free_mib() == {"host1": FREE - disks_mib, "host2": FREE - disks_mib, "host3": FREE}
+    assert acting.agents.memory_mib() == {"host1": memory_mib, "host2": 0, "host3": 0}
+    submit(acting, InstanceRemove.read({"instance_name": "web1"}))
+    acting.work()
+    assert set(acting.agents.free_mib().values()) == {FREE}
+
+
+def states(acting: AgentCell) -> list[str]:
+    """Of the instances that are there."""
+    with acting.engine.connect() as connection:
+        return list(connection.scalars(select(instances.c.vm_state).where(instances.c.deleted.is_(False))))
+
+
+def test_what_could_not_be_built_is_given_up_unless_its_host_may_have_it(acting: AgentCell) -> None:
+    acting.agents.refuse("host1", "instance_create", "no such image")
+    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.work()
+    assert (states(acting), set(acting.agents.free_mib().values()), acting.used()) == ([], {FREE}, {})
+    acting.agents.behave("host1")
+    acting.agents.connection.behind = lambda _node, _name: "no answer within 10 s"
+    submit(acting, InstanceCreate.read(MIRRORED))
+    for _ in range(200):
+        acting.work()
+        acting.agents.clock.now_s += 20
+    assert (states(acting), acting.locks()) == (["error"], 0)
