@@ -78,6 +78,7 @@ def test_the_commands_are_known() -> None:
         "cell enable",
         "cell remove",
         "host add",
+        "host agent",
         "host list",
         "host set",
         "database upgrade",
