@@ -54,6 +54,10 @@ def capacity(
         DiskTemplate,
         typer.Option(metavar="TEMPLATE", help=f"With --size: {', '.join(DiskTemplate)}."),
     ] = DiskTemplate.PLAIN,
+    no_capacity_checks: Annotated[
+        bool,
+        typer.Option("--no-capacity-checks", help="With --size: also what leaves no room for the failure of a node."),
+    ] = False,
     cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only this cell.")] = None,
     text_data: Annotated[
         Path | None,
@@ -80,7 +84,10 @@ def capacity(
         clusters = FleetClusters({text_data.name: cluster_of_file(text_data)}, is_complete=True)
     else:
         clusters = asyncio.run(clusters_of_cells(load_settings(config, data_dir), cell))
-    rooms = [_room(name, cluster, wanted, disk_template) for name, cluster in clusters.by_cell.items()]
+    rooms = [
+        _room(name, cluster, wanted, disk_template, stays_redundant=not no_capacity_checks)
+        for name, cluster in clusters.by_cell.items()
+    ]
     if output is OutputForm.JSON:
         print_json(_document(rooms, is_complete=clusters.is_complete))
     else:
@@ -141,10 +148,12 @@ def _size(text: str) -> InstanceSize:
     return InstanceSize(*map(int, parts))
 
 
-def _room(name: str, cluster: Cluster, size: InstanceSize, template: DiskTemplate) -> Mapping[str, Any]:
-    tiers = tiers_of(cluster, size, template)
+def _room(
+    name: str, cluster: Cluster, size: InstanceSize, template: DiskTemplate, *, stays_redundant: bool
+) -> Mapping[str, Any]:
+    tiers = tiers_of(cluster, size, template, stays_redundant=stays_redundant)
     alone = without_reservations(cluster)
-    tiers_alone = tiers if alone == cluster else tiers_of(alone, size, template)
+    tiers_alone = tiers if alone == cluster else tiers_of(alone, size, template, stays_redundant=stays_redundant)
     return {
         "cell": name,
         "count": count_of(size, tiers),

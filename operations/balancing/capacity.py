@@ -3,25 +3,20 @@
 Source: contracts/ganeti-htools, 6.
 """
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from operations.balancing.cluster import (
-    AllocationPolicy,
-    Cluster,
-    ClusterInstance,
-    DiskTemplate,
-    InstanceStatus,
-    Policy,
-    Size,
-)
+from operations.balancing.cluster import AllocationPolicy, Cluster, ClusterInstance, DiskTemplate, InstanceStatus
 from operations.balancing.estimates import Estimates, Share
 from operations.balancing.limits import PlacedInstance, Refusal
 from operations.balancing.node_state import NodeState
+from operations.balancing.policy import policy_refusal
+from operations.balancing.redundancy import Redundancy
 from operations.balancing.score import score
-from operations.balancing.situation import NO_NODE, Situation
+from operations.balancing.situation import NO_NODE, Place, Situation
 
 MEMORY_STEP_MIB: Final = 64
 DISK_STEP_MIB: Final = 256
@@ -65,9 +60,15 @@ class Tier:
     count: int
 
 
-def tiers_of(cluster: Cluster, size: InstanceSize, template: DiskTemplate) -> Sequence[Tier]:
-    """How many there is room for of this size, then of each smaller one that still fits."""
-    space = _Space(cluster, template)
+def tiers_of(
+    cluster: Cluster, size: InstanceSize, template: DiskTemplate, *, stays_redundant: bool = True
+) -> Sequence[Tier]:
+    """How many there is room for of this size, then of each smaller one that still fits.
+
+    stays_redundant: whether all that is on a node has to have room on others, of whichever node; not of mirrored ones,
+        whose own nodes have room for each other's failure anyway.
+    """
+    space = _Space(cluster, template, stays_redundant=stays_redundant)
     return list(_tiers(space, size))
 
 
@@ -126,8 +127,11 @@ def _by_frequency(failures: Mapping[Refusal, int]) -> Sequence[Refusal]:
 class _Space:
     """A cluster that is filled."""
 
-    def __init__(self, cluster: Cluster, template: DiskTemplate) -> None:
+    def __init__(self, cluster: Cluster, template: DiskTemplate, *, stays_redundant: bool) -> None:
         situation = Situation.of(cluster)
+        # Of mirrored ones hspace looks at no more than their own nodes.
+        is_checked = stays_redundant and template is not DiskTemplate.DRBD
+        self._redundancy = Redundancy(situation) if is_checked else None
         self._states = list(situation.states)
         self._template = template
         self._spindle_use = cluster.policy.standard.spindle_use
@@ -146,15 +150,29 @@ class _Space:
         """Place as many as there is room for: how many, and for what the next one was refused, by how many places."""
         placed, count = self._instance(size), 0
         while (best := self._best(placed)) is not None:
-            self._estimates.settle(best, {index: self._states[index] for index in best})
-            for index, state in best.items():
+            place, changes = best
+            self._estimates.settle(changes, {index: self._states[index] for index in changes})
+            for index, state in changes.items():
                 self._states[index] = state
+            if self._redundancy is not None:
+                self._redundancy.settle(changes, placed, place)
             count += 1
-        return count, self.failures(size)
+        failures = self._refusals(placed)
+        failures[Refusal.REDUNDANCY] += sum(1 for _ in self._places(placed))
+        return count, failures
 
     def failures(self, size: InstanceSize) -> Mapping[Refusal, int]:
-        """For what an instance is refused, and by how many places."""
+        """For what an instance is refused, and by how many places; those behind one that fits are not looked at."""
         placed = self._instance(size)
+        failures = self._refusals(placed)
+        for place in self._places(placed) if self._redundancy is not None else ():
+            if self._is_redundant(placed, place, self._after(placed, place)):
+                break
+            failures[Refusal.REDUNDANCY] += 1
+        return failures
+
+    def _refusals(self, placed: PlacedInstance) -> Counter[Refusal]:
+        """What nodes refuse it for by themselves."""
         primaries = {index: self._as_primary(index, placed) for index in self._targets}
         if not self._is_mirrored:
             return Counter(state for state in primaries.values() if isinstance(state, Refusal))
@@ -214,30 +232,54 @@ class _Space:
         )
         return PlacedInstance(len(self._states), instance, (), frozenset())
 
-    def _places(self, placed: PlacedInstance) -> Iterator[tuple[int, int]]:
-        """Each place that does not refuse it, in its order: primary node, secondary one."""
+    def _places(self, placed: PlacedInstance) -> Iterator[Place]:
+        """Each place that does not refuse it, in their order."""
         group_of = {index: group for group in self._by_group().values() for index in group}
         refusals: dict[tuple[int, int], Refusal | None] = {}
         for primary in self._targets:
             if isinstance(self._as_primary(primary, placed), Refusal):
                 continue
             if not self._is_mirrored:
-                yield primary, NO_NODE
+                yield Place(primary, NO_NODE)
                 continue
             for secondary in group_of[primary]:
                 key = (secondary, self._states[secondary].peers.get(primary, 0))
                 if key not in refusals:
                     refusals[key] = self._refusal_as_secondary(secondary, placed, primary)
                 if secondary != primary and refusals[key] is None:
-                    yield primary, secondary
+                    yield Place(primary, secondary)
 
     def _as_primary(self, index: int, placed: PlacedInstance) -> NodeState | Refusal:
         state = self._states[index]
-        refusal = _policy_refusal(placed.instance, state.limits.policy, state)
+        refusal = policy_refusal(placed.instance, state.limits.policy, state)
         return refusal or state.with_primary(placed, None)
 
-    def _best(self, placed: PlacedInstance) -> Mapping[int, NodeState] | None:
-        """The nodes after it is placed where the score is the least; the last of equals."""
+    def _best(self, placed: PlacedInstance) -> tuple[Place, Mapping[int, NodeState]] | None:
+        """The place where the score is the least, and the nodes after that; the last of equals."""
+        for place, after in self._best_first(placed):
+            if self._is_redundant(placed, place, after):
+                return place, after
+        return None
+
+    def _is_redundant(self, placed: PlacedInstance, place: Place, after: Mapping[int, NodeState]) -> bool:
+        return self._redundancy is None or self._redundancy.holds(after, placed, place)
+
+    def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[Place, Mapping[int, NodeState]]]:
+        """The places that do not refuse it, by the score itself, and the nodes after it is placed there."""
+        estimated = sorted(self._estimated(placed), key=lambda each: each[0])
+        begin = 0
+        while begin < len(estimated):
+            limit = estimated[begin][0]
+            limit += _ESTIMATE_ERROR * (1 + limit)
+            end = bisect_right(estimated, limit, key=lambda each: each[0])
+            # Later ones first among equals, which sorting leaves in their order.
+            near = sorted(((number, place) for _, number, place in estimated[begin:end]), reverse=True)
+            exact = [(place, self._after(placed, place)) for _, place in near]
+            yield from sorted(exact, key=lambda each: self._score(each[1])) if len(exact) > 1 else exact
+            begin = end
+
+    def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, Place]]:
+        """About what the score is for each place, and its number."""
         shares: dict[tuple[int, int], Share] = {}
 
         def share(index: int, primary: int) -> Share:
@@ -248,55 +290,19 @@ class _Space:
                 shares[key] = self._estimates.change(after if isinstance(after, NodeState) else state)
             return shares[key]
 
-        estimated = []
-        for primary, secondary in self._places(placed):
-            base = self._estimates.total.plus(share(primary, primary))
-            estimate = base.score() if secondary == NO_NODE else base.score_with(share(secondary, primary))
-            estimated.append((estimate, primary, secondary))
-        if not estimated:
-            return None
-        limit = min(estimate for estimate, *_ in estimated)
-        limit += _ESTIMATE_ERROR * (1 + limit)
-        near = [(primary, secondary) for estimate, primary, secondary in estimated if estimate <= limit]
-        exact = [(self._score(after), after) for after in (self._after(placed, *place) for place in near)]
-        return min(reversed(exact), key=lambda each: each[0])[1]
+        for number, place in enumerate(self._places(placed)):
+            base = self._estimates.total.plus(share(place.primary, place.primary))
+            if place.secondary == NO_NODE:
+                yield base.score(), number, place
+            else:
+                yield base.score_with(share(place.secondary, place.primary)), number, place
 
-    def _after(self, placed: PlacedInstance, primary: int, secondary: int) -> Mapping[int, NodeState]:
-        partner = None if secondary == NO_NODE else self._states[secondary]
-        changed = {primary: self._states[primary].with_primary(placed, partner)}
+    def _after(self, placed: PlacedInstance, place: Place) -> Mapping[int, NodeState]:
+        partner = None if place.secondary == NO_NODE else self._states[place.secondary]
+        changed = {place.primary: self._states[place.primary].with_primary(placed, partner)}
         if partner is not None:
-            changed[secondary] = partner.with_secondary(placed, primary)
+            changed[place.secondary] = partner.with_secondary(placed, place.primary)
         return {index: state for index, state in changed.items() if isinstance(state, NodeState)}
 
     def _score(self, changed: Mapping[int, NodeState]) -> float:
         return score([changed.get(index, state) for index, state in enumerate(self._states)])
-
-
-def _policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Refusal | None:
-    """Whether the policy has such instances."""
-    has_exclusive_storage = state.limits.node.has_exclusive_storage
-    refusals = [
-        _outside(instance, least, 1, has_exclusive_storage=has_exclusive_storage)
-        or _outside(instance, greatest, -1, has_exclusive_storage=has_exclusive_storage)
-        for least, greatest in policy.bounds
-    ]
-    if refusals and None not in refusals:
-        return refusals[0]
-    return None if instance.disk_template in policy.disk_templates else Refusal.DISK
-
-
-def _outside(instance: ClusterInstance, bound: Size, sign: int, *, has_exclusive_storage: bool) -> Refusal | None:
-    """What of it is below the least size (sign 1), or above the greatest one (sign -1)."""
-    spindles = (instance.disk_spindles or 0) if has_exclusive_storage else instance.spindle_use
-    compared = (
-        (Refusal.MEMORY, instance.memory_mib, bound.memory_mib),
-        (Refusal.DISK, instance.disk_mib, bound.disk_mib),
-        (Refusal.PROCESSORS, instance.vcpus, bound.vcpus),
-        (Refusal.SPINDLES, spindles, bound.spindle_use),
-    )
-    for refusal, value, limit in compared:
-        if sign * value < sign * limit:
-            return refusal
-    if instance.disk_template is not DiskTemplate.DISKLESS and sign < sign * bound.disk_count:
-        return Refusal.DISK_COUNT
-    return None

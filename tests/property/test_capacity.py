@@ -15,21 +15,25 @@ SIZE = InstanceSize(4096, 20480, 4)
 SMALL = InstanceSize(1024, 10240, 2)
 
 
+@pytest.mark.parametrize("options", [(), ("--no-capacity-checks",)])
 @pytest.mark.parametrize("template", [DiskTemplate.DRBD, DiskTemplate.PLAIN])
-def test_counts_and_tiers_are_those_of_hspace(htools: Htools, template: DiskTemplate) -> None:
+def test_counts_and_tiers_are_those_of_hspace(htools: Htools, template: DiskTemplate, options: tuple[str, ...]) -> None:
+    """Of mirrored ones the default ends some tiers early, which is not followed (contracts/ganeti-htools, 6)."""
     different = []
     for seed in range(25):
         text = cluster_file(Random(seed), reserved=0)
         said = htools.space(
             text,
-            "--no-capacity-checks",
+            *options,
             *("--disk-template", template),
             *("--standard-alloc", f"{SMALL.disk_mib},{SMALL.memory_mib},{SMALL.vcpus}"),
             *("--tiered-alloc", f"{SIZE.disk_mib},{SIZE.memory_mib},{SIZE.vcpus}"),
         )
         cluster = read_cluster(text)
-        found = (count_of(SMALL, tiers_of(cluster, SMALL, template)), list(tiers_of(cluster, SIZE, template)))
-        if found != (int(said["ALLOC_INSTANCES"]), _tiers(said["TSPEC"])):
+        small, tiers = (tiers_of(cluster, size, template, stays_redundant=not options) for size in (SMALL, SIZE))
+        is_tier_compared = options or template is not DiskTemplate.DRBD
+        found = (count_of(SMALL, small), list(tiers) if is_tier_compared else None)
+        if found != (int(said["ALLOC_INSTANCES"]), _tiers(said["TSPEC"]) if is_tier_compared else None):
             different.append(seed)
     # Where places are equally good but for the last digits, hspace may take another one.
     assert len(different) <= 2, different
