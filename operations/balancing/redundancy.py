@@ -37,13 +37,18 @@ class Redundancy:
             group.uuid: _Group(situation, situation.group_members(group)) for group in situation.cluster.groups
         }
         self._group_of = [state.limits.node.group_uuid for state in situation.states]
+        self._order = list(range(len(self._group_of)))
         self._known: dict[int, bool] = {}
 
     def holds(self, changes: Changes, placed: PlacedInstance, place: Place) -> bool:
         """Whether it could lose any node once the instance is at a place, which changes the nodes to these."""
-        # Those that change first: there it is most likely not so.
-        others = (index for index in range(len(self._group_of)) if index not in changes)
-        return all(self._can_lose(index, changes, placed, place) for index in (*changes, *others))
+        for index in self._order:
+            if not self._can_lose(index, changes, placed, place):
+                # What could not be lost will most likely not be for the next place either.
+                self._order.remove(index)
+                self._order.insert(0, index)
+                return False
+        return True
 
     def settle(self, changes: Changes, placed: PlacedInstance, place: Place) -> None:
         """The instance is there now."""
