@@ -24,6 +24,7 @@ _SUMMARY = Shape(
         "group": or_null(TEXT),
         **dict.fromkeys(("nodes", "available_nodes"), INTEGER),
         **dict.fromkeys(("total", "used", "reserved", "free", "largest_hole"), _AMOUNTS),
+        "unknown": ListOf(TEXT),
     }
 )
 CAPACITY = Operation(

@@ -1,6 +1,12 @@
 """What the nodes of a cell have, and what of it is taken, as every kind of cell that knows it tells."""
 
 from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN_ZONE: Final = "zone"
+"""There may be a zone."""
+UNKNOWN_RATIOS: Final = "ratios"
+"""It may be overcommitted: what can be used is at least what there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class NodeCapacity:
 
     used: what is taken, reservations left out. reserved: by those.
     zone: availability zone; None where there are none. is_available: whether new instances may go there.
+    unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE and UNKNOWN_RATIOS.
     """
 
     name: str
@@ -34,6 +41,7 @@ class NodeCapacity:
     usable: Amounts
     used: Amounts
     reserved: Amounts
+    unknown: frozenset[str] = frozenset()
 
     @property
     def free(self) -> Amounts:

@@ -11,6 +11,7 @@ import typer
 
 from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
+from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
 from cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
@@ -78,6 +79,8 @@ def capacity(
         show = print_json if output is OutputForm.JSON else _show_overview
         show(found)
         _notice_missing(is_complete=found["complete"])
+        for each in found["cells"]:
+            _notice_unknown(each)
         return
     wanted = _size(size)
     if text_data is not None:
@@ -98,6 +101,13 @@ def capacity(
 def _notice_missing(*, is_complete: bool) -> None:
     if not is_complete:
         print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
+
+
+def _notice_unknown(summary: Mapping[str, Any]) -> None:
+    if UNKNOWN_RATIOS in summary["unknown"]:
+        print_notice(f"Cell {summary['cell']}: ratios are not known, so nothing counts as overcommitted there")
+    if UNKNOWN_ZONE in summary["unknown"]:
+        print_notice(f"Cell {summary['cell']}: zones are not known")
 
 
 async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from api.identity import NoIdentity
+from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.model import CapacityAdapter, Cell
 from cells.node_capacity import NodeCapacity
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
@@ -22,6 +24,9 @@ from operations.balancing.cluster_file_writer import write_cluster
 from operations.balancing.errors import ClusterFileError
 from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
 from resources.query_fields.definitions import CellStatus
+
+if TYPE_CHECKING:
+    from api.app import ApiParts
 
 _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -73,7 +78,7 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
 async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity]]]:
-    """Groups, nodes and instances, each by their cells; and what the nodes of native cells have."""
+    """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
@@ -81,10 +86,25 @@ async def _ask(
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
         answers = [await _items(app, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
-        native = [each for each in parts.native.cells() if each.name in nodes]
-        capacities = {each.name: parts.native.adapter(each).read_capacity() for each in native}
+        capacities = {
+            each.name: _capacities(parts, each) for each in fleet.cells() if _claims(each, nodes.get(each.name, ()))
+        }
         app.state.index.close()
     return answers, capacities
+
+
+def _claims(cell: Cell, nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether instances claim what nodes have, and not only use it as in a cluster, whose nodes say what they need."""
+    return bool(nodes) and (cell.can.takes_changes or all(node["mnode"] is None for node in nodes))
+
+
+def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity]:
+    """None of a cell that does not tell; what it has said of its nodes counts all the same."""
+    try:
+        adapter = parts.native.pool.opened(cell)
+        return adapter.read_capacity() if isinstance(adapter, CapacityAdapter) else ()
+    except CellUnreachableError:
+        return ()
 
 
 async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:

@@ -17,7 +17,8 @@ class CapacitySummary:
     """Of the nodes of one cell, zone and group, or of several.
 
     zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
-    free of the one with the most memory free, then the most disk.
+    free of the one with the most memory free, then the most disk. unknown: what is not known of some of the nodes (see
+    NodeCapacity).
     """
 
     cell: str
@@ -30,6 +31,7 @@ class CapacitySummary:
     reserved: Amounts
     free: Amounts
     largest_hole: Amounts
+    unknown: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[Nod
         _sum(node.reserved for node in nodes),
         _sum(node.free for node in available),
         max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amounts()),
+        sorted({what for node in nodes for what in node.unknown}),
     )
 
 

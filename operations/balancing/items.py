@@ -80,7 +80,9 @@ _MIGRATED_LIVE: Final = ("active", "paused")
 _HINTS: Final = ("same_host", "different_host")
 _CONDITIONS: Final = ("trait:", "aggregate_instance_extra_specs:")
 # Of nodes whose cell has no groups, as cells of Nova.
-_NO_GROUP: Final = NodeGroup("default", "00000000-0000-0000-0000-000000000000")
+_NO_GROUP: Final = NodeGroup(
+    "default", "00000000-0000-0000-0000-000000000000", policy=replace(DEFAULT_POLICY, bounds=(), vcpu_ratio=-1.0)
+)
 
 Item = Mapping[str, Any]
 
@@ -93,7 +95,7 @@ def cluster_of_items(
 ) -> Cluster:
     """The cluster of one cell. Instances that are on no node of it yet, or no longer, are left out.
 
-    capacities: of the nodes of a native cell, where placing claims what they have.
+    capacities: of the nodes of a cell where placing claims what they have, as in native cells and in Nova.
     """
     known = {node["name"] for node in nodes}
     placed = [item for item in instances if _is_placed(item, known)]

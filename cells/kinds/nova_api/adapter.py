@@ -18,10 +18,11 @@ from urllib.parse import urlencode
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from cells.kinds.nova_api.items import to_record
-from cells.kinds.nova_api.nodes import node_records
+from cells.kinds.nova_api.nodes import node_capacities, node_records
 from cells.kinds.nova_api.query import query_of
 from cells.kinds.nova_api.upstream import Upstream
 from cells.model import Cell, InstanceRow
+from cells.node_capacity import NodeCapacity
 from cells.upstream.address import UpstreamAddress
 from query.evaluate import matcher
 from query.filters import Eq
@@ -87,6 +88,13 @@ class NovaApiAdapter:
             hypervisors = client.hypervisors(deadline_s=deadline_s)
             # Not before: a cell may have gone down while they were read.
             return node_records(hypervisors, client.compute_services(deadline_s=deadline_s))
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        """As of cells.model.CapacityAdapter; an API tells no ratios."""
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._client() as client:
+            hypervisors = client.hypervisors(deadline_s=deadline_s)
+            return node_capacities(hypervisors, client.compute_services(deadline_s=deadline_s))
 
     def describe_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None

@@ -1,24 +1,52 @@
 """From what a compute API shows of hypervisors and services to records of nodes; pure (contracts/nova-rest, 4.6)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 from cells.errors import UpstreamError
 from cells.kinds.node_records import NodeSize, node_record
+from cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
+from cells.node_capacity import NodeCapacity
 from query.sort import nice_key
 from resources.fields import Record
 
+_Items = Sequence[Mapping[str, Any]]
+_T = TypeVar("_T")
 
-def node_records(hypervisors: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Sequence[Record]:
+
+def node_records(hypervisors: _Items, services: _Items) -> Sequence[Record]:
     """A record of each hypervisor. Raises UpstreamError for what no compute API shows, or where it lacks some."""
+    return _read(_record, hypervisors, services)
+
+
+def node_capacities(hypervisors: _Items, services: _Items) -> Sequence[NodeCapacity]:
+    """What each hypervisor has, and what of it is taken. Raises as `node_records`."""
+    return _read(_capacity, hypervisors, services)
+
+
+def _read(
+    one: Callable[[Mapping[str, Any], Mapping[str, Mapping[str, Any]]], _T], hypervisors: _Items, services: _Items
+) -> Sequence[_T]:
     if any(service.get("status") == "UNKNOWN" for service in services):
         raise UpstreamError("the API lists no hypervisors of a cell of its own that is down")
     try:
         by_host = {service["host"]: service for service in services}
-        return [_record(hypervisor, by_host) for hypervisor in hypervisors]
+        return [one(hypervisor, by_host) for hypervisor in hypervisors]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpstreamError(f"a hypervisor is not shown as one is: {type(error).__name__}: {error}") from error
+
+
+def _capacity(hypervisor: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]) -> NodeCapacity:
+    service = services.get(hypervisor["service"]["host"], {})
+    figures = (("vcpus", "vcpus_used"), ("memory_mb", "memory_mb_used"), ("local_gb", "local_gb_used"))
+    zone = service.get("zone")
+    return nova_node_capacity(
+        _text(hypervisor["hypervisor_hostname"]),
+        [NovaInventory(*(_number(hypervisor.get(name)) for name in names)) for names in figures],
+        is_available=hypervisor.get("status") != "disabled" and not service.get("forced_down"),
+        zone=None if zone is None else _text(zone),
+    )
 
 
 def _record(hypervisor: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]) -> Record:

@@ -21,13 +21,14 @@ from cells.kinds.nova_db.api_database import API_DATABASES
 from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
 from cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
-from cells.kinds.nova_db.nodes import read_nodes
+from cells.kinds.nova_db.nodes import read_capacity, read_nodes
 from cells.kinds.nova_db.pages import page_statement
 from cells.kinds.nova_db.predicates import Predicates
 from cells.kinds.nova_db.records import to_record
 from cells.kinds.nova_db.services import host_statuses
 from cells.kinds.nova_db.tables import instances
 from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
+from cells.node_capacity import NodeCapacity
 from query.evaluate import first_of, matcher
 from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
 from query.page import PageRequest
@@ -127,6 +128,11 @@ class NovaDbAdapter:
         with external_cell_failures(self._cell.name):
             # What is said of one node in two statements is of one moment.
             return read(self._engine, partial(self._read_nodes, fields), at_one_moment=True)
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        """As of cells.model.CapacityAdapter; zones are aggregates, which are not read."""
+        with external_cell_failures(self._cell.name):
+            return read(self._engine, read_capacity)
 
     def describe_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None

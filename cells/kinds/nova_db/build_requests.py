@@ -18,6 +18,7 @@ from cells.kinds.nova_db.details import ApiDetails, Details
 from cells.kinds.nova_db.records import build_request_record, readable_build_request
 from cells.kinds.nova_db.tables import build_requests, instance_mappings
 from cells.model import Cell, DamagedRecord, InstanceRow
+from cells.node_capacity import NodeCapacity
 from query.evaluate import sorted_page
 from query.filters import And, Eq
 from query.page import PageRequest
@@ -56,6 +57,10 @@ class NovaBuildRequests:
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
         """As of cells.model.ItemsAdapter: nothing but servers waits for a cell."""
+        return []
+
+    def read_capacity(self) -> Sequence[NodeCapacity]:
+        """As of cells.model.CapacityAdapter: there are no nodes before cells."""
         return []
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:

@@ -10,12 +10,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, and_, false, func, select
 
 from cells.kinds.node_records import NodeSize, node_record
+from cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
 from cells.kinds.nova_db.databases import NovaDialect
 from cells.kinds.nova_db.tables import as_text, compute_nodes, instances, services
+from cells.node_capacity import NodeCapacity
 from query.sort import nice_key
 from resources.fields import Record
 
 _COMPUTE = "nova-compute"
+_OF_HOST = and_(services.c.host == compute_nodes.c.host, services.c.binary == _COMPUTE, services.c.deleted == 0)
 # Nova lists no instance that is only a copy of one on its way to another cell.
 _IS_THERE = (
     instances.c.deleted == 0,
@@ -27,7 +30,6 @@ _IS_THERE = (
 def read_nodes(connection: Connection, dialect: NovaDialect, fields: Collection[str]) -> Sequence[Record]:
     """Every node; the names of instances are read only if `fields` has them, and so are their numbers."""
     columns = compute_nodes.c
-    of_host = and_(services.c.host == columns.host, services.c.binary == _COMPUTE, services.c.deleted == 0)
     statement: Select[Any] = select(
         columns.uuid,
         columns.hypervisor_hostname,
@@ -36,7 +38,7 @@ def read_nodes(connection: Connection, dialect: NovaDialect, fields: Collection[
         *(columns[name] for name in ("memory_mb", "memory_mb_used", "local_gb", "local_gb_used")),
         services.c.disabled,
         services.c.forced_down,
-    ).select_from(compute_nodes.outerjoin(services, of_host))
+    ).select_from(compute_nodes.outerjoin(services, _OF_HOST))
     counts = _counts(connection) if "pinst_cnt" in fields else {}
     names = _names(connection) if "pinst_list" in fields else {}
     return [
@@ -56,6 +58,31 @@ def _record(row: Row[Any], count: int, names: Sequence[str]) -> Record:
         instance_count=count,
     )
     return {**known, "uuid": row.uuid, "ctime": row.created_at, "mtime": row.updated_at or row.created_at}
+
+
+def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
+    """What every node has, and what of it is taken."""
+    columns = compute_nodes.c
+    names = ("vcpus", "vcpus_used", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used")
+    statement: Select[Any] = select(
+        columns.hypervisor_hostname,
+        *(columns[name] for name in names),
+        *(columns[f"{name}_allocation_ratio"] for name in ("cpu", "ram", "disk")),
+        services.c.disabled,
+        services.c.forced_down,
+    ).select_from(compute_nodes.outerjoin(services, _OF_HOST))
+    return [
+        nova_node_capacity(
+            row.hypervisor_hostname,
+            (
+                NovaInventory(row.vcpus, row.vcpus_used, row.cpu_allocation_ratio),
+                NovaInventory(row.memory_mb, row.memory_mb_used, row.ram_allocation_ratio),
+                NovaInventory(row.local_gb, row.local_gb_used, row.disk_allocation_ratio),
+            ),
+            is_available=not row.disabled and not row.forced_down,
+        )
+        for row in connection.execute(statement.where(columns.deleted == 0))
+    ]
 
 
 def _counts(connection: Connection) -> Mapping[str, int]:

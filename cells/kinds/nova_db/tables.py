@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     DateTime,
     Dialect,
+    Float,
     FromClause,
     Integer,
     LargeBinary,
@@ -180,6 +181,8 @@ compute_nodes = _table(
     Column("created_at", NaiveTime),
     Column("updated_at", NaiveTime),
     *(Column(name, Integer) for name in ("vcpus", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used")),
+    Column("vcpus_used", Integer),
+    *(Column(f"{name}_allocation_ratio", Float) for name in ("cpu", "ram", "disk")),
 )
 
 

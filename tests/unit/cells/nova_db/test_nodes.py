@@ -13,6 +13,7 @@ from cells.kinds.nova_db import tables
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.nova_db.build_requests import NovaBuildRequests
 from cells.model import Cell
+from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import CellStatus
 from tests.support.documents import CREATED_AT
@@ -112,6 +113,23 @@ def test_size_that_a_node_has_not_told_yet_is_not_known(nova: SmallNova) -> None
     assert new["dtotal"] is new["dfree"] is CellStatus.NO_DATA
 
 
+def test_capacity_counts_what_services_give_away_and_says_what_is_not_known(nova: SmallNova) -> None:
+    ratios = {"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.5, "disk_allocation_ratio": 1.0}
+    add_node(nova, "node1", {}, vcpus_used=10, **ratios)
+    add_node(nova, "older", {}, vcpus_used=2, **(ratios | {"cpu_allocation_ratio": 0.0}))
+    add_node(nova, "drained", {"disabled": True}, vcpus_used=0, **ratios)
+    add_node(nova, "silent", {}, vcpus_used=None, **ratios)
+    with closing(adapter_of(nova)) as adapter:
+        found = {node.name: node for node in adapter.read_capacity()}
+    node = found["node1"]
+    assert (node.total, node.usable) == (Amounts(8, 4096, 102_400), Amounts(32, 6144, 102_400))
+    assert (node.used, node.reserved, node.free) == (Amounts(10, 1024, 30_720), Amounts(), Amounts(22, 5120, 71_680))
+    assert (node.zone, node.unknown, node.is_available) == (None, frozenset({UNKNOWN_ZONE}), True)
+    assert (found["older"].usable.vcpus, found["older"].unknown) == (8, frozenset({UNKNOWN_RATIOS, UNKNOWN_ZONE}))
+    assert (found["drained"].is_available, found["silent"].is_available) == (False, False)
+    assert found["silent"].total == found["silent"].free == Amounts()
+
+
 def test_statements_are_told(nova: SmallNova) -> None:
     with closing(adapter_of(nova)) as adapter:
         statements = adapter.describe_items("node", {"name", "pinst_cnt"})["statements"]
@@ -125,6 +143,7 @@ def test_cell_of_nova_has_nothing_of_the_other_types(nova: SmallNova) -> None:
         for item_type in ITEM_TYPES.keys() - {"instance", "node"}:
             assert adapter.read_items(item_type, ()) == []
         assert before.read_items("node", ALL) == []
+        assert before.read_capacity() == []
 
 
 def test_account_that_may_not_read_compute_nodes_loses_nothing_but_nodes(nova: SmallNova) -> None:

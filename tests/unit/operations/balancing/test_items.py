@@ -57,7 +57,7 @@ def test_server_that_cannot_migrate_live_or_asks_something_of_its_host_stays(sai
 
 
 def test_server_that_is_pinned_to_the_zone_of_all_nodes_may_move() -> None:
-    east = NodeCapacity("node1", None, "east", True, *[Amounts(16, 65536, 409600)] * 2, *[NONE] * 2)
+    east = NodeCapacity("node1", None, "east", True, Amounts(16, 65536, 409600), Amounts(16, 65536, 409600), NONE, NONE)
     server = {**INSTANCE, "flavor": FLAVOR, "pinned_availability_zone": "east"}
     nodes = [NODE, {**NODE, "name": "node2"}]
     for zone, may_move in (("east", True), ("west", False)):
@@ -95,7 +95,7 @@ def test_node_of_a_cell_with_claims_has_free_what_is_only_claimed() -> None:
 
 
 def test_what_a_node_keeps_for_itself_is_not_free_and_disks_are_claimed_in_whole_gib() -> None:
-    usable = NodeCapacity("node1", None, None, True, Amounts(16, 65536, 409600), Amounts(8, 64512, 307200), *[NONE] * 2)
+    usable = NodeCapacity("node1", None, None, True, Amounts(16, 65536, 409600), Amounts(8, 64512, 307200), NONE, NONE)
     more = replace(usable, name="node2", usable=Amounts(64, 131072, 819200))
     plain = {**INSTANCE, "disk_template": "plain", "disk_usage": 1025, "flavor": {"flavorid": "ganeti"}}
     cluster = cluster_of_items([GROUP], [NODE, {**NODE, "name": "node2"}], [plain], [usable, more])
