@@ -40,6 +40,7 @@ from api.query.counting import QuestionCounter
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
+from api.query.live import LiveNodes
 from api.query.whole_answers import WholeAnswers
 from api.rapi.access import RapiAccess
 from api.rapi.changing.filters import FilterChanges
@@ -139,6 +140,7 @@ def create_app(parts: ApiParts) -> FastAPI:
 
     changelogs = Changelogs(parts.cells, parts.fleet.journals, parts.search.cell_timeout_s, clock=parts.clock)
     feed = ChangeFeed(parts.cells, changelogs)
+    live = LiveNodes(ItemLister(parts.cells), parts.nodes)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -147,6 +149,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         changelogs.close()
         index.close()
         access.close()
+        live.close()
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
@@ -155,6 +158,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.index = index
     app.state.feed = feed
     app.state.mappings = mappings
+    app.state.live = live
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, finder, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
@@ -221,7 +225,7 @@ def _add_compute_routes(
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
     items = ItemLister(parts.cells)
     past = PastLister(parts.cells, parts.search, clock=parts.clock)
-    answerer = Answerer(app.state.lister, past, items, parts.cells, max_limit=parts.api.max_limit)
+    answerer = Answerer(app.state.lister, past, items, parts.cells, app.state.live, max_limit=parts.api.max_limit)
     of_queries = QueryExplainer(
         answerer, app.state.lister, items, counter, writes, timeout_s=parts.search.cell_timeout_s
     )

@@ -9,7 +9,8 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.proof import AskedFreshness, asked_freshness
 from api.explaining.parts import cell_shown, milliseconds, source_shown
 from api.http.query_string import QueryString
-from api.query.answering import Answer, Answerer
+from api.query.answer import Answer
+from api.query.answering import Answerer
 from api.query.handlers import question_of_body
 from api.query.observing import Plan, QuestionObserver
 from api.query.question import Question, body_of_query

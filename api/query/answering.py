@@ -8,7 +8,7 @@ read than are given. All other items come from the cells themselves (listing.lis
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,8 +16,11 @@ import msgspec
 from api.compute.protocol.proof import AskedFreshness
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
+from api.query.answer import Answer, Asked
+from api.query.item_pages import ItemPages
+from api.query.live import LiveNodes
 from api.query.observing import Plan, QuestionObserver
-from api.query.places import choose_cells, conditions_on_cells, keys_in
+from api.query.places import choose_cells, conditions_on_cells
 from api.query.question import Question
 from api.query.scope import scope_of
 from cells.errors import CellUnreachableError, PastNotKeptError
@@ -27,15 +30,15 @@ from listing.list_instances import InstanceLister
 from listing.list_items import ItemLister
 from listing.past import PastLister
 from listing.sources import CellFailure, CellReader
-from query.filters import EVERYTHING, Filter, In
+from operations.nodes.observing import OBSERVED_FIELDS
+from query.filters import EVERYTHING, Filter
 from query.page import PageRequest
 from resources.fields import Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from views.query2.catalog import values_of
 from views.query2.cell_facts import FACTS, CellFacts
-from views.query2.projection import QueryRows, Row, RowMaker
-from views.query2.pushdown import split
-from views.query2.values import Facts
+from views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
+from views.query2.pushdown import split, split_live
 
 MAX_ROWS_TRIED = 20_000
 """So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""
@@ -44,39 +47,25 @@ _encode = msgspec.json.Encoder().encode
 _decode_rows = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """rows: in their order. after: the position of the row to go on after; None at the end.
-
-    proof: which cells the rows are of, and how they were asked.
-    """
-
-    rows: Sequence[Row]
-    after: Sequence[Any] | None
-    proof: Page
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question with who asks it, and how: as of `Answerer.answer`."""
-
-    question: Question
-    caller: Caller
-    fresh: AskedFreshness
-    only: Collection[str] | None
-    observer: QuestionObserver | None = None
-
-
 class Answerer:
-    """max_limit: the largest page."""
+    """live: what asks the nodes. max_limit: the largest page."""
 
     def __init__(
-        self, lister: InstanceLister, past: PastLister, items: ItemLister, cells: CellReader, *, max_limit: int
+        self,
+        lister: InstanceLister,
+        past: PastLister,
+        items: ItemLister,
+        cells: CellReader,
+        live: LiveNodes,
+        *,
+        max_limit: int,
     ) -> None:
         self._lister = lister
         self._past = past
         self._items = items
         self._cells = cells
+        self._live = live
+        self._item_pages = ItemPages(items, cells, live)
         self._max_limit = max_limit
 
     async def answer(
@@ -96,7 +85,7 @@ class Answerer:
         rows: Sequence[Row] = ()
         pages: list[Page] = []
         after = None
-        async for page in self._pages(_Asked(question, caller, fresh, only, observer), limit):
+        async for page in self._pages(Asked(question, caller, fresh, only, observer), limit):
             rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
             after = page.after
@@ -114,15 +103,15 @@ class Answerer:
         The limit of the question is not looked at. An instance that changes its place meanwhile may be in two batches,
         or in none; the proof of a batch covers it alone.
         """
-        async for page in self._pages(_Asked(question, caller, fresh, only), self._max_limit):
+        async for page in self._pages(Asked(question, caller, fresh, only), self._max_limit):
             yield page
 
-    def _pages(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
+    def _pages(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
         if asked.question.known.name == INSTANCE_FIELDS.name:
             return self._pages_of_instances(asked, limit)
-        return self._page_of_items(asked, limit)
+        return self._item_pages.pages(asked, limit)
 
-    async def _pages_of_instances(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
+    async def _pages_of_instances(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
         question, observer = asked.question, asked.observer
         cells = await self._cells.cells()
         only, wanted_of_each = choose_cells(question.filter, question.known, cells, asked.only)
@@ -132,9 +121,12 @@ class Answerer:
         names = {cell.uuid: cell.name for cell in cells}
         maker = RowMaker(question.known, question.names, rest)
         is_past = question.as_of is not None
-        # What is configured of a cell is known as of now alone.
+        # What is configured of a cell is known as of now alone, and what its nodes say too.
         facts = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
-        projection = QueryRows(maker, order=question.order, cells=facts, is_past=is_past)
+        observers = (
+            {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh.cell_timeout_s)
+        )
+        projection = _projection(question, rest, maker, facts, has_live=bool(observers))
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
@@ -149,7 +141,13 @@ class Answerer:
             # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
             failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
-            yield Answer(_decode_rows(b"[%b]" % page.items), after if has_more else None, replace(page, items=b""))
+            items = b"[%b]" % page.items
+            rows: Sequence[Row]
+            if isinstance(projection, UnfinishedRows):
+                rows = await self._live.finish(projection, unfinished_rows(items), observers)
+            else:
+                rows = _decode_rows(items)
+            yield Answer(rows, after if has_more else None, replace(page, items=b""))
 
     async def _facts_of(
         self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: AskedFreshness
@@ -176,7 +174,7 @@ class Answerer:
             for cell in cells
         }
 
-    async def _down_then(self, asked: _Asked, only: Collection[str] | None) -> dict[str, CellFailure]:
+    async def _down_then(self, asked: Asked, only: Collection[str] | None) -> dict[str, CellFailure]:
         """The cells that are down, once it is known that all others can tell of the moment that is asked for.
 
         Raises BadRequestError.
@@ -191,7 +189,7 @@ class Answerer:
 
     async def _page(
         self,
-        asked: _Asked,
+        asked: Asked,
         request: PageRequest,
         projection: QueryRows,
         only: Collection[str] | None,
@@ -222,41 +220,25 @@ class Answerer:
                 observer=observer,
             )
 
-    async def _page_of_items(self, asked: _Asked, limit: int) -> AsyncIterator[Answer]:
-        question, fresh, observer = asked.question, asked.fresh, asked.observer
-        known, order = question.known, question.order
-        cells = await self._cells.cells()
-        only, rest = choose_cells(question.filter, known, cells, asked.only)
-        maker = RowMaker(known, question.names, rest)
-        needed = maker.needs | {key.field for key in order.keys}
-        keys = keys_in(rest, known.unique)
-        items = await self._items.list_items(
-            known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only
-        )
-        if observer is not None:
-            of_cells = conditions_on_cells(question.filter)
-            observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
-            observer.items = items.by_cell
-        makes = [values_of(known.name)[key.field].make for key in order.keys]
-        start = None if question.after is None else order.comparable(question.after)
-        placed: list[tuple[Any, Row]] = []
-        for of_cell in items.by_cell:
-            for record in of_cell.records:
-                facts = Facts(record, None, CellFacts(of_cell.answer.cell.name))
-                position = [make(facts)[1] for make in makes]
-                place = order.comparable(position)
-                if (start is None or start < place) and (row := maker.cells(facts)) is not None:
-                    placed.append((place, (position, msgspec.Raw(_encode(row)))))
-        placed.sort(key=lambda each: each[0])
-        answers = [each.answer for each in items.by_cell]
-        for begin in range(0, max(len(placed), 1), limit):
-            rows = [row for _, row in placed[begin : begin + limit]]
-            after = rows[-1][0] if begin + limit < len(placed) else None
-            yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+
+def _projection(
+    question: Question, rest: Filter, maker: RowMaker, facts: Mapping[str, CellFacts], *, has_live: bool
+) -> QueryRows:
+    """What makes the rows of instances. has_live: whether some are finished by what their nodes say."""
+    if not has_live:
+        return QueryRows(maker, order=question.order, cells=facts, is_past=question.as_of is not None)
+    before, behind = split_live(rest, values_of(question.known.name))
+    return UnfinishedRows(
+        RowMaker(question.known, (), before),
+        RowMaker(question.known, question.names, behind),
+        observed=OBSERVED_FIELDS,
+        order=question.order,
+        cells=facts,
+    )
 
 
 @contextmanager
-def _telling_of_the_past(asked: _Asked) -> Iterator[None]:
+def _telling_of_the_past(asked: Asked) -> Iterator[None]:
     """Raises BadRequestError for a moment that a cell cannot tell of; only administrators learn which one it is."""
     try:
         yield
@@ -268,11 +250,6 @@ def _telling_of_the_past(asked: _Asked) -> Iterator[None]:
 
 def _time_text(moment: int) -> str:
     return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _named(unique: str, keys: Collection[Any] | None) -> Filter:
-    """The filter that cells are asked when only items with these keys are wanted."""
-    return EVERYTHING if keys is None else In(unique, tuple(keys))
 
 
 def _merged(question: Question, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

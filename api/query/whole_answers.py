@@ -8,7 +8,8 @@ import msgspec
 
 from api.compute.protocol.proof import AskedFreshness
 from api.identity.caller import Caller
-from api.query.answering import Answer, Answerer, proof_of
+from api.query.answer import Answer
+from api.query.answering import Answerer, proof_of
 from api.query.named_items import columns_of, expression_of, looked_up
 from api.query.question import question_of
 from api.query.visible_fields import visible_fields

@@ -18,7 +18,7 @@ from operations.nodes.errors import StoreUnreachableError
 from operations.nodes.metrics import CacheCounts
 from operations.nodes.requests import Request
 from operations.nodes.stores.memory import MonotonicClock
-from operations.nodes.stores.store import Change, Store, Ticket
+from operations.nodes.stores.store import Change, Found, Store, Ticket
 
 _log = structlog.get_logger(__name__)
 
@@ -70,20 +70,18 @@ class NodeStateCache:
 
         The caller may do with it what it likes. A store that cannot be reached has nothing.
         """
-        try:
-            found = self.store.find(node)
-        except StoreUnreachableError as error:
-            self._tell(error)
-            found = None
-        if found is None or found.is_expired:
-            self.counts.missed(is_expired=found is not None)
-            return None
-        entry = _decode(found.content)
-        if not entry.answers.covers(request):
-            self.counts.missed(is_expired=False)
-            return None
-        self.counts.hit()
-        return request.part_of(entry.snapshot)
+        found = self._find(node)
+        known = None if found is None else _part_of(found, request)
+        if known is None:
+            self.counts.missed(is_expired=found is not None and found.is_expired)
+        else:
+            self.counts.hit()
+        return known
+
+    def remembered(self, node: str, request: Request) -> dict[str, Any] | None:
+        """As `look_up`, for who asks no node of which this is None: it counts neither as hit nor as miss."""
+        found = self._find(node)
+        return None if found is None else _part_of(found, request)
 
     def begin_fetch(self, node: str, request: Request) -> Fetch:
         """Before a node is asked: drop its entry. The fetch asks for what that had as well."""
@@ -148,6 +146,13 @@ class NodeStateCache:
         except StoreUnreachableError as error:
             self._tell(error)
 
+    def _find(self, node: str) -> Found | None:
+        try:
+            return self.store.find(node)
+        except StoreUnreachableError as error:
+            self._tell(error)
+            return None
+
     def _begin(self, nodes: Collection[str] | None, timeout_s: float) -> Change:
         change = Change(nodes, timeout_s)
         self.store.begin_change(change)
@@ -169,3 +174,10 @@ class NodeStateCache:
     def _tell(self, error: StoreUnreachableError) -> None:
         self.counts.unreachable()
         _log.warning("node_cache.unreachable", address=error.address, reason=error.reason)
+
+
+def _part_of(found: Found, request: Request) -> dict[str, Any] | None:
+    if found.is_expired:
+        return None
+    entry = _decode(found.content)
+    return request.part_of(entry.snapshot) if entry.answers.covers(request) else None

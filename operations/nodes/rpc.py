@@ -1,5 +1,6 @@
 """How the nodes of a cell are called: the one way to it, since what changes a node has to be known to the cache."""
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -152,8 +153,14 @@ class NodeRpc:
                     results[node.name] = NodeResult(node.name, SNAPSHOT, payload=known)
                 else:
                     calls[node.name] = partial(self._fetched, node, wanted, limit_s, bypass=bypass)
-        results |= self._at_once(calls)
+        results |= self._within(calls, limit_s)
         return {node.name: results[node.name] for node in requests}
+
+    def remembered(self, nodes: Sequence[Node], request: Request) -> dict[str, NodeResult]:
+        """As `node_snapshot`, of the nodes of which all of it is remembered; none is called."""
+        online = [node.name for node in nodes if not node.is_offline]
+        found = {name: self.cache.remembered(name, request) for name in online}
+        return {name: NodeResult(name, SNAPSHOT, payload=known) for name, known in found.items() if known is not None}
 
     def _fetched(self, node: Node, wanted: Request, limit_s: float, *, bypass: bool) -> NodeResult:
         """What a node says, asked by us, or by another thread that asks for as much at this moment."""
@@ -203,6 +210,24 @@ class NodeRpc:
             return {name: call() for name, call in calls.items()}
         running = {name: self._threads.submit(call) for name, call in calls.items()}
         return {name: answer.result() for name, answer in running.items()}
+
+    def _within(self, calls: Mapping[str, Callable[[], NodeResult]], limit_s: float) -> dict[str, NodeResult]:
+        """As `_at_once`; a node that has not answered by then has failed, also if it was not called yet.
+
+        More nodes may be silent than there are threads, each of which one of them keeps until its time is over.
+        """
+        if len(calls) == 1:
+            return self._at_once(calls)
+        ends_s = time.monotonic() + limit_s
+        running = {name: self._threads.submit(call) for name, call in calls.items()}
+        results: dict[str, NodeResult] = {}
+        for name, answer in running.items():
+            try:
+                results[name] = answer.result(max(0.0, ends_s - time.monotonic()))
+            except TimeoutError:
+                answer.cancel()
+                results[name] = failure(name, SNAPSHOT, f"no answer within {limit_s:g} s", is_timeout=True)
+        return results
 
 
 def _arguments(request: Request) -> Mapping[str, Any]:

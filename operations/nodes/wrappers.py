@@ -33,6 +33,7 @@ def node_info(
     *,
     use_cache: bool = True,
     bypass: bool = False,
+    timeout_s: float | None = None,
 ) -> dict[str, NodeResult]:
     """The payload is `[boot id, storage units or None, data of hypervisors or None]`, in the order of the request.
 
@@ -47,7 +48,7 @@ def node_info(
         )
         for node, asked in units.items()
     }
-    results = rpc.node_snapshots(requests, use_cache=use_cache, bypass=bypass)
+    results = rpc.node_snapshots(requests, use_cache=use_cache, bypass=bypass, timeout_s=timeout_s)
     return {
         node.name: _adapted("node_info", results[node.name], partial(_node_info, rpc, node, asked, hv_specs))
         for node, asked in units.items()
@@ -78,11 +79,31 @@ def all_instances_info(
     *,
     use_cache: bool = True,
     bypass: bool = False,
+    timeout_s: float | None = None,
 ) -> dict[str, NodeResult]:
     """The payload is what `instance_info` has, by the name of the instance."""
-    request = Request(hypervisors=tuple((name, all_hvparams.get(name, {})) for name in hypervisor_list))
-    results = rpc.node_snapshot(nodes, request, use_cache=use_cache, bypass=bypass)
-    merged = partial(_all_instances, hypervisor_list)
+    request = _of_instances(hypervisor_list, all_hvparams)
+    results = rpc.node_snapshot(nodes, request, use_cache=use_cache, bypass=bypass, timeout_s=timeout_s)
+    return _all_of_each(hypervisor_list, results)
+
+
+def remembered_instances_info(
+    rpc: NodeRpc,
+    nodes: Sequence[Node],
+    hypervisor_list: Sequence[str],
+    all_hvparams: Mapping[str, Mapping[str, Any]],
+) -> dict[str, NodeResult]:
+    """As `all_instances_info`, of the nodes of which it is remembered; none is called."""
+    results = rpc.remembered(nodes, _of_instances(hypervisor_list, all_hvparams))
+    return _all_of_each(hypervisor_list, results)
+
+
+def _of_instances(hypervisors: Sequence[str], parameters: Mapping[str, Mapping[str, Any]]) -> Request:
+    return Request(hypervisors=tuple((name, parameters.get(name, {})) for name in hypervisors))
+
+
+def _all_of_each(hypervisors: Sequence[str], results: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+    merged = partial(_all_instances, hypervisors)
     return {name: _adapted("all_instances_info", result, merged) for name, result in results.items()}
 
 

@@ -352,10 +352,12 @@ class ComputeFleet:
         identity: Identity | None = None,
         indexer: Probes | None = None,
         rapi_users_file: Path | None = None,
+        nodes: Any = None,
     ) -> Api:
         """An application over the fleet; closed with it.
 
-        native: other than by `pool`, or by that of the fleet where `pool` is none.
+        native: other than by `pool`, or by that of the fleet where `pool` is none. nodes: what calls the agents of
+        hosts (NodeRpcs, or PlayedHosts in its place).
         """
         if native is None:
             native = NativeCells(self.fleet.cells, pool) if isinstance(pool, CellPool) else self.native
@@ -385,6 +387,7 @@ class ComputeFleet:
             indexer=indexer,
             rapi_users_file=rapi_users_file,
             clock=clock,
+            nodes=nodes,
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)

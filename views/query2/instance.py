@@ -7,16 +7,18 @@ value, and 2 where it has one that is not known.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from resources.fields import Record
+from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
 from resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
 from resources.query_fields.ganeti import DERIVED, LIVE_FIELDS, TOLD_FIELDS, own_value, told_cell
 from resources.query_fields.instance import INSTANCE
+from resources.query_fields.instance_status import ADMIN_STATE_NEEDS, NODE_DOWN, Seen, admin_state, observed_status
 from views.query2.cell_facts import GROUPS, Group
 from views.query2.instance_devices import disk_values, nic_values
 from views.query2.instance_parameters import parameter_values
 from views.query2.values import (
     NO_DATA,
+    OFFLINE,
     UNAVAILABLE,
     Cell,
     Facts,
@@ -31,24 +33,13 @@ from views.query2.values import (
     of_record,
 )
 
-# In these states the owner wants the guest to be off; in all others that a guest can have, to run.
-_WANTED_DOWN = frozenset({"stopped", "shelved", "shelved_offloaded", "soft-delete", "deleted", "suspended"})
-_NOT_MADE = frozenset({"building"})
 _PRESENT = frozenset({RUNNING, PAUSED})
 _ABSENT = frozenset({SHUT_DOWN, CRASHED, SUSPENDED})
 
 # Of these a native cell keeps one part, and the flavor has the other.
 _MIXED = frozenset({"custom_beparams"})
 
-_OF_ADMIN_STATE = ("vm_state", "forthcoming", "ganeti")
-_OF_STATUS = (*_OF_ADMIN_STATE, "power_state")
-
-
-def _admin_state(record: Record) -> str:
-    own: str | None = own_value(record, "admin_state")
-    if own is not None:
-        return own
-    return "down" if record["forthcoming"] or record["vm_state"] in _WANTED_DOWN | _NOT_MADE else "up"
+_OF_STATUS = (*ADMIN_STATE_NEEDS, "power_state")
 
 
 def _is_running(record: Record) -> bool | None:
@@ -62,10 +53,14 @@ def _is_running(record: Record) -> bool | None:
 
 def _status(record: Record) -> Cell:
     """By contracts/ganeti-query, 8, of the rules that need no node."""
-    state, is_running = _admin_state(record), _is_running(record)
+    state, is_running = admin_state(record), _is_running(record)
     if is_running:
         return normal("running" if state == "up" else "ERROR_up")
     return normal({"up": "ERROR_down", "offline": "ADMIN_offline"}.get(state, "ADMIN_down"))
+
+
+def _seen_status(record: Record, seen: Seen) -> Cell:
+    return normal(observed_status(record, seen))
 
 
 def _running(record: Record) -> Cell:
@@ -73,13 +68,39 @@ def _running(record: Record) -> Cell:
 
 
 def _while_running(record: Record) -> Cell:
-    """Nodes are not asked how much of it a guest uses."""
+    """A node without an agent is not asked how much of it a guest uses."""
     return UNAVAILABLE if not _is_running(record) else NO_DATA
 
 
-def _live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DATA) -> Value:
-    """What is true only while the cell says so; while_down: the cell of an item whose cell is down.
+def _seen_running(_record: Record, seen: Seen) -> Cell:
+    if seen.running is not None:
+        return normal(True)
+    return NO_DATA if seen.is_offline or seen.has_failed else normal(False)
 
+
+def _seen_of_guest(name: str) -> Callable[[Record, Seen], Cell]:
+    """A number that the node which has it running says of it."""
+
+    def make(_record: Record, seen: Seen) -> Cell:
+        if seen.running is not None:
+            found = seen.running.get(name)
+            return normal(found) if is_of_kind(found, Kind.NUMBER) else NO_DATA
+        if seen.is_offline:
+            return OFFLINE
+        return NO_DATA if seen.has_failed else UNAVAILABLE
+
+    return make
+
+
+def _live(
+    make: Callable[[Record], Cell],
+    make_of_seen: Callable[[Record, Seen], Cell],
+    *needs: str,
+    while_down: Cell = NO_DATA,
+) -> Value:
+    """What is true only while the node, or else the cell, says so.
+
+    make_of_seen: of an instance whose node has an agent. while_down: the cell of an item whose cell is down.
     A reservation is known not to run, whatever any node does.
     """
 
@@ -88,9 +109,11 @@ def _live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DAT
             return make(facts.record)
         if facts.is_past:
             return NO_DATA
-        return while_down if facts.cell_is_down else make(facts.record)
+        if facts.cell_is_down:
+            return while_down
+        return make(facts.record) if facts.seen is None else make_of_seen(facts.record, facts.seen)
 
-    return Value(make_unless_down, frozenset({"forthcoming", *needs}))
+    return Value(make_unless_down, frozenset({"forthcoming", *needs}), is_live=True)
 
 
 def _group(pick: Callable[[Group], str]) -> Value:
@@ -131,20 +154,20 @@ def _configured() -> Iterator[tuple[str, Value]]:
     yield "pnode.group.uuid", _group(lambda group: group.uuid)
     yield "snodes.group", _groups_of_secondaries(lambda group: group.name)
     yield "snodes.group.uuid", _groups_of_secondaries(lambda group: group.uuid)
-    yield "admin_state", made_of(lambda record: normal(_admin_state(record)), *_OF_ADMIN_STATE)
+    yield "admin_state", made_of(lambda record: normal(admin_state(record)), *ADMIN_STATE_NEEDS)
     yield "admin_state_source", constant(normal("admin"))
-    yield "admin_up", made_of(lambda record: normal(_admin_state(record) == "up"), *_OF_ADMIN_STATE)
-    yield "disks_active", made_of(lambda record: normal(_admin_state(record) == "up"), *_OF_ADMIN_STATE)
+    yield "admin_up", made_of(lambda record: normal(admin_state(record) == "up"), *ADMIN_STATE_NEEDS)
+    yield "disks_active", made_of(lambda record: normal(admin_state(record) == "up"), *ADMIN_STATE_NEEDS)
     yield "forthcoming", of_record("forthcoming")
     yield "network_port", constant(UNAVAILABLE)
 
 
 def _of_nodes() -> Iterator[tuple[str, Value]]:
     yield "console", constant(UNAVAILABLE)
-    yield "oper_state", _live(_running, "power_state")
-    yield "oper_ram", _live(_while_running, "power_state")
-    yield "oper_vcpus", _live(_while_running, "power_state")
-    yield "status", _live(_status, *_OF_STATUS, while_down=normal("ERROR_nodedown"))
+    yield "oper_state", _live(_running, _seen_running, "power_state")
+    yield "oper_ram", _live(_while_running, _seen_of_guest("memory"), "power_state")
+    yield "oper_vcpus", _live(_while_running, _seen_of_guest("vcpus"), "power_state")
+    yield "status", _live(_status, _seen_status, *_OF_STATUS, while_down=normal(NODE_DOWN))
 
 
 def _own() -> Iterator[tuple[str, Value]]:
@@ -162,7 +185,7 @@ def _as_told(name: str, value: Value) -> Value:
         said = facts.record["ganeti"]
         if (
             said is None
-            or (is_live and (facts.cell_is_down or facts.is_past))
+            or (is_live and (facts.cell_is_down or facts.is_past or facts.seen is not None))
             or (is_mixed and not said.get("is_whole", True))
         ):
             return value.make(facts)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from resources.fields import Kind
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import CellStatus
+from resources.query_fields.node import NODE
+from resources.query_fields.node_live import LIVE_FIELDS
 from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Facts, Make, Value, Values, is_of_kind, known, normal
 
 CELL = "cell"
@@ -15,7 +17,9 @@ def item_values(item_type: str) -> Values:
     """How each field of an item type other than instance comes about, aliases too."""
     fields = ITEM_TYPES[item_type]
     values: Mapping[str, Value] = {
-        name: Value(_cell) if name == CELL else Value(_of(name, field.kind), frozenset({name}))
+        name: Value(_cell)
+        if name == CELL
+        else Value(_of(name, field.kind), frozenset({name}), is_live=item_type == NODE.name and name in LIVE_FIELDS)
         for name, field in fields.items()
     }
     return {**values, **{alias: values[target] for alias, target in fields.aliases.items()}}

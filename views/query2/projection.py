@@ -1,7 +1,7 @@
 """Rows of Query2: cells of the fields that were asked for, made where the row is read."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,6 +10,7 @@ from query.filters import EVERYTHING, Filter, leaves
 from query.sort import SortOrder
 from resources.fields import Record
 from resources.query_fields.definitions import QueryFields
+from resources.query_fields.instance_status import Seen
 from views.projection import Projection
 from views.query2.catalog import values_of
 from views.query2.cell_facts import CellFacts
@@ -38,6 +39,8 @@ class RowMaker:
 
     names: what is asked for; a name that is no field has the status of one. rest: the filter that items are tried by,
     which no store was asked.
+
+    live: the fields, of columns and of the filter, that nodes are asked for.
     """
 
     def __init__(self, known: QueryFields, names: Sequence[str], rest: Filter) -> None:
@@ -46,17 +49,18 @@ class RowMaker:
         self._tried: Mapping[str, Make] = {leaf.field: values[leaf.field].make for leaf in leaves(rest)}
         self._is_kept = None if rest == EVERYTHING else matcher(rest, known)
         made = [values[name] for name in (*names, *self._tried) if name in known]
+        self.live = frozenset(name for name in (*names, *self._tried) if name in known and values[name].is_live)
         self.needs: frozenset[str] = frozenset().union(*(value.needs for value in made))
         self.of_cell: frozenset[str] = frozenset().union(*(value.of_cell for value in made))
         self.is_of_revision = any(value.is_revision for value in made)
 
     def cells(self, facts: Facts) -> Cells | None:
         """The cells of one item; None where the filter is not true."""
-        if self._is_kept is not None and not self._is_kept(
-            {name: make(facts)[1] for name, make in self._tried.items()}
-        ):
-            return None
-        return [column(facts) for column in self._columns]
+        return [column(facts) for column in self._columns] if self.keeps(facts) else None
+
+    def keeps(self, facts: Facts) -> bool:
+        """Whether the filter is true of an item."""
+        return self._is_kept is None or self._is_kept({name: make(facts)[1] for name, make in self._tried.items()})
 
 
 class QueryRows(Projection):
@@ -96,9 +100,82 @@ class QueryRows(Projection):
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         cell = self._cells.get(cell_uuid) or CellFacts(cell_uuid)
         counted = revision if cell.is_configured_here else None
-        facts = Facts(record, counted, cell, self._cells_are_down, self._is_past)
+        return self._item(Facts(record, counted, cell, self._cells_are_down, self._is_past), cell_uuid)
+
+    def _item(self, facts: Facts, _cell_uuid: str) -> bytes:
         cells = self._maker.cells(facts)
-        return _NO_ITEM if cells is None else _encode((self._order.values(record), cells))
+        return _NO_ITEM if cells is None else _encode((self._order.values(facts.record), cells))
 
     def of_cell_that_is_down(self) -> "QueryRows":
         return QueryRows(self._maker, order=self._order, cells=self._cells, cells_are_down=True)
+
+
+class UnfinishedRow(NamedTuple):
+    """A row of which nodes have still to be asked. position: as of `Row`. The rest is as of Facts."""
+
+    position: Sequence[Any]
+    cell_uuid: str
+    revision: int | None
+    cell_is_down: bool
+    record: dict[str, Any]
+
+
+class UnfinishedRows(QueryRows):
+    """Rows of instances whose nodes have to be asked before their cells can be made.
+
+    tried: the filter of which nothing depends on nodes, as a maker of no columns. maker: makes the cells then.
+    observed: the fields of the record by which nodes are asked.
+    """
+
+    def __init__(
+        self,
+        tried: RowMaker,
+        maker: RowMaker,
+        *,
+        observed: Sequence[str],
+        order: SortOrder,
+        cells: Mapping[str, CellFacts],
+        cells_are_down: bool = False,
+    ) -> None:
+        super().__init__(tried, order=order, cells=cells, cells_are_down=cells_are_down)
+        self._finisher = maker
+        self._observed = observed
+        self.fields = tuple(sorted({*self.fields, *maker.needs, *observed}))
+        self.shows_revision = tried.is_of_revision or maker.is_of_revision
+
+    def of_cell_that_is_down(self) -> "UnfinishedRows":
+        return UnfinishedRows(
+            self._maker,
+            self._finisher,
+            observed=self._observed,
+            order=self._order,
+            cells=self._cells,
+            cells_are_down=True,
+        )
+
+    def finished(self, rows: Sequence[UnfinishedRow], seen: Mapping[str, Iterator[Seen | None]]) -> Sequence[Row]:
+        """The rows that the rest of the filter lets pass.
+
+        seen: by the uuid of their cells, what nodes say of their instances, in the order of the rows; of a cell that is
+        not there, and of rows of one that is down, nobody was asked.
+        """
+        found: list[Row] = []
+        for row in rows:
+            cell = self._cells.get(row.cell_uuid) or CellFacts(row.cell_uuid)
+            said = None if row.cell_is_down or row.cell_uuid not in seen else next(seen[row.cell_uuid])
+            facts = Facts(row.record, row.revision, cell, row.cell_is_down, seen=said)
+            made = self._finisher.cells(facts)
+            if made is not None:
+                found.append((row.position, msgspec.Raw(_encode(made))))
+        return found
+
+    def _item(self, facts: Facts, cell_uuid: str) -> bytes:
+        if not self._maker.keeps(facts):
+            return _NO_ITEM
+        record = {name: facts.record[name] for name in self.fields}
+        position = self._order.values(facts.record)
+        return _encode(UnfinishedRow(position, cell_uuid, facts.revision, facts.cell_is_down, record))
+
+
+unfinished_rows: Callable[[bytes], list[UnfinishedRow]] = msgspec.json.Decoder(list[UnfinishedRow]).decode
+"""The rows of a page that UnfinishedRows has made, of the JSON of all of them."""

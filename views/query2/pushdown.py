@@ -18,6 +18,11 @@ def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
     return with_leaves(stored, lambda leaf: _renamed(leaf, values)), rest
 
 
+def split_live(node: Filter, values: Values) -> tuple[Filter, Filter]:
+    """The filter that is tried before nodes are asked, and the rest, which needs what they say; both are to be true."""
+    return split_expressible(node, lambda part: not any(values[leaf.field].is_live for leaf in leaves(part)))
+
+
 def _is_asked(name: str | None) -> bool:
     """Whether stores can be asked of this stored field: of a structure not even whether it is there."""
     return name is not None and (INSTANCE_FIELDS[name].is_sortable or INSTANCE_FIELDS[name].is_list)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from resources.fields import Field, Kind, Record
 from resources.query_fields.definitions import CellStatus
+from resources.query_fields.instance_status import Seen
 from views.query2.cell_facts import CellFacts
 
 Cell = tuple[int, Any]
@@ -18,6 +19,7 @@ _NORMAL = int(CellStatus.NORMAL)
 NO_DATA: Cell = (int(CellStatus.NO_DATA), None)
 UNAVAILABLE: Cell = (int(CellStatus.UNAVAILABLE), None)
 UNKNOWN: Cell = (int(CellStatus.UNKNOWN), None)
+OFFLINE: Cell = (int(CellStatus.OFFLINE), None)
 
 _MICROSECONDS = 1_000_000
 _TYPES: Mapping[Kind, type] = {
@@ -35,7 +37,8 @@ class Facts(Struct, frozen=True, gc=False):
 
     record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: what is
     known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known. is_past:
-    whether the record is of an earlier moment, of which nobody knows what was never stored.
+    whether the record is of an earlier moment, of which nobody knows what was never stored. seen: what nodes say of an
+    instance; None where its node has no agent.
     """
 
     record: Record
@@ -43,6 +46,7 @@ class Facts(Struct, frozen=True, gc=False):
     cell: CellFacts
     cell_is_down: bool = False
     is_past: bool = False
+    seen: Seen | None = None
 
 
 Make = Callable[[Facts], Cell]
@@ -54,6 +58,7 @@ class Value:
 
     needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
     of_cell: what it is made of beside (views.query2.cell_facts). is_revision: whether it is made of the revision.
+    is_live: whether nodes are asked for it, those that have an agent.
     """
 
     make: Make
@@ -61,6 +66,7 @@ class Value:
     stored: str | None = None
     of_cell: frozenset[str] = frozenset()
     is_revision: bool = False
+    is_live: bool = False
 
 
 def normal(value: Any) -> Cell:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.compute.protocol.proof import AskedFreshness
-from api.query.answering import Answer
+from api.query.answer import Answer
 from api.query.counting import QuestionCounter
 from api.query.question import Counting
 from listing.answer import Consistency, Page

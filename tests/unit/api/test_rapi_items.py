@@ -11,7 +11,8 @@ from starlette.responses import StreamingResponse
 from api.compute.protocol.proof import AskedFreshness
 from api.http.query_string import QueryString
 from api.identity.caller import Caller
-from api.query.answering import Answer, Answerer
+from api.query.answer import Answer
+from api.query.answering import Answerer
 from api.query.whole_answers import WholeAnswers
 from api.rapi.endpoint import RapiRequest
 from api.rapi.items import CutOffError, RapiItems, as_object

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from cells.kinds.native.items.agents import AGENT, read_agent_records
 from cells.kinds.native.items.cluster import read_cluster
 from cells.kinds.native.items.groups import read_groups
 from cells.kinds.native.items.job_filters import read_job_filters
@@ -29,5 +30,6 @@ READERS: Mapping[str, Read] = {
     "lock": read_locks,
     "filter": read_job_filters,
     CLUSTER: read_cluster,
+    AGENT: read_agent_records,
 }
 """By item type; a native cell has no exports."""

@@ -1,0 +1,134 @@
+"""Answers about items other than instances: what the cells have of them, and of nodes what those say themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from api.query.answer import Answer, Asked
+from api.query.live import LiveNodes, Observers
+from api.query.observing import Plan
+from api.query.places import choose_cells, conditions_on_cells, keys_in
+from api.query.question import Question
+from listing.answer import Page
+from listing.list_items import CellItems, ItemLister
+from listing.sources import CellReader
+from query.filters import EVERYTHING, Filter, In
+from resources.fields import Record
+from views.query2.catalog import values_of
+from views.query2.cell_facts import CellFacts
+from views.query2.projection import Row, RowMaker
+from views.query2.pushdown import split_live
+from views.query2.values import Facts, Make
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Item(NamedTuple):
+    cell_uuid: str
+    facts: Facts
+
+
+class _Placed(NamedTuple):
+    """An item with its position (views.query2.projection.Row), and what it is compared by."""
+
+    place: Any
+    position: Sequence[Any]
+    item: _Item
+
+
+class ItemPages:
+    """Reads all items of a question, and gives them page by page."""
+
+    def __init__(self, items: ItemLister, cells: CellReader, live: LiveNodes) -> None:
+        self._items = items
+        self._cells = cells
+        self._live = live
+
+    async def pages(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
+        """At least one page, of at most `limit` rows each. Raises FleetUnreachableError."""
+        question, fresh, observer = asked.question, asked.fresh, asked.observer
+        known = question.known
+        cells = await self._cells.cells()
+        only, rest = choose_cells(question.filter, known, cells, asked.only)
+        values = values_of(known.name)
+        before, behind = split_live(rest, values)
+        tried, maker = RowMaker(known, (), before), RowMaker(known, question.names, behind)
+        sorted_by = [key.field for key in question.order.keys]
+        live_in_order = {name for name in sorted_by if values[name].is_live}
+        live = maker.live | live_in_order
+        needed = tried.needs | maker.needs | {*sorted_by}
+        keys = keys_in(rest, known.unique)
+        # Nodes are looked for while the cells are read, and nobody is without a field that needs them.
+        observers, items = await asyncio.gather(
+            self._live.observers(cells if live else (), only, fresh.cell_timeout_s),
+            self._items.list_items(known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only),
+        )
+        if observer is not None:
+            of_cells = conditions_on_cells(question.filter)
+            observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
+            observer.items = items.by_cell
+        found: Sequence[_Item] = [
+            item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
+        ]
+        if live_in_order or behind != EVERYTHING:
+            # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
+            found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
+            observers = {}
+        placed = _placed(question, found, [values[name].make for name in sorted_by])
+        answers = [each.answer for each in items.by_cell]
+        for begin in range(0, max(len(placed), 1), limit):
+            part = placed[begin : begin + limit]
+            complete = await self._with_live([each.item for each in part], live, observers)
+            rows = list(_rows(maker, part, complete))
+            after = rows[-1][0] if begin + limit < len(placed) else None
+            yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+
+    async def _with_live(
+        self, found: Sequence[_Item], fields: Collection[str], observers: Observers
+    ) -> Sequence[_Item]:
+        """The same nodes with what they say of these fields, all asked at once."""
+        names: dict[str, list[str]] = {}
+        for item in found if observers else ():
+            names.setdefault(item.cell_uuid, []).append(item.facts.record["name"])
+        said = await self._live.node_values(observers, names, fields)
+        return [_with(item, said.get((item.cell_uuid, item.facts.record["name"]))) for item in found] if said else found
+
+
+def _items_of(of_cell: CellItems) -> Iterator[_Item]:
+    cell = of_cell.answer.cell
+    facts = CellFacts(cell.name)
+    return (_Item(cell.uuid, Facts(record, None, facts)) for record in of_cell.records)
+
+
+def _with(item: _Item, said: Record | None) -> _Item:
+    if said is None:
+        return item
+    return _Item(item.cell_uuid, Facts({**item.facts.record, **said}, None, item.facts.cell))
+
+
+def _placed(question: Question, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Placed]:
+    """The items behind the marker, in their order."""
+    order = question.order
+    start = None if question.after is None else order.comparable(question.after)
+    placed: list[_Placed] = []
+    for item in found:
+        position = [make(item.facts)[1] for make in makes]
+        place = order.comparable(position)
+        if start is None or start < place:
+            placed.append(_Placed(place, position, item))
+    placed.sort(key=lambda each: each.place)
+    return placed
+
+
+def _rows(maker: RowMaker, part: Sequence[_Placed], complete: Sequence[_Item]) -> Iterator[Row]:
+    for each, item in zip(part, complete, strict=True):
+        cells = maker.cells(item.facts)
+        if cells is not None:
+            yield each.position, msgspec.Raw(_encode(cells))
+
+
+def _named(unique: str, keys: Collection[Any] | None) -> Filter:
+    """The filter that cells are asked when only items with these keys are wanted."""
+    return EVERYTHING if keys is None else In(unique, tuple(keys))

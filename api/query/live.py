@@ -1,0 +1,126 @@
+"""Fields that only nodes know, in the answers to questions: collected by the cache, of the nodes that have an agent.
+
+An answer asks for them when one of its fields, its filter or its order needs them, and then only the nodes of the
+items that everything else of its filter lets pass (contracts/ganeti-query, 8).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from cells.daemon_threads import DaemonThreads
+from cells.kinds.native.agent_addresses import AgentAddress
+from cells.kinds.native.items.agents import AGENT
+from cells.model import Cell
+from listing.list_items import ItemLister
+from operations.nodes.errors import NoCertificateError
+from operations.nodes.observing import NodeObserver
+from operations.nodes.opening import NodeRpcs
+from resources.cluster_parameters import CLUSTER, Parameters
+from resources.fields import Record
+from views.query2.projection import Row, UnfinishedRow, UnfinishedRows
+
+Observers = Mapping[str, NodeObserver]
+"""By the uuid of the cell; a cell without agents has none."""
+
+_THREADS = 32
+# A cell without agents is asked for them again only then, so that lists of fleets without any do not ask each time.
+_NONE_FOR_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was learnt of a cell at a moment of the monotonic clock."""
+
+    at: float
+    agents: Sequence[AgentAddress] = ()
+    cluster: Parameters | None = None
+
+
+class LiveNodes:
+    """The nodes of all cells. rpcs: what calls those that have an agent; None: nobody does."""
+
+    def __init__(self, items: ItemLister, rpcs: NodeRpcs | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._items = items
+        self._rpcs = rpcs
+        self._clock = clock
+        self._threads = DaemonThreads(_THREADS, "live_nodes")
+        self._known: dict[str, _Known] = {}
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, timeout_s: float) -> Observers:
+        """Of the cells in `only` (None: of all) those that have agents, for one answer.
+
+        timeout_s: how long each cell, and then each node, may take. Of a cell that does not answer counts what was
+        known last. Agents that this process has no certificate for are as none: the database says what is known.
+        """
+        if self._rpcs is None:
+            return {}
+        asked = [cell for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)]
+        now = self._clock()
+        due = {cell.uuid for cell in asked if self._is_due(cell.uuid, now)}
+        if due:
+            await self._look(due, now, timeout_s)
+        found: dict[str, NodeObserver] = {}
+        for cell in asked:
+            known = self._known.get(cell.uuid)
+            if known is None or not known.agents or known.cluster is None:
+                continue
+            try:
+                rpc = self._rpcs.of(cell)
+            except NoCertificateError as error:
+                _log.warning("live_nodes.no_certificate", cell=cell.name, reason=error.reason)
+                continue
+            found[cell.uuid] = NodeObserver(rpc, known.agents, known.cluster, timeout_s=timeout_s)
+        return found
+
+    async def node_values(
+        self, observers: Observers, nodes: Mapping[str, Collection[str]], fields: Collection[str]
+    ) -> Mapping[tuple[str, str], Record]:
+        """By cell and node, of `nodes` by cell, the values of those that can be asked for these fields."""
+        asked = {uuid: names for uuid, names in nodes.items() if uuid in observers}
+        calls = (
+            self._threads.run(partial(observers[uuid].node_values, names, fields)) for uuid, names in asked.items()
+        )
+        said = zip(asked, await asyncio.gather(*calls), strict=True)
+        return {(uuid, name): values for uuid, of_cell in said for name, values in of_cell.items()}
+
+    async def finish(
+        self, projection: UnfinishedRows, rows: Sequence[UnfinishedRow], observers: Observers
+    ) -> Sequence[Row]:
+        """The rows of instances, when the nodes of these have said what they have to be asked for."""
+        records: dict[str, list[Record]] = {}
+        for row in rows:
+            if row.cell_uuid in observers and not row.cell_is_down:
+                records.setdefault(row.cell_uuid, []).append(row.record)
+        calls = (partial(observers[uuid].seen, of_cell) for uuid, of_cell in records.items())
+        seen = dict(zip(records, map(iter, await asyncio.gather(*map(self._threads.run, calls))), strict=True))
+        return await self._threads.run(partial(projection.finished, rows, seen))
+
+    def _is_due(self, cell_uuid: str, now: float) -> bool:
+        known = self._known.get(cell_uuid)
+        return known is None or bool(known.agents) or now - known.at >= _NONE_FOR_S
+
+    async def _look(self, cell_uuids: Collection[str], now: float, timeout_s: float) -> None:
+        agents = await self._read(AGENT, cell_uuids, timeout_s)
+        having = {uuid for uuid, records in agents.items() if records}
+        clusters = await self._read(CLUSTER, having, timeout_s) if having else {}
+        for uuid, records in agents.items():
+            if not records or uuid in clusters:
+                cluster = clusters[uuid][0] if records else None
+                self._known[uuid] = _Known(now, [AgentAddress(**record) for record in records], cluster)
+
+    async def _read(
+        self, item_type: str, cell_uuids: Collection[str], timeout_s: float
+    ) -> Mapping[str, Sequence[Record]]:
+        """The items of the cells that answer."""
+        items = await self._items.list_items(item_type, (), cell_timeout_s=timeout_s, only=cell_uuids)
+        return {each.answer.cell.uuid: each.records for each in items.by_cell if each.answer.is_complete}

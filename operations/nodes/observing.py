@@ -1,0 +1,196 @@
+"""What the nodes of a cell that have an agent say of themselves and of their instances, for one answer.
+
+Only the nodes that are named are called, all at once, and none of them twice. What another node is remembered to run
+is looked up without calling it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from agents.calls import storage_units
+from cells.kinds.native.agent_addresses import AgentAddress
+from operations.nodes.model import NodeResult, failure
+from operations.nodes.opening import node_of
+from operations.nodes.requests import HypervisorSpec
+from operations.nodes.rpc import NodeRpc
+from operations.nodes.wrappers import all_instances_info, node_info, remembered_instances_info
+from resources.cluster_parameters import Parameters
+from resources.fields import Record
+from resources.query_fields.definitions import CellStatus
+from resources.query_fields.instance_status import Seen, may_shut_down, runs
+from resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
+
+Guest = Mapping[str, Any]
+"""What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""
+
+OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti")
+"""The fields of the record of an instance by which `NodeObserver.seen` finds it."""
+
+# Of a node that may have no instances, nothing about room for them applies.
+_NOT_CAPABLE = CellStatus.UNAVAILABLE
+
+
+class NodeObserver:
+    """The nodes of one cell. Calls block; one answer makes them, one after the other.
+
+    agents: of the cell. cluster: what is configured of it. timeout_s: how long a node may take, after which it counts
+    as one that does not answer.
+    """
+
+    def __init__(
+        self,
+        rpc: NodeRpc,
+        agents: Iterable[AgentAddress],
+        cluster: Parameters,
+        *,
+        timeout_s: float,
+        bypass: bool = False,
+    ) -> None:
+        self._rpc = rpc
+        self._agents = {agent.node: agent for agent in agents}
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._bypass = bypass
+        self._guests: dict[str, NodeResult] = {}
+        self._running: dict[str, Guest] = {}
+        self._remembered: Mapping[str, Mapping[str, Guest]] | None = None
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """The names of the nodes that can be asked."""
+        return self._agents.keys()
+
+    def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
+        """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
+
+        A CellStatus stands for what cannot be had: of a node that is offline, or that fails.
+        """
+        known = [self._agents[name] for name in nodes if name in self._agents]
+        wanted = LIVE_FIELDS.intersection(fields)
+        results = self._node_info([agent for agent in known if agent.is_vm_capable], wanted)
+        results |= self._node_info([agent for agent in known if not agent.is_vm_capable], wanted & {BOOT_ID})
+        return {agent.node: _values(results[agent.node], agent, wanted) for agent in known}
+
+    def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
+        """What nodes say of instances; None of one that has no node, or one without an agent.
+
+        records: with OBSERVED_FIELDS.
+        """
+        places = [_place(record) for record in records]
+        self._ask({place for place in places if place in self._agents})
+        found = [
+            None if place is None or place not in self._agents else self._seen_of(record, place)
+            for place, record in zip(places, records, strict=True)
+        ]
+        missing = {
+            record["uuid"]
+            for record, seen in zip(records, found, strict=True)
+            if seen is not None and not seen.is_offline and not runs(seen.guest)
+        }
+        elsewhere = self._elsewhere(missing)
+        return [
+            seen if seen is None or runs(seen.guest) else seen._replace(elsewhere=elsewhere.get(record["uuid"]))
+            for record, seen in zip(records, found, strict=True)
+        ]
+
+    def _node_info(self, agents: Sequence[AgentAddress], fields: Collection[str]) -> dict[str, NodeResult]:
+        group = self._cluster["volume_group_name"]
+        return node_info(
+            self._rpc,
+            [node_of(agent) for agent in agents],
+            storage_units([group] if group else []) if OF_STORAGE.keys() & fields else None,
+            self._hypervisors() if OF_HYPERVISOR.keys() & fields else None,
+            bypass=self._bypass,
+            timeout_s=self._timeout_s,
+        )
+
+    def _ask(self, nodes: Collection[str]) -> None:
+        """Get to know what the instances on these nodes do, of those that were not asked yet."""
+        agents = [self._agents[name] for name in sorted(nodes) if name not in self._guests]
+        if not agents:
+            return
+        hypervisors = self._hypervisors()
+        results = all_instances_info(
+            self._rpc,
+            [node_of(agent) for agent in agents],
+            [name for name, _ in hypervisors],
+            dict(hypervisors),
+            bypass=self._bypass,
+            timeout_s=self._timeout_s,
+        )
+        for name, result in results.items():
+            self._guests[name] = _checked(result)
+            self._running |= _running_guests(self._guests[name])
+
+    def _elsewhere(self, uuids: Collection[str]) -> Mapping[str, Guest]:
+        """What is said of those instances by a node that has them running, if it was asked or is remembered."""
+        if self._running.keys() >= set(uuids):
+            return self._running
+        if self._remembered is None:
+            others = [node_of(agent) for name, agent in self._agents.items() if name not in self._guests]
+            hypervisors = self._hypervisors()
+            found = remembered_instances_info(self._rpc, others, [name for name, _ in hypervisors], dict(hypervisors))
+            self._remembered = {name: _running_guests(_checked(result)) for name, result in found.items()}
+        # A node that was asked meanwhile knows better.
+        still = (guests for name, guests in self._remembered.items() if name not in self._guests)
+        return {**{uuid: guest for guests in still for uuid, guest in guests.items()}, **self._running}
+
+    def _seen_of(self, record: Record, node: str) -> Seen:
+        result = self._guests[node]
+        if result.offline:
+            return Seen(is_offline=True)
+        if result.has_failed:
+            return Seen(has_failed=True)
+        guest = result.payload.get(record["uuid"])
+        return Seen(guest=guest, may_shut_down=may_shut_down(record, self._cluster))
+
+    def _hypervisors(self) -> Sequence[HypervisorSpec]:
+        parameters = self._cluster["hvparams"]
+        return [(name, parameters.get(name) or {}) for name in self._cluster["enabled_hypervisors"]]
+
+
+def _place(record: Record) -> str | None:
+    """The node that an instance is to be on; None of one that is none, or is none any more."""
+    return None if record["forthcoming"] or record["deleted"] else record["node"]
+
+
+def _checked(result: NodeResult) -> NodeResult:
+    """The same, or a failure where what is said of some instance cannot be understood."""
+    if result.has_failed or all(isinstance(guest, dict) for guest in result.payload.values()):
+        return result
+    return failure(result.node, result.call, "RPC layer error: an instance is no object", result.data)
+
+
+def _running_guests(result: NodeResult) -> Mapping[str, Guest]:
+    if result.has_failed:
+        return {}
+    return {name: guest for name, guest in result.payload.items() if runs(guest)}
+
+
+def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) -> Record:
+    """The live fields of the record of a node; what an answer lacks could not be had."""
+    if result.offline:
+        return dict.fromkeys(wanted, CellStatus.OFFLINE)
+    said = _said(result)
+    return {
+        name: _NOT_CAPABLE if not agent.is_vm_capable and name != BOOT_ID else _known(said.get(name)) for name in wanted
+    }
+
+
+def _said(result: NodeResult) -> Record:
+    """By field what a node has answered; nothing if it has not."""
+    if result.has_failed:
+        return {}
+    boot_id, units, hypervisors = result.payload
+    # Of the hypervisors that are enabled in the cell, the first one that the host has counts.
+    data: Record = next((each for each in hypervisors or () if each and isinstance(each, dict)), {})
+    unit: Record = next(iter(units or ()), {})
+    return {
+        BOOT_ID: boot_id,
+        **{name: data.get(key) for name, key in OF_HYPERVISOR.items()},
+        **{name: unit.get(key) for name, key in OF_STORAGE.items()},
+    }
+
+
+def _known(value: Any) -> Any:
+    return CellStatus.NO_DATA if value is None else value

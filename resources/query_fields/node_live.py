@@ -1,0 +1,17 @@
+"""The fields that a node tells of itself, and the key of its answer that each is (contracts/ganeti-query, 7)."""
+
+from collections.abc import Mapping
+
+BOOT_ID = "bootid"
+OF_HYPERVISOR: Mapping[str, str] = {
+    "ctotal": "cpu_total",
+    "cnos": "cpu_dom0",
+    "cnodes": "cpu_nodes",
+    "csockets": "cpu_sockets",
+    "mtotal": "memory_total",
+    "mnode": "memory_dom0",
+    "mfree": "memory_free",
+}
+OF_STORAGE: Mapping[str, str] = {"dtotal": "storage_size", "dfree": "storage_free"}
+
+LIVE_FIELDS = frozenset({BOOT_ID, *OF_HYPERVISOR, *OF_STORAGE})
