@@ -426,6 +426,25 @@ reservation_expiries = Table(
     Column("expires_at", BigInteger, nullable=False, index=True),
 )
 
+# What is not as it is to be, as nodes said when they were asked last: the status of instances, and of nodes. What is
+# right has no row. So who asks again tells of changes alone.
+observed_statuses = Table(
+    "observed_statuses",
+    cell_metadata,
+    Column("kind", Text, primary_key=True),
+    Column("name", BINARY_TEXT, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("observed_at", BigInteger, nullable=False),
+)
+
+# When a job that workers queue by themselves is due again, by its operation.
+periodic_jobs = Table(
+    "periodic_jobs",
+    cell_metadata,
+    Column("operation", Text, primary_key=True),
+    Column("due_at", BigInteger, nullable=False),
+)
+
 # What was accepted, also what has ended, until it is pruned (operations.jobs.pruning). Each is a list of operations,
 # which run one after the other; `position` is that of the current one. A job is ready if a worker can do something for
 # it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's AUTOINCREMENT.

@@ -17,6 +17,8 @@ INSTANCE_POWER_OFF_END = "instance.power_off.end"
 INSTANCE_DELETE_END = "instance.delete.end"
 INSTANCE_LIVE_MIGRATION_POST_DEST_END = "instance.live_migration_post_dest.end"
 CELL_HEARTBEAT = "cell.heartbeat"
+NODE_STATUS_UPDATE = "node_status.update"
+INSTANCE_STATUS_UPDATE = "instance_status.update"
 
 _FORM = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){1,2}")
 _START_END = ("start", "end")
@@ -122,6 +124,9 @@ def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
         for event_type in [f"{base}.{phase}" for phase in phases] or [base]:
             yield event_type, frozenset({("fleetlight", "InstancePayload")})
     yield CELL_HEARTBEAT, frozenset({("fleetlight", "CellHeartbeatPayload")})
+    # Found by asking the hosts, and no change of an instance, hence not of `instance`.
+    yield NODE_STATUS_UPDATE, frozenset({("fleetlight", "NodeStatusPayload")})
+    yield INSTANCE_STATUS_UPDATE, frozenset({("fleetlight", "InstanceStatusPayload")})
 
 
 PAYLOADS_OF_EVENT: Mapping[str, frozenset[PayloadName]] = dict(_all())

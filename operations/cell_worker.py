@@ -9,6 +9,7 @@ from cells.model import Cell
 from operations.jobs.worker import Worker
 from operations.nodes.cell_hosts import CellHosts
 from operations.nodes.opening import NodeRpcs
+from operations.nodes.refreshing import RefreshingHosts
 from operations.nodes.settings import NodesSettings
 from operations.simulation.simulated_hosts import SimulatedHosts
 from operations.vocabulary import ALL_OPERATIONS
@@ -26,5 +27,6 @@ def new_worker(
     rpcs: NodeRpcs | None = None,
 ) -> Worker:
     """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
-    nodes = CellHosts(engine, cell, rpcs or NodeRpcs(NodesSettings()), SimulatedHosts())
+    rpcs = rpcs or NodeRpcs(NodesSettings())
+    nodes = RefreshingHosts(engine, cell, rpcs, CellHosts(engine, cell, rpcs, SimulatedHosts()))
     return Worker(engine, fleet, cell, ALL_OPERATIONS, nodes, clock=clock, chores=chores, beat=beat)

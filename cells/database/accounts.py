@@ -79,6 +79,8 @@ _CONFIGURE = (
     May(tables.network_nics),
     May(tables.nic_macs),
     May(tables.reservation_expiries),
+    May(tables.observed_statuses),
+    May(tables.periodic_jobs, ("UPDATE",)),
     May(tables.cluster_parameters, ("UPDATE",)),
 )
 

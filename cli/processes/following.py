@@ -38,6 +38,7 @@ from operations.jobs.worker import Worker
 from operations.nodes.opening import NodeRpcs
 from operations.opcodes.filters.applying import HeldJobs
 from operations.opcodes.instances.expire import Expirer
+from operations.opcodes.refresh import Refresher
 from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ _log = structlog.get_logger(__name__)
 _PREPARED_INTERVAL_S = 0.2
 _EXPIRY_INTERVAL_S = 1.0
 _HELD_JOBS_INTERVAL_S = 1.0
+_REFRESH_LOOK_INTERVAL_S = 5.0
 
 
 Beat = Callable[[], None]
@@ -115,6 +117,9 @@ def worker_of(
         Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
         Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
     ]
+    if settings.nodes.refresh_interval_s:
+        refresher = Refresher(engine, cell, settings.nodes.refresh_interval_s)
+        chores.append(Chore(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
     interval_s = settings.fleet.reclaim_instance_interval_s
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)

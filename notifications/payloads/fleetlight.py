@@ -158,3 +158,39 @@ class CellHeartbeatPayload(VersionedPayload):
     cell_uuid: Uuid
     sequence: Int64
     at: PreciseTime
+
+
+class NodeStatusPayload(VersionedPayload):
+    """A node answers no more, or again, or was marked offline. `reason` is why it does not answer.
+
+    1.0  first version
+    """
+
+    NAMESPACE: ClassVar[str] = "fleetlight"
+    VERSION: ClassVar[str] = "1.0"
+    cell_uuid: Uuid
+    node: str
+    status: Literal["up", "down", "offline"]
+    previous_status: Literal["up", "down", "offline"]
+    reason: str | None
+    at: PreciseTime
+
+
+class InstanceStatusPayload(VersionedPayload):
+    """An instance is not where, or not what, its cell has it for, or is so again: a status in Ganeti's words.
+
+    `previous_status` is null when nothing was wrong before.
+
+    1.0  first version
+    """
+
+    NAMESPACE: ClassVar[str] = "fleetlight"
+    VERSION: ClassVar[str] = "1.0"
+    cell_uuid: Uuid
+    uuid: Uuid
+    tenant_id: str | None
+    display_name: str | None
+    node: str
+    status: str
+    previous_status: str | None
+    at: PreciseTime

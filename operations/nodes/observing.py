@@ -11,9 +11,9 @@ from agents.calls import storage_units
 from cells.kinds.native.agent_addresses import AgentAddress
 from operations.nodes.model import NodeResult, failure
 from operations.nodes.opening import node_of
-from operations.nodes.requests import HypervisorSpec
+from operations.nodes.requests import HypervisorSpec, Request
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.wrappers import all_instances_info, node_info, remembered_instances_info
+from operations.nodes.wrappers import all_instances_info, instances_in, node_info, remembered_instances_info
 from resources.cluster_parameters import Parameters
 from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
@@ -50,7 +50,6 @@ class NodeObserver:
         self._agents = {agent.node: agent for agent in agents}
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._bypass = bypass
         self._guests: dict[str, NodeResult] = {}
         self._running: dict[str, Guest] = {}
         self._remembered: Mapping[str, Mapping[str, Guest]] | None = None
@@ -59,6 +58,21 @@ class NodeObserver:
     def nodes(self) -> Collection[str]:
         """The names of the nodes that can be asked."""
         return self._agents.keys()
+
+    def refresh(self, nodes: Collection[str], *, bypass: bool) -> Mapping[str, NodeResult]:
+        """Ask nodes for everything, so that it is remembered: what came of each. bypass: also what is remembered.
+
+        A node that may have no instances is asked for its boot id alone.
+        """
+        group = self._cluster["volume_group_name"]
+        hypervisors = self._hypervisors()
+        everything = Request(tuple(hypervisors), (group,) if group else (), boot_id=True)
+        agents = [self._agents[name] for name in nodes]
+        requests = {node_of(agent): everything if agent.is_vm_capable else Request(boot_id=True) for agent in agents}
+        results = self._rpc.node_snapshots(requests, bypass=bypass, timeout_s=self._timeout_s)
+        capable = {agent.node: results[agent.node] for agent in agents if agent.is_vm_capable}
+        self._note(instances_in([name for name, _ in hypervisors], capable))
+        return results
 
     def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
         """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
@@ -100,7 +114,6 @@ class NodeObserver:
             [node_of(agent) for agent in agents],
             storage_units([group] if group else []) if OF_STORAGE.keys() & fields else None,
             self._hypervisors() if OF_HYPERVISOR.keys() & fields else None,
-            bypass=self._bypass,
             timeout_s=self._timeout_s,
         )
 
@@ -115,9 +128,11 @@ class NodeObserver:
             [node_of(agent) for agent in agents],
             [name for name, _ in hypervisors],
             dict(hypervisors),
-            bypass=self._bypass,
             timeout_s=self._timeout_s,
         )
+        self._note(results)
+
+    def _note(self, results: Mapping[str, NodeResult]) -> None:
         for name, result in results.items():
             self._guests[name] = _checked(result)
             self._running |= _running_guests(self._guests[name])

@@ -30,6 +30,8 @@ class NodesSettings(BaseModel):
         nothing is remembered, but for `fleetlight up`, whose one process remembers for itself.
     cache_ttl_s: how long what a node said of itself may be shown; 0: until something changes.
     cache_strict: whether calls that only write the configuration of a node count as changing it, too.
+    refresh_interval_s: how often workers ask all nodes of a cell that have an agent for everything, so that it is
+        remembered, and what is not as it is to be is told; 0: never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,3 +42,4 @@ class NodesSettings(BaseModel):
     cache_url: Annotated[SecretStr, AfterValidator(_of_redis)] | None = None
     cache_ttl_s: float = Field(default=600.0, ge=0)
     cache_strict: bool = False
+    refresh_interval_s: float = Field(default=300.0, ge=0)

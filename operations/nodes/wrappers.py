@@ -84,7 +84,7 @@ def all_instances_info(
     """The payload is what `instance_info` has, by the name of the instance."""
     request = _of_instances(hypervisor_list, all_hvparams)
     results = rpc.node_snapshot(nodes, request, use_cache=use_cache, bypass=bypass, timeout_s=timeout_s)
-    return _all_of_each(hypervisor_list, results)
+    return instances_in(hypervisor_list, results)
 
 
 def remembered_instances_info(
@@ -95,14 +95,15 @@ def remembered_instances_info(
 ) -> dict[str, NodeResult]:
     """As `all_instances_info`, of the nodes of which it is remembered; none is called."""
     results = rpc.remembered(nodes, _of_instances(hypervisor_list, all_hvparams))
-    return _all_of_each(hypervisor_list, results)
+    return instances_in(hypervisor_list, results)
 
 
 def _of_instances(hypervisors: Sequence[str], parameters: Mapping[str, Mapping[str, Any]]) -> Request:
     return Request(hypervisors=tuple((name, parameters.get(name, {})) for name in hypervisors))
 
 
-def _all_of_each(hypervisors: Sequence[str], results: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+def instances_in(hypervisors: Sequence[str], results: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+    """As `all_instances_info`, of snapshots that have these hypervisors."""
     merged = partial(_all_instances, hypervisors)
     return {name: _adapted("all_instances_info", result, merged) for name, result in results.items()}
 

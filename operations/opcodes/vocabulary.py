@@ -15,9 +15,10 @@ from operations.opcodes.instances.remove import REMOVE
 from operations.opcodes.instances.several import SEVERAL
 from operations.opcodes.networks import NETWORKS
 from operations.opcodes.nodes import NODES
+from operations.opcodes.refresh import REFRESHING
 from operations.opcodes.storage import STORAGE
 from operations.opcodes.tags import TAGS
 
-OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *EVACUATION, *STORAGE, *TAGS)
+OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *REFRESHING, *EVACUATION, *STORAGE, *TAGS)
 OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *PLACE, *CONTENTS, *SEVERAL)
 OPCODES: Vocabulary = dict((*OF_CELLS, *OF_INSTANCES))

@@ -278,10 +278,10 @@ class ComputeFleet:
             hosts = [NewHost(f"{name}-host{number}", size, name) for number in range(count)]
             self.native.nodes(cell).add_hosts(hosts)
 
-    def work(self) -> None:
-        """Let the workers of all native cells finish what was accepted."""
+    def work(self, nodes: Any = None) -> None:
+        """Let the workers of all native cells finish what was accepted. nodes: as of `api`."""
         for name in sorted(self._engines.keys() & self.cells.keys()):
-            worker = new_worker(self._engines[name], self.fleet, self.cells[name])
+            worker = new_worker(self._engines[name], self.fleet, self.cells[name], rpcs=nodes)
             while worker.run_once():
                 pass
 

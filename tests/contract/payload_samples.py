@@ -17,12 +17,16 @@ from notifications.event_types import (
     INSTANCE_LIVE_MIGRATION_POST_DEST_END,
     INSTANCE_POWER_OFF_END,
     INSTANCE_POWER_ON_END,
+    INSTANCE_STATUS_UPDATE,
     INSTANCE_UPDATE,
+    NODE_STATUS_UPDATE,
 )
 from notifications.payloads.fleetlight import (
     AddressPayload,
     CellHeartbeatPayload,
     InstancePayload,
+    InstanceStatusPayload,
+    NodeStatusPayload,
     ServerFaultPayload,
 )
 from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload
@@ -161,6 +165,24 @@ def samples() -> dict[str, Notification]:
             vm_state="deleted", power_state="pending", deleted=True, deleted_at=later, terminated_at=later
         ),
         CELL_HEARTBEAT: CellHeartbeatPayload(cell_uuid=CELL_UUID, sequence=42, at=later),
+        NODE_STATUS_UPDATE: NodeStatusPayload(
+            cell_uuid=CELL_UUID,
+            node="cell1-compute-02.example.org",
+            status="down",
+            previous_status="up",
+            reason="no answer within 10 s",
+            at=later,
+        ),
+        INSTANCE_STATUS_UPDATE: InstanceStatusPayload(
+            cell_uuid=CELL_UUID,
+            uuid="0aaf159a-7038-420d-9f16-6f8150d75ed5",
+            tenant_id="demo",
+            display_name="web1",
+            node="cell1-compute-01.example.org",
+            status="ERROR_wrongnode",
+            previous_status=None,
+            at=later,
+        ),
     }
     return {
         event_type: Notification(

@@ -1,0 +1,130 @@
+"""Asks all nodes of a cell that have an agent for everything, and finds what of it is not as the cell has it.
+
+It is the call of a step (operations.jobs.nodes): made between two transactions, with nothing locked.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from cells.kinds.native.agent_addresses import AgentAddress, read_agents
+from cells.kinds.native.instance_rows import UNDECODABLE, dialect_of, fields_reader
+from cells.kinds.native.items.cluster import read_parameters
+from cells.model import Cell
+from cells.tables import instances
+from operations.jobs.errors import NodeCallError
+from operations.jobs.nodes import NodeCall, Nodes
+from operations.nodes.differences import NODE_DOWN, NODE_OFFLINE, NODE_UP, Found, NodeStatus, read_known_instances
+from operations.nodes.errors import NoCertificateError
+from operations.nodes.model import NodeResult
+from operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
+from operations.nodes.opening import NodeRpcs
+from resources.fields import Record
+from resources.query_fields.instance_status import ERRORS, Seen, observed_status
+
+REFRESH = "refresh"
+"""The name of the call."""
+ALL_NODES = "all nodes"
+"""The host of the call: it is about no single one."""
+
+# The worker waits for it with all its other jobs, and a node that hangs is asked again by the next refresh.
+_LIMIT_S = 10.0
+_NO_AGENT = "has no agent"
+_FIELDS = (*OBSERVED_FIELDS, "display_name", "project_id")
+
+
+class RefreshingHosts:
+    """The hosts of a cell as `hosts` calls them, and the call that is about all of them.
+
+    rpcs: what calls agents, in this process.
+    """
+
+    def __init__(self, engine: Engine, cell: Cell, rpcs: NodeRpcs, hosts: Nodes) -> None:
+        self._engine = engine
+        self._cell = cell
+        self._rpcs = rpcs
+        self._hosts = hosts
+
+    def call(self, call: NodeCall, key: str) -> Any:
+        return self._hosts.call(call, key) if call.name != REFRESH else self._refresh(call)
+
+    def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
+        """What operations.nodes.differences.Found says, as JSON. Raises NodeCallError."""
+        wanted: Sequence[str] = call.parameters["nodes"]
+        with self._engine.connect() as connection:
+            agents = {agent.node: agent for agent in read_agents(connection)}
+            cluster = read_parameters(connection)
+            # Before nodes are asked: what has the same revision behind it was so all the time.
+            rows = list(_rows(connection, agents))
+            known = read_known_instances(connection)
+        if not agents:
+            return Found([[name, False, _NO_AGENT] for name in wanted]).to_json()
+        try:
+            observer = NodeObserver(self._rpcs.of(self._cell), agents.values(), cluster, timeout_s=_LIMIT_S)
+        except NoCertificateError as error:
+            raise NodeCallError(ALL_NODES, REFRESH, error.reason) from error
+        asked = [name for name in wanted or agents if name in agents]
+        results = observer.refresh(asked, bypass=call.parameters["bypass"])
+        told = [_told(name, results.get(name)) for name in wanted or asked if wanted or not agents[name].is_offline]
+        nodes = {name: _status(result) for name, result in results.items()}
+        judged = _judged(observer, results, agents, rows, known)
+        return Found(told, nodes, dict(judged), is_of_all=not wanted).to_json()
+
+
+def _rows(connection: Connection, nodes: Collection[str]) -> Iterator[tuple[int, Record]]:
+    """Revisions and records of the instances on these nodes, but for those that cannot be read."""
+    reader = fields_reader(_FIELDS)
+    statement = reader.statements[dialect_of(connection.engine)]
+    of_nodes = statement.where(instances.c.node.in_(nodes), instances.c.deleted.is_(False))
+    for revision, text, _ in connection.execute(of_nodes):
+        try:
+            yield revision, reader.record(text)
+        except UNDECODABLE:
+            continue  # lists say so
+
+
+def _judged(
+    observer: NodeObserver,
+    results: Mapping[str, NodeResult],
+    agents: Mapping[str, AgentAddress],
+    rows: Sequence[tuple[int, Record]],
+    known: Collection[str],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By uuid what is wrong with an instance, or not any more; nothing of those whose node has not answered."""
+    answered = {name for name, result in results.items() if not result.has_failed and agents[name].is_vm_capable}
+    asked = [(revision, record) for revision, record in rows if record["node"] in answered]
+    for (revision, record), seen in zip(asked, observer.seen([record for _, record in asked]), strict=True):
+        if seen is None or seen.has_failed:
+            continue
+        status = _wrong(record, seen)
+        if status is not None or record["uuid"] in known:
+            yield (
+                record["uuid"],
+                {
+                    "revision": revision,
+                    "is_wrong": status is not None,
+                    "status": observed_status(record, seen),
+                    "node": record["node"],
+                    "display_name": record["display_name"],
+                    "project_id": record["project_id"],
+                },
+            )
+
+
+def _wrong(record: Record, seen: Seen) -> str | None:
+    status = observed_status(record, seen)
+    return status if status in ERRORS else None
+
+
+def _told(name: str, result: NodeResult | None) -> list[Any]:
+    """`[node, ok, text]`, as the result of the job has it."""
+    if result is None:
+        return [name, False, _NO_AGENT]
+    return [name, not result.has_failed, result.fail_msg or ""]
+
+
+def _status(result: NodeResult) -> tuple[NodeStatus, str | None]:
+    if result.offline:
+        return NODE_OFFLINE, None
+    return (NODE_DOWN, result.fail_msg) if result.has_failed else (NODE_UP, None)
