@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "reserve": ("cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
     "node-agent": ("cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
+    "node": ("cli.node", "What nodes with an agent say of themselves."),
     "cell": ("cli.cells.cell", "The cells of the fleet."),
     "host": ("cli.cells.host", "The hosts of native cells."),
     "identity": ("cli.identity", "Users, projects and roles, with api.auth tokens."),

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import structlog
 
@@ -77,7 +77,7 @@ class LiveNodes:
             try:
                 rpc = self._rpcs.of(cell)
             except NoCertificateError as error:
-                _log.warning("live_nodes.no_certificate", cell=cell.name, reason=error.reason)
+                _log_missing(cell.name, error.reason)
                 continue
             found[cell.uuid] = NodeObserver(rpc, known.agents, known.cluster, timeout_s=timeout_s)
         return found
@@ -124,3 +124,9 @@ class LiveNodes:
         """The items of the cells that answer."""
         items = await self._items.list_items(item_type, (), cell_timeout_s=timeout_s, only=cell_uuids)
         return {each.answer.cell.uuid: each.records for each in items.by_cell if each.answer.is_complete}
+
+
+@lru_cache(maxsize=4096)
+def _log_missing(cell: str, reason: str) -> None:
+    """Once for each, since lists come again and again."""
+    _log.warning("nodes.cannot_be_asked", cell=cell, reason=reason)

@@ -71,6 +71,7 @@ def test_the_commands_are_known() -> None:
         "notifications schemas",
         "cell list",
         "cell certs",
+        "node refresh",
         "node-agent",
         "cell add",
         "cell add-nova",

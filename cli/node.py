@@ -1,0 +1,146 @@
+"""`fleetlight node refresh`: let the workers ask nodes for their state, and say what came of it."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+from sqlalchemy import Engine
+
+from cells.database.engines import cell_failures
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from cells.kinds.native.items.jobs import read_jobs
+from cells.kinds.opening import open_changelog_adapter
+from cells.model import Cell, Request
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import chosen_cells, open_fleet
+from cli.options import CellOption, ConfigOption, DataDirOption, examples
+from cli.output import counted, print_notice, print_result
+from cli.settings import load_settings
+from cli.work_progress import Show, shown_progress
+from operations.opcodes.refresh import NodeSnapshotRefresh
+from operations.opcodes.submitting import JobSubmission
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What nodes with an agent say of themselves.",
+    epilog=examples("fleetlight node refresh", "fleetlight node refresh --cell cell1 compute1.example.org"),
+)
+
+_ENDED = frozenset({"success", "error", "canceled"})
+_POLL_INTERVAL_S = 0.2
+
+
+@app.callback()
+def _group() -> None:
+    """It is a group, though it has one command."""
+
+
+@dataclass(slots=True)
+class _Refresh:
+    """A job that asks `count` nodes of a cell, or None until it is submitted."""
+
+    cell: Cell
+    engine: Engine
+    nodes: Sequence[str]
+    count: int
+    number: int | None = None
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight node refresh",
+        "fleetlight node refresh --cell cell1",
+        "fleetlight node refresh compute1.example.org compute2.example.org",
+    )
+)
+def refresh(
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="All that have an agent, unless named.")
+    ] = None,
+    *,
+    cell: CellOption = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long the end of the jobs is waited for.")
+    ] = 60.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Ask nodes for everything they know of themselves, and remember it.
+
+    Ends with 1 if one does not answer. What differs from what its cell has is announced on the bus of the cell.
+    """
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet, ExitStack() as opened:
+        asked = _planned(fleet, opened, cell, nodes or ())
+        if not asked:
+            raise ConfigurationError("no node has an agent; `fleetlight host agent` says where the agent of a host is")
+        with shown_progress("nodes") as start:
+            shows = [start(each.cell.name, each.count) for each in asked]
+            for each in asked:
+                _submit(each)
+            failures = list(_results(asked, shows, wait))
+    for text in failures:
+        print_notice(text)
+    if failures:
+        raise CommandError(f"{counted(len(failures), 'node')} of {sum(each.count for each in asked)} did not answer")
+
+
+def _planned(fleet: Fleet, opened: ExitStack, cell: str | None, names: Sequence[str]) -> Sequence[_Refresh]:
+    """What is asked of each cell. Raises UnknownCellError, ConfigurationError, CellUnreachableError."""
+    found: list[_Refresh] = []
+    missing = set(names)
+    for each in chosen_cells(fleet, cell):
+        if not each.can.takes_changes:
+            if cell is not None:
+                raise ConfigurationError(f"cell {each.name} is not a native one: its nodes have no agents of ours")
+            continue
+        engine = opened.enter_context(closing(open_changelog_adapter(each))).engine
+        agents = AgentAddresses(engine, each).all()
+        wanted = [agent.node for agent in agents if not names or _names(agent) & set(names)]
+        missing -= {name for agent in agents for name in _names(agent)}
+        count = len(wanted) if names else sum(not agent.is_offline for agent in agents)
+        if wanted:
+            found.append(_Refresh(each, engine, wanted if names else (), count))
+    if missing:
+        raise ConfigurationError(f"there is no node with an agent called {', '.join(sorted(missing))}")
+    return found
+
+
+def _names(agent: AgentAddress) -> set[str]:
+    """What the node of an agent may be called."""
+    return {agent.node, agent.host}
+
+
+def _submit(each: _Refresh) -> None:
+    opcode = NodeSnapshotRefresh(nodes=list(each.nodes))
+    each.number = JobSubmission(each.engine, each.cell).submit([opcode], Request(f"req-{uuid4()}"))
+
+
+def _results(asked: Sequence[_Refresh], shows: Sequence[Show], wait_s: float) -> Iterable[str]:
+    """What to say of each node that has failed, when all jobs have ended. Raises CommandError."""
+    deadline = time.monotonic() + wait_s
+    for each, show in zip(asked, shows, strict=True):
+        job = _ended_job(each, deadline, wait_s)
+        if job["status"] != "success":
+            raise CommandError(f"{each.cell.name}: job {each.number}: {job['opresult'][-1][1][0]}")
+        results: Sequence[Any] = job["opresult"][-1]
+        show(len(results))
+        done = sum(is_ok for _, is_ok, _ in results)
+        print_result(f"{each.cell.name}: {counted(done, 'node')} refreshed")
+        yield from (f"{each.cell.name}: {name}: {text}" for name, is_ok, text in results if not is_ok)
+
+
+def _ended_job(each: _Refresh, deadline: float, wait_s: float) -> Mapping[str, Any]:
+    while True:
+        with cell_failures(each.cell.name), each.engine.connect() as connection:
+            [job] = read_jobs(connection, each.cell, ("status", "opresult"), [each.number])
+        if job["status"] in _ENDED:
+            return job
+        if time.monotonic() >= deadline:
+            print_notice(f"Job {each.number} goes on; `fleetlight list jobs {each.number}` tells how it ends")
+            raise CommandError(f"job {each.number} has not ended after {wait_s:g} seconds: is a worker running?")
+        time.sleep(_POLL_INTERVAL_S)
