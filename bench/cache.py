@@ -23,6 +23,7 @@ from agents.certificates import Pair, Role, issue, new_authority
 from agents.database import AgentDatabase
 from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
 from agents.tls import TlsFiles
+from bench import live_lists
 from bench.faults.proxy import TcpProxy
 from bench.measure import Figure, at_most, figure, seconds
 from operations.nodes.cache import NodeStateCache
@@ -59,6 +60,9 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
         yield from _with_the_figures_of_the_document(folder, files[Role.WORKER], port, runs)
         (folder / BEHAVIOUR_FILE).unlink()
         yield from _as_it_is(files[Role.WORKER], port, runs)
+    lists = directory / "lists"
+    lists.mkdir()
+    yield from live_lists.run(lists, min(runs, 50))
 
 
 def _with_the_figures_of_the_document(folder: Path, files: TlsFiles, port: int, runs: int) -> Iterator[Figure]:

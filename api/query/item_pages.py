@@ -1,7 +1,6 @@
 """Answers about items other than instances: what the cells have of them, and of nodes what those say themselves."""
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +10,8 @@ from api.query.live import LiveNodes, Observers
 from api.query.observing import Plan
 from api.query.places import choose_cells, conditions_on_cells, keys_in
 from api.query.question import Question
+from cells.kinds.native.agent_addresses import AgentAddress
+from cells.kinds.native.items.nodes import AGENT_ADDRESS
 from listing.answer import Page
 from listing.list_items import CellItems, ItemLister
 from listing.sources import CellReader
@@ -60,10 +61,8 @@ class ItemPages:
         live = maker.live | live_in_order
         needed = tried.needs | maker.needs | {*sorted_by}
         keys = keys_in(rest, known.unique)
-        # Nodes are looked for while the cells are read, and nobody is without a field that needs them.
-        observers, items = await asyncio.gather(
-            self._live.observers(cells if live else (), only, fresh.cell_timeout_s),
-            self._items.list_items(known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only),
+        items = await self._items.list_items(
+            known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only
         )
         if observer is not None:
             of_cells = conditions_on_cells(question.filter)
@@ -72,6 +71,9 @@ class ItemPages:
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
         ]
+        # Nobody is looked for without a field that needs nodes.
+        agents = _agents_of(found) if live else {}
+        observers = await self._live.observers_of(cells, agents, fresh.cell_timeout_s)
         if live_in_order or behind != EVERYTHING:
             # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
@@ -94,6 +96,18 @@ class ItemPages:
             names.setdefault(item.cell_uuid, []).append(item.facts.record["name"])
         said = await self._live.node_values(observers, names, fields)
         return [_with(item, said.get((item.cell_uuid, item.facts.record["name"]))) for item in found] if said else found
+
+
+def _agents_of(nodes: Sequence[_Item]) -> Mapping[str, Sequence[AgentAddress]]:
+    """The agents of those of the nodes that have one, by the uuid of the cell."""
+    found: dict[str, list[AgentAddress]] = {}
+    for node in nodes:
+        record = node.facts.record
+        if record.get(AGENT_ADDRESS) is not None:
+            name, address = record["name"], record[AGENT_ADDRESS]
+            agent = AgentAddress(name, name, address, record["offline"], record["vm_capable"])
+            found.setdefault(node.cell_uuid, []).append(agent)
+    return found
 
 
 def _items_of(of_cell: CellItems) -> Iterator[_Item]:

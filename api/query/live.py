@@ -28,19 +28,27 @@ Observers = Mapping[str, NodeObserver]
 """By the uuid of the cell; a cell without agents has none."""
 
 _THREADS = 32
-# A cell without agents is asked for them again only then, so that lists of fleets without any do not ask each time.
-_NONE_FOR_S = 5.0
+# What a cell without agents is not asked again before, so that lists of fleets without any do not ask each time; and
+# how old what is configured of a cell may be.
+_KNOWN_FOR_S = 5.0
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What was learnt of a cell at a moment of the monotonic clock."""
+class _Agents:
+    """The agents that a cell had at a moment of the monotonic clock."""
 
     at: float
-    agents: Sequence[AgentAddress] = ()
-    cluster: Parameters | None = None
+    agents: Sequence[AgentAddress]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What was configured of a cell at a moment of the monotonic clock."""
+
+    at: float
+    parameters: Parameters
 
 
 class LiveNodes:
@@ -51,35 +59,50 @@ class LiveNodes:
         self._rpcs = rpcs
         self._clock = clock
         self._threads = DaemonThreads(_THREADS, "live_nodes")
-        self._known: dict[str, _Known] = {}
+        self._agents: dict[str, _Agents] = {}
+        self._clusters: dict[str, _Cluster] = {}
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
 
     async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, timeout_s: float) -> Observers:
-        """Of the cells in `only` (None: of all) those that have agents, for one answer.
+        """Of the cells in `only` (None: of all) those that have agents, for one answer; see `observers_of`.
 
-        timeout_s: how long each cell, and then each node, may take. Of a cell that does not answer counts what was
-        known last. Agents that this process has no certificate for are as none: the database says what is known.
+        Of a cell that does not answer counts what was known last.
         """
         if self._rpcs is None:
             return {}
         asked = [cell for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)]
         now = self._clock()
         due = {cell.uuid for cell in asked if self._is_due(cell.uuid, now)}
-        if due:
-            await self._look(due, now, timeout_s)
+        for uuid, records in (await self._read(AGENT, due, timeout_s)).items():
+            self._agents[uuid] = _Agents(now, [AgentAddress(**record) for record in records])
+        agents = {cell.uuid: self._agents[cell.uuid].agents for cell in asked if cell.uuid in self._agents}
+        return await self.observers_of(cells, agents, timeout_s)
+
+    async def observers_of(
+        self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], timeout_s: float
+    ) -> Observers:
+        """What asks these agents, by the uuid of their cells, for one answer.
+
+        timeout_s: how long each cell, and then each node, may take. Agents that this process has no certificate for,
+        or of which the cell does not tell what is configured of it, are as none: the database says what is known.
+        """
         found: dict[str, NodeObserver] = {}
-        for cell in asked:
-            known = self._known.get(cell.uuid)
-            if known is None or not known.agents or known.cluster is None:
+        having = {uuid: of_cell for uuid, of_cell in agents.items() if of_cell}
+        if self._rpcs is None or not having:
+            return found
+        await self._look_at_clusters(having, timeout_s)
+        for cell in cells:
+            cluster = self._clusters.get(cell.uuid)
+            if cell.uuid not in having or cluster is None:
                 continue
             try:
                 rpc = self._rpcs.of(cell)
             except NoCertificateError as error:
                 _log_missing(cell.name, error.reason)
                 continue
-            found[cell.uuid] = NodeObserver(rpc, known.agents, known.cluster, timeout_s=timeout_s)
+            found[cell.uuid] = NodeObserver(rpc, having[cell.uuid], cluster.parameters, timeout_s=timeout_s)
         return found
 
     async def node_values(
@@ -106,22 +129,21 @@ class LiveNodes:
         return await self._threads.run(partial(projection.finished, rows, seen))
 
     def _is_due(self, cell_uuid: str, now: float) -> bool:
-        known = self._known.get(cell_uuid)
-        return known is None or bool(known.agents) or now - known.at >= _NONE_FOR_S
+        known = self._agents.get(cell_uuid)
+        return known is None or bool(known.agents) or now - known.at >= _KNOWN_FOR_S
 
-    async def _look(self, cell_uuids: Collection[str], now: float, timeout_s: float) -> None:
-        agents = await self._read(AGENT, cell_uuids, timeout_s)
-        having = {uuid for uuid, records in agents.items() if records}
-        clusters = await self._read(CLUSTER, having, timeout_s) if having else {}
-        for uuid, records in agents.items():
-            if not records or uuid in clusters:
-                cluster = clusters[uuid][0] if records else None
-                self._known[uuid] = _Known(now, [AgentAddress(**record) for record in records], cluster)
+    async def _look_at_clusters(self, cell_uuids: Collection[str], timeout_s: float) -> None:
+        now = self._clock()
+        known = {uuid for uuid, cluster in self._clusters.items() if now - cluster.at < _KNOWN_FOR_S}
+        for uuid, [record] in (await self._read(CLUSTER, set(cell_uuids) - known, timeout_s)).items():
+            self._clusters[uuid] = _Cluster(now, record)
 
     async def _read(
         self, item_type: str, cell_uuids: Collection[str], timeout_s: float
     ) -> Mapping[str, Sequence[Record]]:
         """The items of the cells that answer."""
+        if not cell_uuids:
+            return {}
         items = await self._items.list_items(item_type, (), cell_timeout_s=timeout_s, only=cell_uuids)
         return {each.answer.cell.uuid: each.records for each in items.by_cell if each.answer.is_complete}
 

@@ -4,10 +4,10 @@ It calls nobody: operations.nodes.rpc does, and tells it when a call begins and 
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import structlog
@@ -44,16 +44,31 @@ class CallInProgress:
 class _Entry:
     """What a store keeps of a node, as JSON. request: what the snapshot is the whole answer to."""
 
-    request: dict[str, Any]
+    request: msgspec.Raw
     snapshot: dict[str, Any]
 
-    @property
-    def answers(self) -> Request:
-        return Request.read(self.request)
+
+class _OfNode(TypedDict):
+    """What a hypervisor says, without the instances, which are passed over: there may be a thousand of them."""
+
+    node: dict[str, Any]
+
+
+class _LeanSnapshot(TypedDict, total=False):
+    hv: dict[str, _OfNode]
+    diskinfo: dict[str, Any]
+    bootid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _LeanEntry:
+    request: msgspec.Raw
+    snapshot: _LeanSnapshot
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Entry).decode
+_decode_lean = msgspec.json.Decoder(_LeanEntry).decode
 
 
 @dataclass(slots=True)
@@ -65,23 +80,20 @@ class NodeStateCache:
     is_strict: bool = False
     clock: MonotonicClock = time.monotonic
 
-    def look_up(self, node: str, request: Request) -> dict[str, Any] | None:
-        """Exactly what is wanted, if all of it is there and young enough; else None, and the node has to be asked.
+    def look_up(self, wanted: Mapping[str, Request]) -> Mapping[str, dict[str, Any]]:
+        """By node exactly what is wanted, if all of it is there and young enough; the others have to be asked.
 
         The caller may do with it what it likes. A store that cannot be reached has nothing.
         """
-        found = self._find(node)
-        known = None if found is None else _part_of(found, request)
-        if known is None:
-            self.counts.missed(is_expired=found is not None and found.is_expired)
-        else:
-            self.counts.hit()
+        found = self._find(wanted)
+        known = _parts_of(found, wanted)
+        self.counts.hit(len(known))
+        self.counts.missed(len(wanted) - len(known), expired=sum(each.is_expired for each in found.values()))
         return known
 
-    def remembered(self, node: str, request: Request) -> dict[str, Any] | None:
-        """As `look_up`, for who asks no node of which this is None: it counts neither as hit nor as miss."""
-        found = self._find(node)
-        return None if found is None else _part_of(found, request)
+    def remembered(self, wanted: Mapping[str, Request]) -> Mapping[str, dict[str, Any]]:
+        """As `look_up`, for who asks no node that is missing: it counts neither as hit nor as miss."""
+        return _parts_of(self._find(wanted), wanted)
 
     def begin_fetch(self, node: str, request: Request) -> Fetch:
         """Before a node is asked: drop its entry. The fetch asks for what that had as well."""
@@ -90,7 +102,7 @@ class NodeStateCache:
         except StoreUnreachableError as error:
             self._tell(error)
             return Fetch(node, request, self.clock(), None)
-        wanted = request if old is None else request.with_all_of(_decode(old).answers)
+        wanted = request if old is None else request.with_all_of(_answered_by(_decode_lean(old).request))
         return Fetch(node, wanted, self.clock(), ticket)
 
     def is_current(self, fetch: Fetch) -> bool:
@@ -106,7 +118,7 @@ class NodeStateCache:
         whole = fetch.request.answered_by(snapshot)
         if fetch.ticket is None or whole.is_empty:
             return
-        content = _encode(_Entry(whole.to_json(), whole.part_of(snapshot)))
+        content = _encode(_Entry(msgspec.Raw(_encode(whole.to_json())), whole.part_of(snapshot)))
         try:
             is_kept = self.store.put(fetch.node, fetch.ticket, content, self.clock() - fetch.sent_at)
         except StoreUnreachableError as error:
@@ -146,12 +158,12 @@ class NodeStateCache:
         except StoreUnreachableError as error:
             self._tell(error)
 
-    def _find(self, node: str) -> Found | None:
+    def _find(self, nodes: Collection[str]) -> Mapping[str, Found]:
         try:
-            return self.store.find(node)
+            return self.store.find(nodes)
         except StoreUnreachableError as error:
             self._tell(error)
-            return None
+            return {}
 
     def _begin(self, nodes: Collection[str] | None, timeout_s: float) -> Change:
         change = Change(nodes, timeout_s)
@@ -176,8 +188,23 @@ class NodeStateCache:
         _log.warning("node_cache.unreachable", address=error.address, reason=error.reason)
 
 
-def _part_of(found: Found, request: Request) -> dict[str, Any] | None:
-    if found.is_expired:
-        return None
-    entry = _decode(found.content)
-    return request.part_of(entry.snapshot) if entry.answers.covers(request) else None
+def _parts_of(found: Mapping[str, Found], wanted: Mapping[str, Request]) -> dict[str, dict[str, Any]]:
+    parts: dict[str, dict[str, Any]] = {}
+    # Most nodes were asked for the same, and are wanted the same of.
+    covered: dict[tuple[bytes, int], bool] = {}
+    for node, each in found.items():
+        if each.is_expired:
+            continue
+        request = wanted[node]
+        entry = _decode(each.content) if request.with_instances else _decode_lean(each.content)
+        key = bytes(entry.request), id(request)
+        is_covered = covered.get(key)
+        if is_covered is None:
+            is_covered = covered[key] = _answered_by(entry.request).covers(request)
+        if is_covered:
+            parts[node] = request.part_of(entry.snapshot)
+    return parts
+
+
+def _answered_by(request: msgspec.Raw) -> Request:
+    return Request.read(msgspec.json.decode(request))

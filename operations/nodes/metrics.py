@@ -28,13 +28,13 @@ class CacheCounts:
     def calls_of(self, node: str) -> int:
         return self._calls[node]
 
-    def hit(self) -> None:
-        self._count("hits")
+    def hit(self, count: int) -> None:
+        self._count("hits", count)
 
-    def missed(self, *, is_expired: bool) -> None:
-        self._count("misses")
-        if is_expired:
-            self._count("expired")
+    def missed(self, count: int, *, expired: int) -> None:
+        """expired: how many of them were there, and too old."""
+        self._count("misses", count)
+        self._count("expired", expired)
 
     def stored(self, *, is_kept: bool) -> None:
         self._count("stores" if is_kept else "discarded_stores")
@@ -53,7 +53,8 @@ class CacheCounts:
             self._calls[node] += 1
         self._call_metric.labels(node, "failure" if has_failed else "success").inc()
 
-    def _count(self, event: str) -> None:
-        with self._guard:
-            self._counts[event] += 1
-        self._metric.labels(event).inc()
+    def _count(self, event: str, count: int = 1) -> None:
+        if count:
+            with self._guard:
+                self._counts[event] += count
+            self._metric.labels(event).inc(count)

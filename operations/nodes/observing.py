@@ -7,13 +7,13 @@ is looked up without calling it.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agents.calls import storage_units
+from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, NODE_DATA
 from cells.kinds.native.agent_addresses import AgentAddress
 from operations.nodes.model import NodeResult, failure
 from operations.nodes.opening import node_of
 from operations.nodes.requests import HypervisorSpec, Request
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.wrappers import all_instances_info, instances_in, node_info, remembered_instances_info
+from operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
 from resources.cluster_parameters import Parameters
 from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
@@ -64,9 +64,8 @@ class NodeObserver:
 
         A node that may have no instances is asked for its boot id alone.
         """
-        group = self._cluster["volume_group_name"]
         hypervisors = self._hypervisors()
-        everything = Request(tuple(hypervisors), (group,) if group else (), boot_id=True)
+        everything = Request(tuple(hypervisors), self._groups(), boot_id=True)
         agents = [self._agents[name] for name in nodes]
         requests = {node_of(agent): everything if agent.is_vm_capable else Request(boot_id=True) for agent in agents}
         results = self._rpc.node_snapshots(requests, bypass=bypass, timeout_s=self._timeout_s)
@@ -81,8 +80,9 @@ class NodeObserver:
         """
         known = [self._agents[name] for name in nodes if name in self._agents]
         wanted = LIVE_FIELDS.intersection(fields)
-        results = self._node_info([agent for agent in known if agent.is_vm_capable], wanted)
-        results |= self._node_info([agent for agent in known if not agent.is_vm_capable], wanted & {BOOT_ID})
+        whole, bare = self._request(wanted), self._request(wanted & {BOOT_ID})
+        requests = {node_of(agent): whole if agent.is_vm_capable else bare for agent in known}
+        results = self._rpc.node_snapshots(requests, timeout_s=self._timeout_s)
         return {agent.node: _values(results[agent.node], agent, wanted) for agent in known}
 
     def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
@@ -107,15 +107,18 @@ class NodeObserver:
             for record, seen in zip(records, found, strict=True)
         ]
 
-    def _node_info(self, agents: Sequence[AgentAddress], fields: Collection[str]) -> dict[str, NodeResult]:
-        group = self._cluster["volume_group_name"]
-        return node_info(
-            self._rpc,
-            [node_of(agent) for agent in agents],
-            storage_units([group] if group else []) if OF_STORAGE.keys() & fields else None,
-            self._hypervisors() if OF_HYPERVISOR.keys() & fields else None,
-            timeout_s=self._timeout_s,
+    def _request(self, fields: Collection[str]) -> Request:
+        """Only what these fields are made of."""
+        return Request(
+            tuple(self._hypervisors()) if not OF_HYPERVISOR.keys().isdisjoint(fields) else None,
+            self._groups() if not OF_STORAGE.keys().isdisjoint(fields) else None,
+            BOOT_ID in fields,
+            with_instances=False,
         )
+
+    def _groups(self) -> tuple[str, ...]:
+        group = self._cluster["volume_group_name"]
+        return (group,) if group else ()
 
     def _ask(self, nodes: Collection[str]) -> None:
         """Get to know what the instances on these nodes do, of those that were not asked yet."""
@@ -186,26 +189,33 @@ def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) ->
     """The live fields of the record of a node; what an answer lacks could not be had."""
     if result.offline:
         return dict.fromkeys(wanted, CellStatus.OFFLINE)
-    said = _said(result)
-    return {
-        name: _NOT_CAPABLE if not agent.is_vm_capable and name != BOOT_ID else _known(said.get(name)) for name in wanted
-    }
+    lacking = CellStatus.NO_DATA if agent.is_vm_capable else _NOT_CAPABLE
+    said: Record = {} if result.has_failed else result.payload
+    of_hypervisor, of_group = _data_of_hypervisor(said.get(CACHE_REQ_HV)), _data_of_group(said.get(CACHE_REQ_DISKINFO))
+    values: dict[str, Any] = {}
+    for name in wanted:
+        if name in OF_HYPERVISOR:
+            value, otherwise = of_hypervisor.get(OF_HYPERVISOR[name]), lacking
+        elif name in OF_STORAGE:
+            value, otherwise = of_group.get(OF_STORAGE[name]), lacking
+        else:
+            value, otherwise = said.get(CACHE_REQ_BOOTID), CellStatus.NO_DATA
+        values[name] = otherwise if value is None else value
+    return values
 
 
-def _said(result: NodeResult) -> Record:
-    """By field what a node has answered; nothing if it has not."""
-    if result.has_failed:
-        return {}
-    boot_id, units, hypervisors = result.payload
-    # Of the hypervisors that are enabled in the cell, the first one that the host has counts.
-    data: Record = next((each for each in hypervisors or () if each and isinstance(each, dict)), {})
-    unit: Record = next(iter(units or ()), {})
-    return {
-        BOOT_ID: boot_id,
-        **{name: data.get(key) for name, key in OF_HYPERVISOR.items()},
-        **{name: unit.get(key) for name, key in OF_STORAGE.items()},
-    }
+def _data_of_hypervisor(said: Mapping[str, Any] | None) -> Record:
+    """What the first hypervisor says that is enabled in the cell, and that the host has."""
+    for of_one in (said or {}).values():
+        if of_one[NODE_DATA]:
+            data: Record = of_one[NODE_DATA]
+            return data
+    return {}
 
 
-def _known(value: Any) -> Any:
-    return CellStatus.NO_DATA if value is None else value
+def _data_of_group(said: Mapping[str, Any] | None) -> Record:
+    """What is said of the one volume group."""
+    for of_one in (said or {}).values():
+        if isinstance(of_one, dict):
+            return of_one
+    return {}

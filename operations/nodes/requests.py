@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, FLAGS, Snapshot
+from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, FLAGS, NODE_DATA, Snapshot
 from operations.nodes.errors import RequestError
 
 HypervisorSpec = tuple[str, Mapping[str, Any]]
@@ -15,12 +15,14 @@ HypervisorSpec = tuple[str, Mapping[str, Any]]
 class Request:
     """What is wanted: hypervisors, volume groups, the boot id. None: nothing of that kind.
 
-    An empty tuple asks for the kind with nothing in it, which any answer has.
+    An empty tuple asks for the kind with nothing in it, which any answer has. with_instances: otherwise what
+    hypervisors say of the node alone is passed on; nodes always tell both, and both are remembered.
     """
 
     hypervisors: tuple[HypervisorSpec, ...] | None = None
     volume_groups: tuple[str, ...] | None = None
     boot_id: bool = False
+    with_instances: bool = True
 
     @classmethod
     def read(cls, flags: Mapping[str, Any]) -> "Request":
@@ -81,8 +83,12 @@ class Request:
         """What of a snapshot was asked for; what it lacks is left out."""
         found: dict[str, Any] = {}
         for flag, names in ((CACHE_REQ_HV, self._names), (CACHE_REQ_DISKINFO, self.volume_groups)):
-            if names is not None and flag in snapshot:
-                found[flag] = {name: snapshot[flag][name] for name in names if name in snapshot[flag]}
+            said = snapshot.get(flag)
+            if names is not None and isinstance(said, dict):
+                found[flag] = {name: said[name] for name in names if name in said}
+        if not self.with_instances and CACHE_REQ_HV in found:
+            said = found[CACHE_REQ_HV]
+            found[CACHE_REQ_HV] = {name: {NODE_DATA: said[name][NODE_DATA]} for name in said if _is_whole(said[name])}
         if self.boot_id and CACHE_REQ_BOOTID in snapshot:
             found[CACHE_REQ_BOOTID] = snapshot[CACHE_REQ_BOOTID]
         return found
@@ -104,10 +110,17 @@ class Request:
 def _what_is_there(snapshot: Snapshot) -> Request:
     hypervisors, groups = snapshot.get(CACHE_REQ_HV), snapshot.get(CACHE_REQ_DISKINFO)
     return Request(
-        tuple((name, {}) for name in hypervisors) if isinstance(hypervisors, dict) else None,
+        tuple((name, {}) for name, said in hypervisors.items() if _is_whole(said))
+        if isinstance(hypervisors, dict)
+        else None,
         tuple(groups) if isinstance(groups, dict) else None,
         isinstance(snapshot.get(CACHE_REQ_BOOTID), str),
     )
+
+
+def _is_whole(said: object) -> bool:
+    """Whether this tells of a hypervisor what it should."""
+    return isinstance(said, dict) and isinstance(said.get(NODE_DATA), dict)
 
 
 def _has_all(there: Sequence[str] | None, wanted: Sequence[str] | None) -> bool:

@@ -140,27 +140,31 @@ class NodeRpc:
         marked_offline = [node.name for node in requests if node.is_offline]
         if marked_offline and use_cache:
             self.cache.forget_changed(marked_offline)
+        asked: dict[Node, Request] = {}
         for node, wanted in requests.items():
             if node.is_offline:
                 results[node.name] = offline(node.name, SNAPSHOT)
             elif wanted.is_empty:
                 results[node.name] = NodeResult(node.name, SNAPSHOT, payload={})
-            elif not use_cache:
-                calls[node.name] = partial(self._call, node, SNAPSHOT, _arguments(wanted), limit_s)
             else:
-                known = None if bypass else self.cache.look_up(node.name, wanted)
-                if known is not None:
-                    results[node.name] = NodeResult(node.name, SNAPSHOT, payload=known)
-                else:
-                    calls[node.name] = partial(self._fetched, node, wanted, limit_s, bypass=bypass)
+                asked[node] = wanted
+        known: Mapping[str, dict[str, Any]] = {}
+        if use_cache and not bypass:
+            known = self.cache.look_up({node.name: wanted for node, wanted in asked.items()})
+        for node, wanted in asked.items():
+            if node.name in known:
+                results[node.name] = NodeResult(node.name, SNAPSHOT, payload=known[node.name])
+            elif use_cache:
+                calls[node.name] = partial(self._fetched, node, wanted, limit_s, bypass=bypass)
+            else:
+                calls[node.name] = partial(self._call, node, SNAPSHOT, _arguments(wanted), limit_s)
         results |= self._within(calls, limit_s)
         return {node.name: results[node.name] for node in requests}
 
     def remembered(self, nodes: Sequence[Node], request: Request) -> dict[str, NodeResult]:
         """As `node_snapshot`, of the nodes of which all of it is remembered; none is called."""
-        online = [node.name for node in nodes if not node.is_offline]
-        found = {name: self.cache.remembered(name, request) for name in online}
-        return {name: NodeResult(name, SNAPSHOT, payload=known) for name, known in found.items() if known is not None}
+        found = self.cache.remembered({node.name: request for node in nodes if not node.is_offline})
+        return {name: NodeResult(name, SNAPSHOT, payload=known) for name, known in found.items()}
 
     def _fetched(self, node: Node, wanted: Request, limit_s: float, *, bypass: bool) -> NodeResult:
         """What a node says, asked by us, or by another thread that asks for as much at this moment."""

@@ -33,7 +33,6 @@ def node_info(
     *,
     use_cache: bool = True,
     bypass: bool = False,
-    timeout_s: float | None = None,
 ) -> dict[str, NodeResult]:
     """The payload is `[boot id, storage units or None, data of hypervisors or None]`, in the order of the request.
 
@@ -45,10 +44,11 @@ def node_info(
             None if hv_specs is None else tuple(hv_specs),
             None if asked is None else tuple(name for kind, name, _ in asked if kind == LVM),
             boot_id=True,
+            with_instances=False,
         )
         for node, asked in units.items()
     }
-    results = rpc.node_snapshots(requests, use_cache=use_cache, bypass=bypass, timeout_s=timeout_s)
+    results = rpc.node_snapshots(requests, use_cache=use_cache, bypass=bypass)
     return {
         node.name: _adapted("node_info", results[node.name], partial(_node_info, rpc, node, asked, hv_specs))
         for node, asked in units.items()

@@ -1,4 +1,4 @@
-"""The fields that a node tells of itself, and the key of its answer that each is (contracts/ganeti-query, 7)."""
+"""The fields that a node tells of itself, and the keys of what it says (contracts/ganeti-node-state-cache, 3)."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,6 @@ OF_HYPERVISOR: Mapping[str, str] = {
     "mnode": "memory_dom0",
     "mfree": "memory_free",
 }
-OF_STORAGE: Mapping[str, str] = {"dtotal": "storage_size", "dfree": "storage_free"}
+OF_STORAGE: Mapping[str, str] = {"dtotal": "vg_size", "dfree": "vg_free"}
 
 LIVE_FIELDS = frozenset({BOOT_ID, *OF_HYPERVISOR, *OF_STORAGE})

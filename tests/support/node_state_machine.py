@@ -104,7 +104,7 @@ class NodeStateMachine(RuleBasedStateMachine):
 
     def read(self, process: int, node: str, request: Request) -> None:
         cache, floor = self.caches[process], self.floor[node]
-        found = cache.look_up(node, request)
+        found = cache.look_up({node: request}).get(node)
         if found is not None:
             assert self.clock.now_s - self._check(found, request, floor) <= TTL_S
             return
@@ -189,7 +189,7 @@ class NodeStateMachine(RuleBasedStateMachine):
         cache.arrived(reading.fetch, self._snapshot(reading))
         for each in range(len(self.caches)):
             if self.is_reachable(each):
-                found = self.caches[each].look_up(node, request)
+                found = self.caches[each].look_up({node: request}).get(node)
                 assert found is not None
                 self._check(found, request, self.truth[node])
 

@@ -1,7 +1,7 @@
 """Node state inside of one process."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -36,9 +36,10 @@ class MemoryStore:
         # What concerns all nodes; it never has an entry.
         self._all = _Node()
 
-    def find(self, node: str) -> Found | None:
+    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
         with self._guard:
-            return self._found(self._node(node))
+            found = {name: self._found(node) for name in nodes if (node := self._nodes.get(name)) is not None}
+        return {name: each for name, each in found.items() if each is not None}
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
         with self._guard:
@@ -115,4 +116,7 @@ class MemoryStore:
         return [self._all] if nodes is None else [self._node(name) for name in nodes]
 
     def _node(self, name: str) -> _Node:
-        return self._nodes.setdefault(name, _Node())
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = _Node()
+        return found

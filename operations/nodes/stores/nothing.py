@@ -1,6 +1,6 @@
 """For processes that share nothing: what is not kept cannot be of before a change that another process has made."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from operations.nodes.stores.store import Change, Found, Ticket
 
@@ -10,8 +10,8 @@ _TICKET = Ticket(None, 0)
 class NoStore:
     """Keeps nothing, so each node is asked each time."""
 
-    def find(self, node: str) -> Found | None:
-        return None
+    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+        return {}
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
         return _TICKET, None

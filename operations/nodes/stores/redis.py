@@ -6,7 +6,7 @@ of must not be made, so a server that is away stops changes and slows reading.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from threading import Lock
 from typing import Any
@@ -59,13 +59,11 @@ class RedisStore:
         self._rests_until = 0.0
         self._reason = ""
 
-    def find(self, node: str) -> Found | None:
-        found = self._step("find", [node])
-        if found is None:
-            return None
-        content, age_ms = found
-        age_s = float(age_ms) / 1000
-        return Found(content, age_s, 0 < self._ttl_s < age_s)
+    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+        names = list(nodes)
+        # Sent together: a thousand answers, each waited for, would take as long as a call.
+        answers = self._steps("find", [[name] for name in names])
+        return {name: self._found(*each) for name, each in zip(names, answers, strict=True) if each is not None}
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
         generation, number, entry = self._step("begin_fetch", [node])
@@ -92,22 +90,44 @@ class RedisStore:
     def close(self) -> None:
         self._client.close()
 
+    def _found(self, content: bytes, age_ms: bytes) -> Found:
+        age_s = float(age_ms) / 1000
+        return Found(content, age_s, 0 < self._ttl_s < age_s)
+
     def _step(self, step: str, nodes: Collection[str] | None, *arguments: str | bytes | int) -> Any:
         """What the script returns. nodes: None: all. Raises StoreUnreachableError."""
         if nodes is not None and not nodes:
             return None
+        return self._steps(step, [nodes], *arguments)[0]
+
+    def _steps(self, step: str, each: Sequence[Collection[str] | None], *arguments: str | bytes | int) -> Sequence[Any]:
+        """What the script returns for each of some steps, which are sent together; others may come in between.
+
+        Raises StoreUnreachableError.
+        """
+        if not each:
+            return []
         if time.monotonic() < self._rests_until:
             raise StoreUnreachableError(self._address, self._reason)
         now = "" if self._clock is None else _ms(self._clock())
-        keys = [f"{self._prefix}:all", f"{self._prefix}:changes"]
-        for node in nodes or ():
-            keys += [f"{self._prefix}:node:{node}", f"{self._prefix}:changes:{node}"]
         try:
-            return self._run(keys, [step, new_name(), now, *arguments])
+            if len(each) == 1:
+                return [self._run(self._keys(each[0]), [step, new_name(), now, *arguments])]
+            with self._client.pipeline(transaction=False) as sent:
+                for nodes in each:
+                    self._run(self._keys(nodes), [step, new_name(), now, *arguments], client=sent)
+                answers: Sequence[Any] = sent.execute()
+                return answers
         except redis.RedisError as error:
             with self._guard:
                 self._rests_until, self._reason = time.monotonic() + _REST_S, str(error) or type(error).__name__
             raise StoreUnreachableError(self._address, self._reason) from error
+
+    def _keys(self, nodes: Collection[str] | None) -> list[str]:
+        keys = [f"{self._prefix}:all", f"{self._prefix}:changes"]
+        for node in nodes or ():
+            keys += [f"{self._prefix}:node:{node}", f"{self._prefix}:changes:{node}"]
+        return keys
 
 
 def _ms(seconds: float) -> int:

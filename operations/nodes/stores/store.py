@@ -4,7 +4,7 @@ A generation is a text that no other time has; it is another one after each chan
 is known by the generation that its fetch began with, also in a store that has forgotten everything in between.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
@@ -52,7 +52,9 @@ class Change:
 class Store(Protocol):
     """Calls come from any thread. Those of a server raise StoreUnreachableError."""
 
-    def find(self, node: str) -> Found | None: ...
+    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+        """The entries of those of the nodes that have one."""
+        ...
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
         """Drop the entry of a node that is about to be asked; returns it too, expired or not."""

@@ -129,13 +129,13 @@ def test_server_that_is_away_is_not_waited_for_by_each_read() -> None:
     begun = time.monotonic()
     for _ in range(100):
         with pytest.raises(StoreUnreachableError):
-            store.find(N1.name)
+            store.find([N1.name])
     assert time.monotonic() - begun < 2
 
 
 def test_password_of_the_server_is_in_no_text() -> None:
     with pytest.raises(StoreUnreachableError) as caught:
-        RedisStore(f"redis://user:secret-word@127.0.0.1:{free_port()}/0", "cell", TTL_S).find(N1.name)
+        RedisStore(f"redis://user:secret-word@127.0.0.1:{free_port()}/0", "cell", TTL_S).find([N1.name])
     assert "secret-word" not in str(caught.value)
 
 

@@ -1,20 +1,22 @@
 """The nodes of a native cell that have an agent, for who asks these of what nodes alone know."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Connection
 
-from cells.kinds.native.agent_addresses import read_agents
+from cells.kinds.native.agent_addresses import AgentAddress, read_agents
 from cells.model import Cell
 from resources.fields import Record
 
 AGENT = "agent"
 """The type of these items, which nobody can list. Their records have the fields of AgentAddress."""
 
+_FIELDS = tuple(each.name for each in fields(AgentAddress))
+
 
 def read_agent_records(
     connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    return [asdict(agent) for agent in read_agents(connection)]
+    return [{name: getattr(agent, name) for name in _FIELDS} for agent in read_agents(connection)]

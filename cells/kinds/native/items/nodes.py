@@ -21,6 +21,9 @@ from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
 from resources.query_fields.parameters import NODE_PARAMETERS
 
+AGENT_ADDRESS = "agent_address"
+"""What a record says beside the fields that can be asked for: where the agent of the node answers, if it has one."""
+
 _MIB_OF_GIB = 1024
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
 _FREE = frozenset({"mfree", "dfree"})
@@ -118,6 +121,7 @@ def _settings(connection: Connection) -> Mapping[int, Mapping[str, Any]]:
         columns.master_capable,
         columns.vm_capable,
         columns.secondary_ip,
+        columns.agent_address,
         columns.serial_no,
         columns.updated_at,
         as_text(columns.tags),
@@ -142,6 +146,7 @@ def _record(node: ComputeNode, settings: Mapping[str, Any], cluster: Parameters,
         "mtime": _latest(settings["updated_at"], node.created_at, node.service.updated_at),
         "pip": node.host_ip,
         "sip": settings["secondary_ip"] or node.host_ip,
+        AGENT_ADDRESS: settings["agent_address"],
         "offline": is_offline,
         "drained": node.service.disabled,
         "master_candidate": settings["master_candidate"],

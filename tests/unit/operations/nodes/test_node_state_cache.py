@@ -10,6 +10,7 @@ from agents.rpcs import RPCS, Effect
 from operations.nodes.cache import NodeStateCache
 from operations.nodes.errors import RequestError
 from operations.nodes.model import Node
+from operations.nodes.requests import Request
 from operations.nodes.rpc import NodeRpc
 from operations.nodes.stores.memory import MemoryStore
 from tests.support.played_nodes import ManualClock, PlayedNodes, hypervisor_data
@@ -428,3 +429,23 @@ def test_counts(rpc: NodeRpc, nodes: PlayedNodes) -> None:
         "discarded_stores": 0,
     }
     assert rpc.cache.counts.calls_of(N1.name) == 4
+
+
+@pytest.mark.parametrize(
+    "said", [None, "much", {"hv": 5}, {"hv": {"fake": 5}}, {"hv": {"fake": {"node": [], "instances": {}}}}], ids=str
+)
+def test_snapshot_that_is_no_such_thing_is_not_remembered(rpc: NodeRpc, nodes: PlayedNodes, said: Any) -> None:
+    nodes.change = lambda _payload: said
+    request = Request((("fake", {}),), with_instances=False)
+    for _ in range(2):
+        result = rpc.node_snapshot([N1], request)[N1.name]
+        assert result.has_failed or not result.payload.get("hv")
+    assert nodes.called() == [N1.name] * 2
+
+
+def test_state_of_the_node_alone_comes_without_its_instances(rpc: NodeRpc, nodes: PlayedNodes) -> None:
+    lean, whole = (Request((("fake", {}),), with_instances=each) for each in (False, True))
+    for request in (lean, whole, lean):
+        [data] = rpc.node_snapshot([N1], request)[N1.name].payload["hv"].values()
+        assert set(data) == ({"node", "instances"} if request is whole else {"node"})
+    assert nodes.called() == [N1.name]
