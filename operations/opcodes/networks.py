@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select
@@ -18,7 +18,7 @@ from operations.opcodes.configuring import change_item, configuring
 from operations.opcodes.groups import check_name
 from operations.opcodes.lookups import known_group, known_network, networks_called
 from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import nic_parameters, wrong
+from operations.opcodes.parameter_values import wrong
 from operations.opcodes.tags import check_tags
 
 _PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
@@ -78,7 +78,7 @@ class NetworkConnect(_NetworkOpCode):
     OP_ID = "OP_NETWORK_CONNECT"
 
     group_name: str
-    network_mode: str
+    network_mode: Literal["bridged", "routed", "openvswitch"]
     network_link: str
     network_vlan: str = ""
     conflicts_check: bool = True
@@ -187,7 +187,6 @@ def _rename(plan: tuple[Row[Any], str], task: Task) -> str:
 
 
 def _plan_connect(op: NetworkConnect, task: Task) -> _Connection:
-    nic_parameters({}, {"mode": op.network_mode, "link": op.network_link, "vlan": op.network_vlan})
     wanted = {"mode": op.network_mode, "link": op.network_link, "vlan": op.network_vlan}
     return _connection(task, op.network_name, op.group_name, wanted)
 

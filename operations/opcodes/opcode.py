@@ -5,7 +5,7 @@ the steps read (contracts/ganeti-rapi, 1: parameters that all have).
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import uuid4
 
 import msgspec
@@ -16,7 +16,8 @@ from operations.jobs.model import NewOperation, Status
 _encode = msgspec.json.Encoder().encode
 _PREFIX = "OP_"
 
-Priority = Annotated[int, Field(ge=-20, le=19)]
+Priority = Literal[-10, 0, 10]
+"""High, normal, low."""
 Dependency = tuple[int, list[Status]]
 """The number in the fleet of another job, and the statuses that the job goes on after; none: those of any end."""
 

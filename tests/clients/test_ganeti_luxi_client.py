@@ -77,7 +77,8 @@ SAME: list[tuple[str, list[Any]]] = [
 @pytest.fixture(scope="module")
 def said(ganeti_cluster: RealCluster, socket: Path) -> list[tuple[Any, Any]]:
     """Of each call, what the cluster answers and what we do."""
-    theirs, ours = (luxi_calls(ganeti_cluster, each, SAME) for each in (ganeti_cluster.luxi_socket, socket))
+    with ganeti_cluster.unchanged():
+        theirs, ours = (luxi_calls(ganeti_cluster, each, SAME) for each in (ganeti_cluster.luxi_socket, socket))
     return list(zip(theirs, ours, strict=True))
 
 

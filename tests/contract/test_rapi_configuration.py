@@ -175,11 +175,6 @@ def test_network_that_an_instance_is_in_stays(fleet: ComputeFleet, rapi: RapiCal
         (("POST", "/networks", {**NETWORK, "network_name": "x", "tags": ["a b"]}), "Tag 'a b'", "wrong_input"),
         (("PUT", "/networks/front/modify", {}), "at least one modification", "wrong_input"),
         (("PUT", "/networks/front/modify", {"remove_reserved_ips": ["192.0.2.2"]}), "not reserved", "wrong_state"),
-        (
-            ("PUT", "/networks/front/connect", {"group_name": "default", "network_mode": "tube", "network_link": "x"}),
-            "Invalid mode of a network interface 'tube'",
-            "wrong_input",
-        ),
         (("DELETE", "/networks/none", None), "Network 'none' not found", "unknown_entity"),
     ],
 )

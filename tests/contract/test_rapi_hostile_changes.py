@@ -56,6 +56,8 @@ REFUSED: list[tuple[str, str, object, str]] = [
     ("PUT", MODIFY, {"beparams": {"memory": f"{LONG}t"}}, "beparams.memory"),
     ("POST", "/instances/web1.example.com/disk/0/grow", {"amount": LONG}, "amount"),
     ("POST", "/instances", {**RESERVED, "expires_at": 2**63}, "expires_at"),
+    ("PUT", MODIFY, {"priority": -20}, "priority"),
+    ("PUT", "/networks/lan/connect", {"group_name": "x", "network_mode": "tube", "network_link": "x"}, "network_mode"),
     ("PUT", MODIFY, {"expires_at": 253_402_300_800}, "expires_at"),
 ]
 

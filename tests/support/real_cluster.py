@@ -1,6 +1,13 @@
-"""The real Ganeti cluster that `scripts/services` starts; tests only read it."""
+"""The real Ganeti cluster that `scripts/services` starts.
 
+Most tests only read it, and compare what two questions say, so nobody may change it between them. A test that changes
+something makes what it changes, and removes it.
+"""
+
+import fcntl
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urldefrag
@@ -40,6 +47,24 @@ class RealCluster:
         password = folder / "ganeti-password"
         password.write_text(f"{PASSWORD}\n")
         return UpstreamAddress(self.url, username=USER, password_file=password, ca_certs=self.certificate).write()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Keep tests away, also those of other processes, that change the cluster."""
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep all others away that keep to it."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        with (self.folder / "tests.lock").open("w") as lock:
+            fcntl.flock(lock, how)
+            yield
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
         """What a command of Ganeti's prints on the master, and how it ends."""

@@ -45,6 +45,12 @@ def fleet(ganeti_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory)
         yield fleet
 
 
+@pytest.fixture(autouse=True)
+def unchanged(ganeti_cluster: RealCluster) -> Iterator[None]:
+    with ganeti_cluster.unchanged():
+        yield
+
+
 @pytest.fixture
 def api(fleet: ComputeFleet) -> Api:
     return fleet.api(cell_timeout_s=60, staleness_limit_s=FOUR_HOURS_S)
