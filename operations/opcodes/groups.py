@@ -16,6 +16,7 @@ from operations.opcodes.lookups import groups_called, known_group, known_node
 from operations.opcodes.opcode import OpCode
 from operations.opcodes.parameter_values import disk_parameters, instance_policy, node_parameters, object_of, wrong
 from resources.cluster_parameters import Parameters
+from resources.uuids import is_uuid
 
 AllocPolicy = Literal["preferred", "last_resort", "unallocable"]
 
@@ -75,7 +76,8 @@ class _Change:
 
 def check_name(name: str) -> str:
     """Raises PrerequisiteError for what nothing can be called."""
-    if not name.strip() or "/" in name:
+    # One that is called like the uuid of another one would be found in its place.
+    if not name.strip() or "/" in name or is_uuid(name):
         raise wrong(f"Invalid name '{name}'")
     return name
 

@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from cells.tables import network_nics, nic_macs
 from operations.jobs.errors import NodeCallError
 from operations.jobs.nodes import NodeCall
 from operations.jobs.worker import Worker
+from operations.opcodes.instances import interfaces, places
 from operations.opcodes.instances.expire import Expirer
+from operations.scheduling import select_destinations
+from operations.scheduling.hosts import Host, read_locked_host
 from operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
@@ -28,6 +31,7 @@ REAL: dict[str, Any] = {
 RESERVED: dict[str, Any] = {"__version__": 1, "forthcoming": True}
 MODIFY = "/instances/web1.example.com/modify"
 LONG = "9" * 400
+UUID = "9b3a1e6e-2f3c-4a25-9d43-0d4a1d4f8f11"
 
 
 @pytest.fixture
@@ -82,6 +86,10 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("PUT", "/groups/default/modify", {"ipolicy": {"vcpu-ratio": 10**400}}, "wrong_input"),
     ("POST", "/instances", {**RESERVED, "name": "../x y"}, "wrong_input"),
     ("POST", "/instances", {**RESERVED, "tags": ["a b"]}, "wrong_input"),
+    ("POST", "/instances", {**RESERVED, "instance_uuid": UUID}, "wrong_input"),
+    ("POST", "/groups", {"name": UUID}, "wrong_input"),
+    ("PUT", "/groups/default/rename", {"new_name": UUID}, "wrong_input"),
+    ("POST", "/networks", {"network_name": UUID, "network": "10.0.0.0/24"}, "wrong_input"),
     ("POST", "/instances", {**RESERVED, "beparams": {"minmem": 4096}}, "wrong_input"),
     ("POST", "/instances", {**RESERVED, "hvparams": {"kernel_path": 7}}, "wrong_input"),
     ("POST", "/instances", {**REAL, "name": "web2", "expires_at": 5}, "wrong_input"),
@@ -191,6 +199,39 @@ def test_deletion_by_the_compute_api_gives_addresses_back(fleet: ComputeFleet, r
     with fleet.engine("north").connect() as connection:
         for table in (nic_macs, network_nics):
             assert connection.execute(select(func.count()).select_from(table)).scalar_one() == 0
+
+
+def test_nodes_and_addresses_are_waited_for_in_one_order(rapi: RapiCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise two transactions could wait for each other for ever; SQLite has one writer at a time anyway."""
+    to = {"group_name": "default", "network_mode": "bridged", "network_link": "br0"}
+    for number, name in enumerate(("lan", "wan")):
+        rapi.result("POST", "/networks", {"network_name": name, "network": f"10.{number}.0.0/24"})
+        rapi.result("PUT", f"/networks/{name}/connect", to)
+    waited: list[str] = []
+
+    def wait(_connection: Connection, name: str) -> None:
+        if name not in waited:
+            waited.append(name)
+
+    def read_host(*arguments: Any) -> Host | None:
+        wait(arguments[0], "node")
+        return read_locked_host(*arguments)
+
+    monkeypatch.setattr(interfaces, "wait_for_lock", wait)
+    for module in (places, select_destinations):
+        monkeypatch.setattr(module, "read_locked_host", read_host)
+    second, first = (
+        {"network": name, "ip": "pool", "mac": f"aa:00:00:00:00:0{name == 'lan':d}"} for name in ("wan", "lan")
+    )
+    rapi.result("POST", "/instances", {**REAL, "nics": [first, second]})
+    by_creation = waited.copy()
+    rapi.result("PUT", MODIFY, {"nics": [["remove", {}], ["remove", {}]]})
+    waited.clear()
+    more = {"beparams": {"memory": 2048}, "nics": [["add", second], ["add", first]]}
+    rapi.result("PUT", MODIFY, more)
+    assert waited == by_creation
+    assert [name.split()[0] for name in waited] == ["node", "addresses", "addresses", "MAC", "MAC"]
+    assert waited[1:3] == sorted(waited[1:3])
 
 
 def test_each_of_several_instances_is_tried_by_itself_and_filtered(rapi: RapiCalls) -> None:

@@ -100,6 +100,7 @@ def check_input(op: InstanceCreate) -> None:
         (op.mode in {"import", "remote-import"}, "the hosts of this cell cannot import instances"),
         (op.pnode is not None and op.iallocator is not None, "either a primary node or an allocator is to be given"),
         (op.instance_name == "", "an empty text is no name"),
+        (op.instance_uuid is not None and not op.commit, "the cell gives a new instance its uuid"),
         (not op.commit and is_uuid(op.instance_name or ""), "a name cannot look like a UUID"),
         (op.disk_template == "diskless" and bool(op.disks), "a diskless instance has no disks"),
         (op.expires_at is not None and not op.forthcoming, "only a reservation ends by itself: expires_at is for it"),

@@ -206,7 +206,7 @@ def _take_places(
     """Take what it takes up more; None where its nodes stay what they are, and give as much.
 
     says_size: whether it says what it needs of nodes: so a reservation without any gets them, as it could not be made
-        real for certain otherwise (contracts/ganeti-reservations, 9).
+        real for certain otherwise (contracts/ganeti-reservations, 5).
     """
     record, uuid, connection = task.record, task.instance.uuid, task.connection
     if record["node"] is None:
