@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from sqlalchemy import Engine, Table, delete, func, insert, select, update
 
-from bench.measure import Figure, at_least, at_most, figure, interleaved, seconds
+from bench.measure import Figure, Pair, at_least, at_most, figure, interleaved
 from cells.database.engines import create_database_engine, writing
 from cells.kinds.native.nodes import Capacity, NewHost
 from cells.model import NO_REQUEST
@@ -25,7 +25,7 @@ from cells.tables import allocations, changes, instance_mappings, instances, job
 from operations.cell_worker import new_worker
 from operations.jobs.model import NewJob, Status
 from operations.jobs.queue import add_jobs
-from operations.jobs.worker import POLL_INTERVAL_S, Worker
+from operations.jobs.worker import POLL_INTERVAL_S
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.submitting import JobSubmission
 from operations.opcodes.tags import TagsSet
@@ -66,7 +66,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
         if url:
             yield _reserving(fleet, count=32 if quick else 320, runs=3 if quick else 5)
         yield _doing_nothing(fleet, database, runs=20 if quick else 200)
-        yield from _behind_others(fleet, database, _MANY // 10 if quick else _MANY, runs=20 if quick else 200)
+        yield from _behind_others(fleet, database, _MANY // 10 if quick else _MANY, runs=20 if quick else 90)
 
 
 def _reserving(fleet: ComputeFleet, count: int, runs: int) -> Figure:
@@ -207,51 +207,51 @@ def _until_it_has_ended(api: Api) -> float:
 
 
 def _behind_others(fleet: ComputeFleet, database: str, many: int, runs: int) -> Iterator[Figure]:
-    """Jobs that want what another one holds: first few of them, and then many."""
-    engine = fleet.engine(_CELL)
-    worker = new_worker(engine, fleet.fleet, fleet.cells[_CELL])
-    submission = JobSubmission(engine, fleet.cells[_CELL])
-
-    def other() -> None:
-        submission.submit([_TAGGING_CELL], NO_REQUEST)
-        _end_of_one(worker)
-
-    costs = []
-    for count in (_FEW, many):
-        _let_wait(engine, count)
-        other_s = statistics.median(seconds(other) for _ in range(runs))
-        _let_go_on(engine)
-        costs.append((other_s, statistics.median(seconds(partial(_end_of_one, worker)) for _ in range(runs))))
-    for name, what, place in (("others", "a job that wants something else", 0), ("line", "the next one in line", 1)):
-        few_s, many_s = costs[0][place], costs[1][place]
-        yield figure(
-            f"reservations.waiting.{name}",
-            many_s / few_s,
-            "ratio",
-            f"{what}, while {many:,} jobs wait ({many_s * 1000:.1f} ms), to {_FEW} that wait, {database}",
-            runs=runs,
-            goal=at_most(1.3),
-        )
+    """Jobs that want what another one holds: few of them in one cell, and many in another."""
+    few_of_them, many_of_them = _Queue(fleet, "east", _FEW), _Queue(fleet, "south", many)
+    pair = interleaved(many_of_them.do_something_else, few_of_them.do_something_else, runs)
+    yield _slowed("others", "a job that wants something else", pair, many, database)
+    for queue in (few_of_them, many_of_them):
+        queue.let_go_on()
+    pair = interleaved(many_of_them.end_first, few_of_them.end_first, runs)
+    yield _slowed("line", "the next one in line", pair, many, database)
 
 
-def _end_of_one(worker: Worker) -> None:
-    """The two transactions of an operation that tags something."""
-    for _ in range(2):
-        assert worker.run_once()
+def _slowed(name: str, what: str, pair: Pair, many: int, database: str) -> Figure:
+    return figure(
+        f"reservations.waiting.{name}",
+        pair.ratio,
+        "ratio",
+        f"{what}, while {many:,} jobs wait ({pair.ours_s * 1000:.1f} ms), to {_FEW} that wait, {database}",
+        runs=pair.runs,
+        goal=at_most(1.3),
+    )
 
 
-def _let_wait(engine: Engine, count: int) -> None:
-    """Jobs that want one lock, which the first of them holds, and that no worker looks at; `count` in all."""
-    with writing(engine) as connection:
-        before = connection.execute(select(func.count()).select_from(job_locks)).scalar_one()
-        new = [NewJob([_TAGGING_GROUP.to_operation()]) for _ in range(count - before)]
-        add_jobs(connection, ALL_OPERATIONS, new, system_clock())
-        waiting = {"status": Status.WAITING, "is_ready": False}
-        connection.execute(update(jobs).where(jobs.c.ended_at.is_(None)).values(**waiting))
+class _Queue:
+    """Jobs of a cell that want one lock, which the first of them holds, and that no worker looks at."""
 
+    def __init__(self, fleet: ComputeFleet, cell: str, count: int) -> None:
+        self._engine = fleet.engine(cell)
+        self._worker = new_worker(self._engine, fleet.fleet, fleet.cells[cell])
+        self._submission = JobSubmission(self._engine, fleet.cells[cell])
+        with writing(self._engine) as connection:
+            new = [NewJob([_TAGGING_GROUP.to_operation()]) for _ in range(count)]
+            add_jobs(connection, ALL_OPERATIONS, new, system_clock())
+            connection.execute(update(jobs).values(status=Status.WAITING, is_ready=False))
 
-def _let_go_on(engine: Engine) -> None:
-    """The first of those jobs may run, and so lets the next one go on, and so forth."""
-    with writing(engine) as connection:
-        first = select(func.min(job_locks.c.job_id)).scalar_subquery()
-        connection.execute(update(jobs).where(jobs.c.id == first).values(is_ready=True))
+    def do_something_else(self) -> None:
+        """A job that wants something else is submitted, and ends."""
+        self._submission.submit([_TAGGING_CELL], NO_REQUEST)
+        self.end_first()
+
+    def let_go_on(self) -> None:
+        """The first one may run, and so lets the next one go on, and so forth."""
+        with writing(self._engine) as connection:
+            first = select(func.min(job_locks.c.job_id)).scalar_subquery()
+            connection.execute(update(jobs).where(jobs.c.id == first).values(is_ready=True))
+
+    def end_first(self) -> None:
+        """The two transactions of an operation that tags something."""
+        for _ in range(2):
+            assert self._worker.run_once()

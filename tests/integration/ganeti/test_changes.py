@@ -72,7 +72,8 @@ def cluster(ganeti_cluster: RealCluster) -> Iterator[RealCluster]:
 
 
 def _newest_job(cluster: RealCluster) -> int:
-    return max(job["id"] for job in _ask(cluster, "GET", "/jobs", None).json())
+    newest: int = max(job["id"] for job in _ask(cluster, "GET", "/jobs", None).json())
+    return newest
 
 
 def _ask(cluster: RealCluster, method: str, path: str, body: Any) -> httpx.Response:
