@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,13 @@ from agents.errors import CallRefusedError
 
 # A worker asks again within minutes. So many last for days on a busy host.
 _KEPT = 100_000
+# No worker is held up for longer, between the moment at which it looks at a job and its call.
+_HELD_UP_S = 3600.0
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS done_calls "
     "(number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, payload TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS begun_orders "
-    "(number INTEGER PRIMARY KEY, instance TEXT NOT NULL UNIQUE, highest INTEGER NOT NULL)",
+    "(number INTEGER PRIMARY KEY, instance TEXT NOT NULL UNIQUE, highest INTEGER NOT NULL, begun_at REAL NOT NULL)",
 )
 
 
@@ -49,14 +52,19 @@ class Journal:
         """Note that something of `order` begins on an instance; those of the oldest of too many are forgotten.
 
         A worker that was held up may ask for what was given up meanwhile, as for a guest that is deleted by now. Raises
-        CallRefusedError if something of a higher order was asked for.
+        CallRefusedError if something of a higher order was asked for not long ago: later, a lower one is of a cell that
+        was restored.
         """
+        now = time.time()
         with self._database.transaction() as connection:
-            row = connection.execute("SELECT highest FROM begun_orders WHERE instance = ?", (instance,)).fetchone()
+            row = connection.execute(
+                "SELECT highest FROM begun_orders WHERE instance = ? AND begun_at > ?", (instance, now - _HELD_UP_S)
+            ).fetchone()
             if row is not None and row[0] > order:
                 raise CallRefusedError(f"something else was asked for on instance '{instance}' since: this is too late")
             number = connection.execute(
-                "INSERT OR REPLACE INTO begun_orders (instance, highest) VALUES (?, ?)", (instance, order)
+                "INSERT OR REPLACE INTO begun_orders (instance, highest, begun_at) VALUES (?, ?, ?)",
+                (instance, order, now),
             ).lastrowid
             connection.execute("DELETE FROM begun_orders WHERE number <= ?", ((number or 0) - _KEPT,))
 

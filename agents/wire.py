@@ -33,8 +33,8 @@ MiB, both null for one that is not there; of `bootid` the text."""
 class CallRequest(BaseModel):
     """The body of a call.
 
-    key: of a call that changes something; the same key is carried out once. order: a number; what has a lower one than
-        something that was asked for on the same instance comes too late, and is refused.
+    key: of a call that changes something; the same key is carried out once. order: the revision of the instance that it
+        is made for; what has a lower one than something that was just asked for comes too late, and is refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

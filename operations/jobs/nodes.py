@@ -9,7 +9,7 @@ from typing import Any, Protocol
 class NodeCall:
     """What a step needs of a node. name: start, stop, reboot, migrate … parameters: JSON.
 
-    order: when the job was received, in microseconds since the epoch; the worker fills it in.
+    order: the revision of the instance for which it is made, which the worker fills in; 0: for none.
     """
 
     host: str

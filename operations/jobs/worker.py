@@ -5,6 +5,7 @@ anywhere leaves every job between two steps, and another one goes on there. Any 
 needs of a node is asked for before its transaction, with nothing locked.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
@@ -46,6 +47,9 @@ _log = structlog.get_logger(__name__)
 _LONGEST_WAIT_S = 10.0
 POLL_INTERVAL_S = 0.1
 """Between two looks at a queue without jobs."""
+# Between two looks at a job that waits for a node.
+_NODE_REST_S = 1.0
+_LARGEST_RESTING = 1000
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
 _EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
@@ -66,6 +70,7 @@ class Worker:
     vocabulary: what jobs consist of. nodes: of the cell.
     chores: called between jobs, as operations.actions.reclaiming.
     beat: called by `run` after each step, and before each wait for what is away.
+    node_rest_s: how long a job rests whose node is away.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class Worker:
         clock: Clock = system_clock,
         chores: Sequence[Callable[[], object]] = (),
         beat: Callable[[], None] = lambda: None,
+        node_rest_s: float = _NODE_REST_S,
     ) -> None:
         self._engine = engine
         self._fleet = fleet
@@ -88,6 +94,8 @@ class Worker:
         self._clock = clock
         self._chores = chores
         self._beat = beat
+        self._node_rest_s = node_rest_s
+        self._resting: dict[str, float] = {}
         self._is_waiting = False
 
     def run(self, stop: Event) -> None:
@@ -110,7 +118,14 @@ class Worker:
         Raises CellUnreachableError and FleetUnreachableError; the job is then where it was before.
         """
         with cell_failures(self._cell.name):
-            return any(self._work_on(place) for place in self._places())
+            return any(self._work_on(place) for place in self._places() if not self._rests(place))
+
+    def _rests(self, place: Place) -> bool:
+        """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
+        now = time.monotonic()
+        if len(self._resting) > _LARGEST_RESTING:
+            self._resting = {key: until for key, until in self._resting.items() if now < until}
+        return now < self._resting.get(place.key, 0.0)
 
     def _places(self) -> Iterator[Place]:
         """Where the jobs are that something can be done for; looked at without the one lock that SQLite has."""
@@ -131,6 +146,7 @@ class Worker:
                 return self._advance(connection, place, answer)
         except NodeAwayError:
             # The jobs behind it are not to wait for that node too.
+            self._resting[place.key] = time.monotonic() + self._node_rest_s
             return False
         except Exception as error:
             if not ends_alone(error):
@@ -157,7 +173,9 @@ class Worker:
             if operation.is_over(task) or not step.applies(task):
                 return None
             call = step.call(task)
-        return _Answer(None if call is None else self._nodes.call(replace(call, order=place.received_at), place.key))
+        if call is None:
+            return _Answer(None)
+        return _Answer(self._nodes.call(replace(call, order=0 if row is None else row.revision), place.key))
 
     def _advance(self, connection: Connection, place: Place, answer: _Answer | None) -> bool:
         """The next step that applies, and the end of the operation if there is none behind it."""

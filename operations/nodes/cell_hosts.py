@@ -36,11 +36,15 @@ _REMEMBERED = 10_000
 
 @dataclass(slots=True)
 class _Attempts:
-    """first_at: when a call was made first. rests_until: when it is made again. rest_s: how long it rested last."""
+    """first_at: when a call was made first. rests_until: when it is made again. rest_s: how long it rested last.
+
+    reason: what was said then.
+    """
 
     first_at: float
     rests_until: float = 0.0
     rest_s: float = 0.0
+    reason: str | None = None
 
 
 class CellHosts:
@@ -73,9 +77,13 @@ class CellHosts:
             rpc = self._rpcs.of(self._cell)
             if call.name == FORGET:
                 rpc.cache.forget([agent.node for agent in found])
+            self._wait_for_resting(call, calls, agents, key)
             with self._of_several(rpc, call):
                 for number, each in enumerate(calls):
                     self._make(rpc, call, each, agents[each.host], f"{key}/{number}")
+        except NodeCallError:
+            self._forget(key)
+            raise
         except NodeError as error:
             # What the jobs of this cell need as much as its database: they wait for it.
             self._tell_once(key, call, str(error))
@@ -99,27 +107,43 @@ class CellHosts:
         with rpc.cache.changing_all(_ATTEMPT_S):
             yield
 
+    def _wait_for_resting(
+        self, call: NodeCall, calls: Sequence[AgentCall], agents: Mapping[str, AgentAddress], key: str
+    ) -> None:
+        """Raises NodeAwayError while a call is not to be made; NodeCallError when its node was away all the time."""
+        now = self._clock()
+        for number, each in enumerate(calls):
+            agent = agents[each.host]
+            attempts = self._attempts.get(f"{key}/{number}")
+            if attempts is not None and now < attempts.rests_until:
+                raise NodeAwayError(f"{call.name} on {agent.node} is under way")
+            resting = self._resting.get(agent.node)
+            if resting is not None and now < resting.rests_until:
+                # Each of many jobs has its own time, although only one of them finds out about the node.
+                first_at = self._attempts.setdefault(f"{key}/{number}", _Attempts(now)).first_at
+                if now - first_at >= self._rpcs.retry_s:
+                    raise self._failure(call, each, agent, resting.reason, is_certain=False)
+                raise NodeAwayError(f"{agent.node} is not called again yet")
+
     def _make(self, rpc: NodeRpc, call: NodeCall, each: AgentCall, agent: AgentAddress, key: str) -> None:
         """Make one call of one agent, whose answer is a success. Raises NodeCallError, NodeAwayError."""
         now = self._clock()
-        attempts = self._attempts.get(key)
-        for resting in (attempts, self._resting.get(agent.node)):
-            if resting is not None and now < resting.rests_until:
-                raise NodeAwayError(f"{agent.node} is not called again yet")
         limit_s = min(_ATTEMPT_S, rpc_entry(each.name).timeout_s)
-        result = rpc.call_one(node_of(agent), each.name, each.arguments, timeout_s=limit_s, key=key, order=call.order)
+        result = rpc.call_one(
+            node_of(agent), each.name, each.arguments, timeout_s=limit_s, key=key, order=call.order or None
+        )
         if not result.has_failed:
             self._resting.pop(agent.node, None)
             return
         if result.offline or _is_answer(result):
             self._resting.pop(agent.node, None)
-            raise self._failure(call, each, agent, result, is_certain=_is_answer(result))
+            raise self._failure(call, each, agent, result.fail_msg, is_certain=_is_answer(result))
         attempts = self._attempts.setdefault(key, _Attempts(now))
         self._rest(agent.node, attempts, result)
         # A call that is under way may take as long as the table of calls allows it.
         patience_s = rpc_entry(each.name).timeout_s if result.is_timeout else self._rpcs.retry_s
         if self._clock() - attempts.first_at >= patience_s:
-            raise self._failure(call, each, agent, result, is_certain=False)
+            raise self._failure(call, each, agent, result.fail_msg, is_certain=False)
         self._tell_once(key, call, f"{agent.node}: {result.fail_msg}")
         raise NodeAwayError(f"{call.name} on {agent.node}: {result.fail_msg}")
 
@@ -128,12 +152,13 @@ class CellHosts:
         resting = attempts if result.is_under_way else self._resting.setdefault(node, _Attempts(attempts.first_at))
         resting.rest_s = _FIRST_REST_S if result.is_under_way else min(resting.rest_s * 2, _LONGEST_REST_S)
         resting.rest_s = max(resting.rest_s, _FIRST_REST_S)
+        resting.reason = result.fail_msg
         resting.rests_until = self._clock() + min(resting.rest_s, self._rpcs.retry_s)
 
     def _failure(
-        self, call: NodeCall, each: AgentCall, agent: AgentAddress, result: NodeResult, *, is_certain: bool
+        self, call: NodeCall, each: AgentCall, agent: AgentAddress, said: str | None, *, is_certain: bool
     ) -> NodeCallError:
-        reason = f"{each.name} failed on node {agent.node}: {result.fail_msg}"
+        reason = f"{each.name} failed on node {agent.node}: {said}"
         return NodeCallError(call.host, call.name, reason, needs_undo=needs_undo(call), is_certain=is_certain)
 
     def _tell_once(self, key: str, call: NodeCall, reason: str) -> None:

@@ -186,7 +186,7 @@ class AgentCell(ActingCell):
         self.restart_worker()
 
     def restart_worker(self, store: MemoryStore | None = None) -> None:
-        self.worker = Worker(self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store))
+        self.worker = Worker(self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store), node_rest_s=0)
 
     def made(self, **parameters: Any) -> str:
         """An instance that was made on host1."""

@@ -18,6 +18,7 @@ from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
+from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown
 from operations.opcodes.instances.remove import InstanceRemove
 from operations.opcodes.nodes import NodeSetParams
 from operations.opcodes.opcode import OpCode
@@ -356,3 +357,23 @@ def test_what_could_not_be_built_is_given_up_unless_its_host_may_have_it(acting:
         acting.work()
         acting.agents.clock.now_s += 20
     assert (states(acting), acting.locks()) == (["error"], 0)
+
+
+def test_jobs_that_wait_for_the_same_host_have_each_their_own_time(acting: AgentCell) -> None:
+    uuids = [acting.made() for _ in range(4)]
+    acting.agents.connection.before = lambda _node, _name: "cannot connect"
+    for uuid in uuids:
+        acting.accept(uuid, "os-stop")
+    for _ in range(10):
+        acting.work()
+        acting.agents.clock.now_s += 10
+    assert [acting.state(uuid)[0] for uuid in uuids] == ["error"] * 4
+
+
+def test_job_that_was_accepted_earlier_and_runs_later_is_carried_out(acting: AgentCell) -> None:
+    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.work()
+    for opcode, priority in ((InstanceShutdown, 0), (InstanceReboot, -10)):
+        submit(acting, opcode.read({"instance_name": "web1", "priority": priority}))
+    acting.work()
+    assert (states(acting), acting.agents.guests()) == (["stopped"], {})
