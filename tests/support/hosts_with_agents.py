@@ -38,6 +38,9 @@ GIB = 1024
 SIZE = Size(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
 
 
+_TABLES = ("guests", "volumes", "done_calls", "begun_orders")
+
+
 class PlayedConnection:
     """Calls agents by their nodes. before, behind: called around each call; they may raise, or say what fails."""
 
@@ -143,12 +146,23 @@ class HostsWithAgents:
     def behave(self, host: str) -> None:
         (self._folder / host / BEHAVIOUR_FILE).unlink()
 
-    def clear(self) -> None:
-        """Let every host be as at the beginning."""
+    def rows(self) -> list[dict[str, list[tuple[Any, ...]]]]:
+        """All that each host has, by tables."""
+        found = []
         for database in self._databases:
             with database.transaction() as connection:
-                for table in ("guests", "volumes", "done_calls", "begun_orders"):
-                    connection.execute(f"DELETE FROM {table}")  # noqa: S608 -- one of these
+                found.append({table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in _TABLES})  # noqa: S608
+        return found
+
+    def restore(self, rows: list[dict[str, list[tuple[Any, ...]]]]) -> None:
+        """Let every host be as it was."""
+        for database, of_host in zip(self._databases, rows, strict=True):
+            with database.transaction() as connection:
+                for table, kept in of_host.items():
+                    connection.execute(f"DELETE FROM {table}")  # noqa: S608
+                    for row in kept:
+                        places = ", ".join("?" * len(row))
+                        connection.execute(f"INSERT INTO {table} VALUES ({places})", row)  # noqa: S608
 
     def guests(self) -> dict[str, list[str]]:
         """The hosts that run each guest."""
@@ -186,7 +200,9 @@ class AgentCell(ActingCell):
         self.restart_worker()
 
     def restart_worker(self, store: MemoryStore | None = None) -> None:
-        self.worker = Worker(self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store), node_rest_s=0)
+        self.worker = Worker(
+            self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store), node_rest_s=0
+        )
 
     def made(self, **parameters: Any) -> str:
         """An instance that was made on host1."""

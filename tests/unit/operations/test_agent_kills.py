@@ -13,7 +13,17 @@ from sqlalchemy import Engine, event, select
 
 from cells.fleet.fleet import Fleet
 from cells.model import NO_REQUEST, Cell
-from cells.tables import allocations, compute_nodes, instances, job_locks, jobs, network_nics, nic_macs
+from cells.tables import (
+    allocations,
+    compute_nodes,
+    instances,
+    job_locks,
+    job_operations,
+    jobs,
+    migrations,
+    network_nics,
+    nic_macs,
+)
 from operations.nodes.errors import StoreUnreachableError
 from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
@@ -98,22 +108,32 @@ class CountingStore(MemoryStore):
         super().begin_change(change)
 
 
+_TABLES = (instances, migrations, jobs, job_operations, job_locks, allocations, nic_macs, network_nics)
+
+
 class Trial:
     """One scenario, as often as it is disturbed."""
 
     def __init__(self, acting: AgentCell, name: str) -> None:
         self._acting = acting
-        self._before, self._act = SCENARIOS[name]
+        before, self._act = SCENARIOS[name]
+        for each in before:
+            each(acting)
+            acting.work()
+        with acting.engine.connect() as connection:
+            self._rows = {table: connection.execute(select(table)).mappings().all() for table in _TABLES}
+        self._hosts = acting.agents.rows()
 
     def prepare(self) -> None:
         """Accept it, in a cell and on hosts as they were the first time."""
         with self._acting.engine.begin() as connection:
-            for table in (allocations, nic_macs, network_nics, job_locks, jobs, instances):
+            for table in reversed(_TABLES):
                 connection.execute(table.delete())
-        self._acting.agents.clear()
-        for each in self._before:
-            each(self._acting)
-            self._acting.work()
+            for table in _TABLES:
+                if self._rows[table]:
+                    connection.execute(table.insert(), [dict(row) for row in self._rows[table]])
+        self._acting.agents.restore(self._hosts)
+        self._acting.restart_worker()
         self._act(self._acting)
 
     def work_after_a_loss(self) -> None:
