@@ -21,8 +21,8 @@ Every key that `fleetlight` reads, with the variable that goes before the file. 
 and any variable as `<VARIABLE>_FILE`, too: the path of a file that holds the value, the way for secrets. Lists are JSON
 in the environment: `FLEETLIGHT_INDEX_URLS='["http://one:9200"]'`. What is wrong is refused at the start, by its name.
 
-For a fleet in a data folder (`fleetlight up`, `--data-dir`) `fleet.database_url`, `index.path` and `identity.file` are
-in that folder, `search.enabled` is true and `api.auth` is `tokens`, unless they are set.
+For a fleet in a data folder (`fleetlight up`, `--data-dir`) `fleet.database_url`, `index.path`, `identity.file` and
+`nodes.certificates_dir` are in that folder, `search.enabled` is true and `api.auth` is `tokens`, unless they are set.
 
 This page is made of the program: `python -m tests.support.settings_page`, and a test compares it.
 """
