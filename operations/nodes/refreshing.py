@@ -13,13 +13,14 @@ from cells.kinds.native.instance_rows import UNDECODABLE, dialect_of, fields_rea
 from cells.kinds.native.items.cluster import read_parameters
 from cells.model import Cell
 from cells.tables import instances
-from operations.jobs.errors import NodeCallError
+from operations.jobs.errors import NodeAwayError
 from operations.jobs.nodes import NodeCall, Nodes
 from operations.nodes.differences import NODE_DOWN, NODE_OFFLINE, NODE_UP, Found, NodeStatus, read_known_instances
 from operations.nodes.errors import NoCertificateError
 from operations.nodes.model import NodeResult
 from operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
 from operations.nodes.opening import NodeRpcs
+from operations.nodes.rpc import NodeRpc
 from resources.fields import Record
 from resources.query_fields.instance_status import ERRORS, Seen, observed_status
 
@@ -50,26 +51,31 @@ class RefreshingHosts:
         return self._hosts.call(call, key) if call.name != REFRESH else self._refresh(call)
 
     def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
-        """What operations.nodes.differences.Found says, as JSON. Raises NodeCallError."""
+        """What operations.nodes.differences.Found says, as JSON. Raises NodeAwayError."""
         wanted: Sequence[str] = call.parameters["nodes"]
         with self._engine.connect() as connection:
             agents = {agent.node: agent for agent in read_agents(connection)}
+            if not agents:
+                return Found([[name, False, _NO_AGENT] for name in wanted]).to_json()
+            rpc = self._rpc()
             cluster = read_parameters(connection)
             # Before nodes are asked: what has the same revision behind it was so all the time.
             rows = list(_rows(connection, agents))
             known = read_known_instances(connection)
-        if not agents:
-            return Found([[name, False, _NO_AGENT] for name in wanted]).to_json()
-        try:
-            observer = NodeObserver(self._rpcs.of(self._cell), agents.values(), cluster, timeout_s=_LIMIT_S)
-        except NoCertificateError as error:
-            raise NodeCallError(ALL_NODES, REFRESH, error.reason) from error
+        observer = NodeObserver(rpc, agents.values(), cluster, timeout_s=_LIMIT_S)
         asked = [name for name in wanted or agents if name in agents]
         results = observer.refresh(asked, bypass=call.parameters["bypass"])
         told = [_told(name, results.get(name)) for name in wanted or asked if wanted or not agents[name].is_offline]
         nodes = {name: _status(result) for name, result in results.items()}
         judged = _judged(observer, results, agents, rows, known)
         return Found(told, nodes, dict(judged), is_of_all=not wanted).to_json()
+
+    def _rpc(self) -> NodeRpc:
+        """Raises NodeAwayError: a worker that has a certificate carries the job out."""
+        try:
+            return self._rpcs.of(self._cell)
+        except NoCertificateError as error:
+            raise NodeAwayError(str(error)) from error
 
 
 def _rows(connection: Connection, nodes: Collection[str]) -> Iterator[tuple[int, Record]]:

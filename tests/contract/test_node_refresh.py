@@ -209,6 +209,17 @@ def test_instance_that_is_changed_meanwhile_is_not_judged(fleet: ComputeFleet, h
     assert announced(fleet) == [(changing, None, "ERROR_down")]
 
 
+def test_worker_without_a_certificate_leaves_the_job_to_others(fleet: ComputeFleet, hosts: PlayedHosts) -> None:
+    submission = JobSubmission(fleet.engine(CELL), fleet.cells[CELL])
+    submission.submit([NodeSnapshotRefresh()], NO_REQUEST)
+    fleet.work()
+    with fleet.engine(CELL).connect() as connection:
+        assert connection.scalar(select(jobs.c.status)) == "running"
+    fleet.work(hosts)
+    with fleet.engine(CELL).connect() as connection:
+        assert connection.scalar(select(jobs.c.status)) == "success"
+
+
 def queued(fleet: ComputeFleet) -> int:
     with fleet.engine(CELL).connect() as connection:
         return len(connection.execute(select(jobs.c.id)).all())

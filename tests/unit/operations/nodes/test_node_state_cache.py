@@ -1,7 +1,9 @@
 """The rules of the node state cache, one by one (contracts/ganeti-node-state-cache)."""
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from threading import Event
 from typing import Any
 
 import pytest
@@ -449,3 +451,20 @@ def test_state_of_the_node_alone_comes_without_its_instances(rpc: NodeRpc, nodes
         [data] = rpc.node_snapshot([N1], request)[N1.name].payload["hv"].values()
         assert set(data) == ({"node", "instances"} if request is whole else {"node"})
     assert nodes.called() == [N1.name]
+
+
+def test_more_silent_nodes_than_threads_are_all_given_up_in_time(rpc: NodeRpc, nodes: PlayedNodes) -> None:
+    is_over = Event()
+    nodes.during = lambda _node, _name: wait(is_over)
+    many = [Node(f"silent{number}", "10.0.0.1") for number in range(300)]
+    began = time.monotonic()
+    results = rpc.node_snapshot([N1, *many], {"bootid": True}, timeout_s=0.2)
+    took_s = time.monotonic() - began
+    is_over.set()
+    assert {result.fail_msg for result in results.values()} == {"no answer within 0.2 s"}
+    assert took_s < 5
+    assert rpc.node_snapshot([N1], {"bootid": True})[N1.name].fail_msg is None
+
+
+def wait(event: Event) -> None:
+    event.wait(30)
