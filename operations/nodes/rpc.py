@@ -151,14 +151,20 @@ class NodeRpc:
         known: Mapping[str, dict[str, Any]] = {}
         if use_cache and not bypass:
             known = self.cache.look_up({node.name: wanted for node, wanted in asked.items()})
+        joined: dict[str, tuple[_Running, Request]] = {}
         for node, wanted in asked.items():
             if node.name in known:
                 results[node.name] = NodeResult(node.name, SNAPSHOT, payload=known[node.name])
+            elif use_cache and not bypass and (running := self._under_way(node.name, wanted)) is not None:
+                joined[node.name] = running, wanted
             elif use_cache:
                 calls[node.name] = partial(self._fetched, node, wanted, limit_s, bypass=bypass)
             else:
                 calls[node.name] = partial(self._call, node, SNAPSHOT, _arguments(wanted), limit_s)
+        ends_s = time.monotonic() + limit_s
         results |= self._within(calls, limit_s)
+        for name, (running, wanted) in joined.items():
+            results[name] = _waited_for(running, wanted, name, limit_s, ends_s)
         return {node.name: results[node.name] for node in requests}
 
     def remembered(self, nodes: Sequence[Node], request: Request) -> dict[str, NodeResult]:
@@ -171,14 +177,14 @@ class NodeRpc:
         fetch: Fetch | None = None
         # No call is made inside: it only lets two that come at once not both be the first.
         with self._begins[node.name]:
-            running = None if bypass else self._running.get(node.name)
-            if running is None or not running.fetch.request.covers(wanted) or not self.cache.is_current(running.fetch):
+            running = None if bypass else self._joinable(node.name, wanted)
+            if running is None:
                 fetch = self.cache.begin_fetch(node.name, wanted)
                 running = self._running[node.name] = _Running(fetch)
         if bypass:
             self.cache.counts.bypassed()
         if fetch is None:
-            return _waited_for(running, wanted, node.name, limit_s)
+            return _waited_for(running, wanted, node.name, limit_s, time.monotonic() + limit_s)
         try:
             result = self._call(node, SNAPSHOT, _arguments(fetch.request), limit_s)
             if not result.has_failed:
@@ -192,6 +198,18 @@ class NodeRpc:
                 if self._running.get(node.name) is running:
                     del self._running[node.name]
         return result if result.has_failed else replace(result, payload=wanted.part_of(result.payload))
+
+    def _under_way(self, node: str, wanted: Request) -> _Running | None:
+        """The call of another thread that brings what is wanted: to wait for it takes no thread of ours."""
+        with self._begins[node]:
+            return self._joinable(node, wanted)
+
+    def _joinable(self, node: str, wanted: Request) -> _Running | None:
+        """As `_under_way`, for who holds the lock of the node."""
+        running = self._running.get(node)
+        if running is None or not running.fetch.request.covers(wanted) or not self.cache.is_current(running.fetch):
+            return None
+        return running
 
     def _call(
         self,
@@ -238,10 +256,13 @@ def _arguments(request: Request) -> Mapping[str, Any]:
     return {"request": request.to_json()}
 
 
-def _waited_for(running: _Running, wanted: Request, node: str, limit_s: float) -> NodeResult:
-    """What another thread was told; as bytes, so that each has its own copy."""
+def _waited_for(running: _Running, wanted: Request, node: str, limit_s: float, ends_s: float) -> NodeResult:
+    """What another thread was told; as bytes, so that each has its own copy.
+
+    limit_s: how long the caller waits for everything, until `ends_s`.
+    """
     try:
-        result, payload = running.answer.result(limit_s)
+        result, payload = running.answer.result(max(0.0, ends_s - time.monotonic()))
     except TimeoutError:
         return failure(node, SNAPSHOT, f"no answer within {limit_s:g} s", is_timeout=True)
     return result if result.has_failed else replace(result, data=None, payload=wanted.part_of(_decode(payload)))

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
@@ -464,6 +465,28 @@ def test_more_silent_nodes_than_threads_are_all_given_up_in_time(rpc: NodeRpc, n
     assert {result.fail_msg for result in results.values()} == {"no answer within 0.2 s"}
     assert took_s < 5
     assert rpc.node_snapshot([N1], {"bootid": True})[N1.name].fail_msg is None
+
+
+def test_readers_that_wait_for_silent_nodes_keep_no_other_node_from_being_called(
+    rpc: NodeRpc, nodes: PlayedNodes
+) -> None:
+    is_over = Event()
+    nodes.during = lambda node, _name: wait(is_over) if node.startswith("silent") else None
+    silent = [Node(f"silent{number}", "10.0.0.1") for number in range(100)]
+
+    def read(_number: int) -> Any:
+        return rpc.node_snapshot([*silent, N1], {"bootid": True}, timeout_s=3)[N1.name].fail_msg
+
+    with ThreadPoolExecutor(4) as readers:
+        # As many as all threads and more, if each reader took one for each node.
+        first = readers.submit(read, 0)
+        wait_until(lambda: len(nodes.calls) == 101)
+        others = [readers.submit(rpc.node_snapshot, [*silent, N2], {"bootid": True}, timeout_s=3) for _ in range(3)]
+        wait_until(lambda: (N2.name, "node_snapshot") in {call[:2] for call in nodes.calls})
+        is_over.set()
+        assert first.result() is None
+        assert {found[N2.name].fail_msg for found in (each.result() for each in others)} == {None}
+    assert len(nodes.calls) <= 104
 
 
 def wait(event: Event) -> None:
