@@ -3,11 +3,18 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
+from sqlalchemy import select
 
 from cells.kinds.native.nodes import Capacity, NewHost
+from cells.model import NO_REQUEST
+from cells.tables import jobs
 from operations.cell_worker import new_worker
+from operations.opcodes.cluster import RedistributeConfiguration
+from operations.opcodes.filters.storing import JobFilters, NewFilter
+from operations.opcodes.submitting import JobSubmission
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
@@ -46,12 +53,28 @@ def test_as_many_reservations_succeed_as_fit_and_the_others_are_told(fleet: Comp
         list(threads.map(work, range(4)))
     fleet.work()
     rapi = RapiCalls(fleet, apis[1], "/cells/north/2")
-    jobs = [rapi.job(number) for number in numbers]
-    failed = [job for job in jobs if job["status"] == "error"]
-    assert (len(jobs) - len(failed), len(failed)) == (FITTING, CLIENTS - FITTING)
+    ended = [rapi.job(number) for number in numbers]
+    failed = [job for job in ended if job["status"] == "error"]
+    assert (len(ended) - len(failed), len(failed)) == (FITTING, CLIENTS - FITTING)
     assert {job["opresult"][0][1][1] for job in failed} == {"insufficient_resources"}
     assert sorted(node["pinst_cnt"] for node in rapi.get("/nodes?bulk=1")) == [3, 3]
     for each in rapi.get("/instances"):
         rapi.result("PUT", f"/instances/{each['id']}/rename", {"new_name": f"n{each['id'][:8]}"})
         more = {"os": "debian-12", "disk_template": "diskless", "nics": [{}]}
         assert rapi.result("POST", f"/instances/{each['id']}/create", more)
+
+
+def test_no_more_jobs_go_on_than_a_limit_lets_however_many_are_submitted_at_once(fleet: ComputeFleet) -> None:
+    limit = NewFilter(0, [["opcode", ["=", "OP_ID", RedistributeConfiguration.OP_ID]]], ["RATE_LIMIT", 2], [])
+    JobFilters(fleet.engine("north"), fleet.cells["north"]).add(limit)
+    together = Barrier(CLIENTS)
+
+    def submit(_number: int) -> int:
+        submission = JobSubmission(fleet.engine("north"), fleet.cells["north"])
+        together.wait()
+        return submission.submit([RedistributeConfiguration()], NO_REQUEST)
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        assert len(set(threads.map(submit, range(CLIENTS)))) == CLIENTS
+    with fleet.engine("north").connect() as connection:
+        assert len(connection.execute(select(jobs.c.id).where(jobs.c.is_ready)).all()) == 2

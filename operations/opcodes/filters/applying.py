@@ -90,11 +90,16 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
         wait_for_lock(connection, "limits of job filters")
     under_way = Counter[str]()
     released = 0
+    undecided: list[tuple[_Job, _Filter | None]] = []
     for job in _jobs(connection, cell, None if has_limits else only):
         chosen = _first_that_fits(filters, job.filtered)
         if job.has_begun or (only is not None and job.id not in only):
             under_way[chosen.uuid if chosen else ""] += not job.is_held
-        elif chosen is not None and chosen.action == "REJECT":
+        else:
+            undecided.append((job, chosen))
+    # What goes on already counts first, whatever its number: one that was submitted later may be ahead.
+    for job, chosen in undecided:
+        if chosen is not None and chosen.action == "REJECT":
             if _lock(connection, job):
                 end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job.filtered.number), now)
         elif chosen is not None and _holds_back(chosen, under_way[chosen.uuid]):
