@@ -102,9 +102,14 @@ def claim_alternate(
     )
     if node_id is None:
         return None
+    # Given up with the look if it does not suit: who goes on to another one must not hold this.
+    look = connection.begin_nested()
     host = read_locked_host(connection, _question(connection, instance_uuid, demand, spec), node_id)
-    if host is not None:
-        allocate(connection, instance_uuid, host.node_id, demand)
+    if host is None:
+        look.rollback()
+        return None
+    allocate(connection, instance_uuid, host.node_id, demand)
+    look.commit()
     return host
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, Engine, func, insert, select
+from sqlalchemy import Connection, Engine, func, insert, select, text
+from structlog.testing import capture_logs
 
 from cells.database.engines import writing
 from cells.errors import NoValidHostError
@@ -17,11 +18,16 @@ from cells.fleet.fleet import Fleet
 from cells.fleet.server_groups import ServerGroup
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import NO_REQUEST, Cell
-from cells.tables import allocations, instances
+from cells.tables import allocations, instances, jobs
 from operations.actions.accepting import Acceptance
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.errors import NodeCallError
+from operations.jobs.nodes import NodeCall
+from operations.jobs.worker import Worker
 from operations.scheduling import hosts
+from operations.scheduling.announced_selection import tried_selection
 from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host
+from operations.scheduling.select_destinations import claim_alternate, claim_host
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -181,3 +187,53 @@ def test_last_room_is_given_to_as_many_requests_as_it_has_room_for(
     )
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(instances)) == accepted * count
+
+
+@pytest.mark.parametrize("new_database", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
+def test_two_that_pass_over_the_same_alternates_do_not_wait_for_each_other(engine: Engine, cell: Cell) -> None:
+    """Each looks at two full nodes, in opposite orders: neither may hold the first while it looks at the second."""
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(1, 4096, 40)) for n in range(2)])
+    [(first, second)] = tried_selection(engine, cell, [NEW], Capacity(1, 512, 1), RequestSpec(), max_attempts=2)
+    with engine.begin() as one, engine.begin() as other:
+        for connection in (one, other):
+            connection.execute(text("SET LOCAL lock_timeout = '5s'"))
+        for connection, alternate in ((one, first), (other, second), (one, second), (other, first)):
+            assert claim_alternate(connection, alternate, NEW, Capacity(2, 512, 1), RequestSpec()) is None
+
+
+class HostsThatFailTogether:
+    """Hosts of which the first two fail to build, each once both are asked."""
+
+    def __init__(self) -> None:
+        self._both = Barrier(2)
+
+    def call(self, call: NodeCall, key: str) -> None:
+        if call.host in {"h0", "h1"}:
+            self._both.wait(60)
+            raise NodeCallError(call.host, call.name, "no image")
+
+
+def test_last_alternate_is_claimed_by_one_of_two_whose_hosts_fail_at_once(
+    engine: Engine, cell: Cell, fleet: Fleet
+) -> None:
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(3, 9000 - n, 40)) for n in range(3)])
+    flavor = {"flavorid": "m", "name": "m", "vcpus": 2, "memory_mb": 512, "root_gb": 1, "ephemeral_gb": 0}
+    Acceptance(engine, fleet, cell).create([{"flavor": flavor}] * 2, {}, NO_REQUEST, needs_hosts=True)
+    failing = HostsThatFailTogether()
+
+    def work(_number: int) -> None:
+        with capture_logs():
+            worker = Worker(engine, fleet, cell, VOCABULARY, failing)
+            while worker.run_once() or count_live():
+                pass
+
+    def count_live() -> int:
+        with engine.connect() as connection:
+            return connection.scalar(select(func.count()).select_from(jobs).where(jobs.c.ended_at.is_(None))) or 0
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(work, range(2)))
+    assert [node.used.vcpus for node in CellNodes(engine, cell).nodes()] == [0, 0, 2]
+    with engine.connect() as connection:
+        ends = connection.execute(select(instances.c.vm_state, instances.c.host)).all()
+    assert sorted(map(tuple, ends), key=str) == [("active", "h2"), ("error", None)]
