@@ -11,7 +11,9 @@ import pytest
 
 from cells.errors import CellUnreachableError
 from cells.kinds.native import nodes
+from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeService, NewHost
+from cells.model import Cell
 from resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
@@ -104,6 +106,30 @@ def test_services_are_changed_by_word_until_2_52(api: Api) -> None:
     forced = api.request("PUT", f"{SERVICES}/force-down", microversion("2.11"), json=named | {"forced_down": True})
     assert forced.json() == {"service": named | {"forced_down": True}}
     assert services(api)["n1"]["state"] == "down"
+
+
+class ForgettingNodes:
+    """In place of NodeRpcs. forgotten: which nodes of which cells were not to be shown any more as they were."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[tuple[str, list[str]]] = []
+
+    def forget(self, cell: Cell, nodes: Collection[str]) -> None:
+        self.forgotten.append((cell.name, list(nodes)))
+
+
+@pytest.mark.usefixtures("api")
+def test_what_a_host_said_is_forgotten_when_it_goes_down_and_comes_back(fleet: ComputeFleet) -> None:
+    north, remembering = fleet.cells["north"], ForgettingNodes()
+    agents = AgentAddresses(fleet.native.engine(north), north)
+    agents.set("n1", "10.0.0.1:1811")
+    api = fleet.api(nodes=remembering)
+    named = {"host": "n1", "binary": "nova-compute"}
+    for forced_down in (True, False):
+        values = named | {"forced_down": forced_down}
+        assert api.request("PUT", f"{SERVICES}/force-down", microversion("2.11"), json=values).status_code == 200
+    agents.set("n1", None)
+    assert remembering.forgotten == [("north", ["n1.example.org"])] * 2
 
 
 @pytest.mark.parametrize(
