@@ -1,7 +1,8 @@
 """How a process calls the agents of its cells, as its settings say: one client and one memory for each cell."""
 
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
@@ -116,10 +117,7 @@ def _one_part(name: str) -> str:
 
 
 def _require_redis() -> None:
-    with suppress(ImportError):
-        import redis  # noqa: PLC0415, F401 -- an extra
-
-        return
-    raise NodesSettingsError(
-        "nodes.cache_url is configured, and the client of Redis is not installed: pip install 'fleetlight[redis]'"
-    )
+    if find_spec("redis") is None:
+        raise NodesSettingsError(
+            "nodes.cache_url is configured, and the client of Redis is not installed: pip install 'fleetlight[redis]'"
+        )
