@@ -27,7 +27,7 @@ from operations.nodes.stores.memory import MonotonicClock
 _log = structlog.get_logger(__name__)
 
 # A call that takes longer goes on, and is asked for again: the worker has other jobs.
-_ATTEMPT_S = 10.0
+_ATTEMPT_S = 5.0
 # Between two attempts at one host that does not answer; each may cost as long as it takes to give up a connection.
 _FIRST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 # Of calls whose jobs were ended by others.
@@ -71,7 +71,7 @@ class CellHosts:
         agents = {agent.node: agent for agent in found} | {agent.host: agent for agent in found}
         if not agents:
             return self._simulated.call(call, key)
-        calls = [each for each in agent_calls(call) if each.host in agents or not each.is_optional]
+        calls = [each for each in agent_calls(call) if each.is_made(agents)]
         self._refuse_mixed(call, calls, agents)
         try:
             rpc = self._rpcs.of(self._cell)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cells.kinds.native.agent_addresses import AgentAddress
 from operations.jobs.errors import NodeCallError
 from operations.jobs.nodes import NodeCall
 
@@ -26,12 +27,22 @@ FORGET = "forget"
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """name: as in agents.calls. is_optional: passed over on a host without an agent."""
+    """name: as in agents.calls. is_optional: passed over on a host without an agent.
+
+    spares_offline: passed over on a node that is marked offline: an operator has said so that nothing runs there
+    (contracts/ganeti-node-state-cache, 7), and what is called for is to get an instance away from it.
+    """
 
     host: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     is_optional: bool = False
+    spares_offline: bool = False
+
+    def is_made(self, agents: Mapping[str, AgentAddress]) -> bool:
+        """Whether the call is made, or fails since its host has no agent. agents: by their hosts."""
+        agent = agents.get(self.host)
+        return not self.is_optional if agent is None else not (self.spares_offline and agent.is_offline)
 
 
 def agent_calls(call: NodeCall) -> Sequence[AgentCall]:
@@ -148,16 +159,17 @@ def _migrate(call: NodeCall) -> Sequence[AgentCall]:
 
 def _failover(call: NodeCall) -> Sequence[AgentCall]:
     return [
-        AgentCall(call.host, "instance_shutdown", _instance(call)),
+        AgentCall(call.host, "instance_shutdown", _instance(call), spares_offline=True),
         _made(call, call.parameters["target_host"], starts=call.parameters["start"], is_moved=True),
     ]
 
 
 def _leave(call: NodeCall) -> Sequence[AgentCall]:
     """What was moved away runs elsewhere, and is not here any more."""
-    finalized = AgentCall(call.host, "instance_finalize_migration_src", {**_instance(call), "success": True})
+    success = {**_instance(call), "success": True}
+    finalized = AgentCall(call.host, "instance_finalize_migration_src", success, spares_offline=True)
     last = "instance_shutdown" if call.parameters["keeps_disks"] else "instance_remove"
-    return [finalized, AgentCall(call.host, last, _instance(call))]
+    return [finalized, AgentCall(call.host, last, _instance(call), spares_offline=True)]
 
 
 def _undo_move(call: NodeCall) -> Sequence[AgentCall]:

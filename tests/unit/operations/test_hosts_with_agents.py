@@ -18,6 +18,7 @@ from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
+from operations.opcodes.instances.move import InstanceFailover
 from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown
 from operations.opcodes.instances.remove import InstanceRemove
 from operations.opcodes.nodes import NodeSetParams
@@ -337,6 +338,26 @@ def test_hosts_follow_what_is_changed_over_the_remote_api(
     submit(acting, InstanceRemove.read({"instance_name": "web1"}))
     acting.work()
     assert set(acting.agents.free_mib().values()) == {FREE}
+
+
+def test_instance_fails_over_from_a_node_that_is_marked_offline(acting: AgentCell) -> None:
+    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.work()
+    called: list[str] = []
+
+    def before(node: str, name: str) -> str | None:
+        called.append(node)
+        return "cannot connect" if node.startswith("host1") else None
+
+    acting.agents.connection.before = before
+    submit(acting, NodeSetParams(node_name="host1.example.org", offline=True))
+    submit(acting, InstanceFailover.read({"instance_name": "web1"}))
+    acting.work()
+    with acting.engine.connect() as connection:
+        [place] = connection.execute(select(instances.c.host, instances.c.vm_state, instances.c.fault))
+    assert tuple(place) == ("host2", "active", None)
+    assert set(called) == {"host2.example.org"}
+    assert acting.agents.memory_mib()["host2"] == 128
 
 
 def states(acting: AgentCell) -> list[str]:
