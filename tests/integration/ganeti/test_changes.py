@@ -1,6 +1,6 @@
 """Requests that change something, to a real Ganeti cluster and to a native cell: how each ends (contracts/ganeti-rapi).
 
-Of the cluster only a group and a network are changed that the test makes; both are removed, and its jobs with them.
+Of the cluster only a group, a network and an instance of the tests are changed; all are removed, and their jobs too.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from tests.support.real_cluster import RealCluster
 from tests.support.waiting import wait_until
 
 NAME = f"changes-{uuid4().hex[:8]}"
+INSTANCE = f"{NAME}.gnt.example"
 GROUP, NET, NOTHING = f"/groups/{NAME}", f"/networks/{NAME}", f"/instances/{NAME}"
 CONNECTED = {"group_name": NAME, "network_mode": "bridged", "network_link": "br7"}
 ENDED = {"success", "error", "canceled"}
@@ -56,6 +57,48 @@ CALLS: list[Call] = [
 ]
 
 
+def life(os_type: str, node: str) -> list[Call]:
+    """Of an instance without disks, which every cluster can have."""
+    unchecked = {"ip_check": False, "name_check": False}
+    new = {
+        "__version__": 1,
+        "mode": "create",
+        "instance_name": INSTANCE,
+        "disk_template": "diskless",
+        "disks": [],
+        "nics": [],
+        "os_type": os_type,
+        "pnode": node,
+        "start": False,
+        **unchecked,
+    }
+    address = f"/instances/{INSTANCE}"
+    return [
+        ("POST", "/instances?dry-run=1", new),
+        ("POST", "/instances", new),
+        ("POST", "/instances", new),
+        ("PUT", f"{address}/startup", None),
+        ("PUT", f"{address}/startup", None),
+        ("POST", f"{address}/reboot?type=hard", None),
+        ("PUT", f"{address}/tags?tag=a", None),
+        ("GET", f"{address}/tags", None),
+        ("DELETE", f"{address}/tags?tag=b", None),
+        ("PUT", f"{address}/modify", {"beparams": {"minmem": 64, "maxmem": 64}}),
+        ("PUT", f"{address}/modify", {}),
+        ("PUT", f"{address}/modify", {"beparams": {"vcpus": "many"}}),
+        ("PUT", f"{address}/rename", {"new_name": f"new-{INSTANCE}", **unchecked}),
+        ("POST", f"{address}/disk/0/grow", {"amount": 1024}),
+        ("PUT", f"{address}/failover", None),
+        ("PUT", f"{address}/migrate", None),
+        ("PUT", f"{address}/shutdown", None),
+        ("PUT", f"{address}/shutdown", None),
+        ("POST", f"{address}/replace-disks", {"mode": "replace_auto"}),
+        ("PUT", f"{address}/rename", {"new_name": f"new-{INSTANCE}", **unchecked}),
+        ("DELETE", f"/instances/new-{INSTANCE}", None),
+        ("DELETE", f"/instances/new-{INSTANCE}", None),
+    ]
+
+
 @pytest.fixture
 def cluster(ganeti_cluster: RealCluster) -> Iterator[RealCluster]:
     """Whatever a failed test has left of what it makes is removed."""
@@ -68,6 +111,9 @@ def cluster(ganeti_cluster: RealCluster) -> Iterator[RealCluster]:
                 ganeti_cluster.run("gnt-network", "disconnect", NAME, NAME)
                 ganeti_cluster.run("gnt-network", "remove", NAME)
                 ganeti_cluster.run("gnt-group", "remove", NAME)
+            for name in (INSTANCE, f"new-{INSTANCE}"):
+                if _ask(ganeti_cluster, "GET", f"/instances/{name}", None).status_code == 200:
+                    ganeti_cluster.run("gnt-instance", "remove", "--force", name)
             ganeti_cluster.run("gnt-job", "archive", *map(str, range(first, _newest_job(ganeti_cluster) + 1)))
 
 
@@ -129,3 +175,21 @@ def test_each_request_ends_as_in_the_cluster(cluster: RealCluster, tmp_path: Pat
         rapi = RapiCalls(fleet, fleet.api(), "/cells/north/2")
         ours = [(call, _of_cell(rapi, call)) for call in CALLS]
     assert ours == [(call, _of_cluster(cluster, call)) for call in CALLS]
+
+
+def test_instance_lives_as_in_the_cluster(cluster: RealCluster, tmp_path: Path) -> None:
+    nodes = sorted(node["id"] for node in _ask(cluster, "GET", "/nodes", None).json())
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts()
+        rapi = RapiCalls(fleet, fleet.api(), "/cells/north/2")
+        ours = [(call, _without_result(_of_cell(rapi, call))) for call in life("debian-12", "north-host0")]
+    theirs = [_without_result(_of_cluster(cluster, call)) for call in life("noop+default", nodes[0])]
+    assert ours == [(call, outcome) for (call, _), outcome in zip(ours, theirs, strict=True)]
+
+
+def _without_result(outcome: Any) -> Any:
+    """Names of nodes differ, and so do uuids."""
+    match outcome:
+        case ("success", _):
+            return "success"
+    return outcome
