@@ -238,7 +238,7 @@ def test_job_that_depends_on_none_that_there_is_ends_with_an_error(world: JobCel
     job = world.add(no_op(), depends_on={4711: _SUCCESS})
     with capture_logs():
         world.work()
-    text_of_error = f"job {world.number(4711)}, which this one depends on, is not there"
+    text_of_error = f"job {world.number(4711)}, which this one depends on, was not there before it"
     assert world.operations(job)[0].result == ["OpExecError", [text_of_error]]
 
 

@@ -93,7 +93,7 @@ def world(fleet: NovaFleet) -> World:
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_random_lists_over_cells_of_nova_are_what_the_contract_says(world: World, data: st.DataObject) -> None:
     request = data.draw(requests(world.uuids, world.projects, world.values))
     expected = expected_list(world.records, request, world.times)
