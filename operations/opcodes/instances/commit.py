@@ -50,7 +50,8 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
     _check_complete(op, record, after)
     places = _places_of_reservation(op, task, before, after, cluster)
     if not op.ignore_ipolicy:
-        nic_count = len(after.nics if op.nics is None else op.nics)
+        # What was reserved without interfaces becomes real without.
+        nic_count = len(after.nics if op.nics is None else op.nics) or None
         check_policy(task.connection, after, cluster, places.primary.group_uuid, nic_count=nic_count)
     if op.nics is not None:
         give_up_interfaces(task.connection, task.instance.uuid)

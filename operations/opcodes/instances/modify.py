@@ -119,7 +119,8 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
     nics, of_nics = changed_nics(task, before.nics, op.nics, mac_prefix=cluster["mac_prefix"], group_uuid=group)
     after = replace(wanted, nics=nics, secondary=_secondary(before, places))
     if not op.ignore_ipolicy:
-        check_policy(task.connection, after, cluster, group, nic_count=len(after.nics))
+        # The compute API makes servers without interfaces, which may be changed here too.
+        check_policy(task.connection, after, cluster, group, nic_count=len(after.nics) or None)
     task.job.result = [*of_disks, *of_nics, *_told(op)]
     if op.dry_run:
         attempt.rollback()

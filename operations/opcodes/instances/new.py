@@ -49,7 +49,9 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
     places = _places(op, task, uuid, configuration, cluster)
     group = None if places is None else places.primary.group_uuid
     if not op.ignore_ipolicy:
-        check_policy(task.connection, configuration, cluster, group, nic_count=len(op.nics or ()))
+        # A reservation may say that later.
+        nic_count = None if op.forthcoming and not op.nics else len(op.nics or ())
+        check_policy(task.connection, configuration, cluster, group, nic_count=nic_count)
     nics = take_interfaces(task.connection, uuid, op.nics or (), mac_prefix=cluster["mac_prefix"], group_uuid=group)
     secondary = None if places is None or places.secondary is None else places.secondary.name
     configuration = replace(configuration, nics=nics, secondary=secondary)

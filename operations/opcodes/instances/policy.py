@@ -18,11 +18,12 @@ def check_policy(
     cluster: Parameters,
     group_uuid: str | None,
     *,
-    nic_count: int,
+    nic_count: int | None,
 ) -> None:
     """Raises PrerequisiteError for an instance that the policy of its group does not allow.
 
-    group_uuid: None before it has a node; then the policy of the cluster counts. nic_count: how many interfaces it has.
+    group_uuid: None before it has a node; then the policy of the cluster counts. nic_count: how many interfaces it
+        has; None where that is not judged.
     """
     policy, where = _policy(connection, cluster, group_uuid)
     template = configuration.template
@@ -44,7 +45,7 @@ def _policy(connection: Connection, cluster: Parameters, group_uuid: str | None)
     return filled(cluster["ipolicy"], decoded_or(row.ipolicy, {})), f"group {group_uuid} ({row.name})"
 
 
-def _sizes(configuration: Configuration, cluster: Parameters, nic_count: int) -> Mapping[str, list[int]]:
+def _sizes(configuration: Configuration, cluster: Parameters, nic_count: int | None) -> Mapping[str, list[int]]:
     """By the names of policies; of a reservation what it says already."""
     backend = configuration.filled_backend(cluster)
     sizes = {
@@ -53,7 +54,7 @@ def _sizes(configuration: Configuration, cluster: Parameters, nic_count: int) ->
         "spindle-use": [backend["spindle_use"]],
         "disk-size": [disk["size"] for disk in configuration.disks],
     }
-    if nic_count:
+    if nic_count is not None:
         sizes["nic-count"] = [nic_count]
     if configuration.disks:
         sizes["disk-count"] = [len(configuration.disks)]

@@ -74,6 +74,7 @@ def life(os_type: str, node: str) -> list[Call]:
     }
     address = f"/instances/{INSTANCE}"
     return [
+        ("POST", "/instances", {**new, "nics": []}),
         ("POST", "/instances?dry-run=1", new),
         ("POST", "/instances", new),
         ("POST", "/instances", new),

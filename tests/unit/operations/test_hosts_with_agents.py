@@ -305,7 +305,7 @@ MIRRORED = {
     "mode": "create",
     "disk_template": "drbd",
     "disks": [{"size": 2048}],
-    "nics": [],
+    "nics": [{}],
     "hypervisor": "fake",
     "os_type": "debian-12",
     "pnode": "host1.example.org",
