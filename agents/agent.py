@@ -112,7 +112,7 @@ class _UniqueKeys:
 
     @contextmanager
     def holding(self, key: str) -> Iterator[None]:
-        """Raises CallUnderWayError: whoever asks again is not to wait, for that would keep a thread for each time."""
+        """Raises CallUnderWayError: a repeated request does not wait, since each would keep a thread."""
         with self._guard:
             if key in self._held:
                 raise CallUnderWayError(key)

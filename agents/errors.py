@@ -22,7 +22,7 @@ class CallRefusedError(AgentError):
 
 
 class CallUnderWayError(AgentError):
-    """The call with this key is being carried out for somebody who asked before."""
+    """The call with this key is being carried out, for a request that came before."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the call with the key '{key}' is under way")

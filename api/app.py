@@ -95,7 +95,7 @@ class ApiParts:
     soft_deletes: whether deleted servers of native cells can be restored for a while.
     other_metrics: of parts that run in the same process, measured by `state.health` too.
     indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
-    nodes: what calls the agents of hosts; None: nobody does.
+    nodes: what calls the agents of hosts; None: nothing does.
     """
 
     cells: CellReader

@@ -1,6 +1,6 @@
 """What it costs to list nodes with what they say themselves, when all of it is remembered.
 
-A thousand nodes of one cell, with twenty instances each, over the API in this process; nobody is called.
+A thousand nodes of one cell, with twenty instances each, over the API in this process; no agent is called.
 """
 
 import statistics

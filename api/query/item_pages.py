@@ -71,7 +71,7 @@ class ItemPages:
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
         ]
-        # Nobody is looked for without a field that needs nodes.
+        # Without a field that needs nodes no agent is looked for.
         agents = _agents_of(found) if live else {}
         observers = await self._live.observers_of(cells, agents, fresh.cell_timeout_s)
         if live_in_order or behind != EVERYTHING:

@@ -52,7 +52,7 @@ class _Cluster:
 
 
 class LiveNodes:
-    """The nodes of all cells. rpcs: what calls those that have an agent; None: nobody does."""
+    """The nodes of all cells. rpcs: what calls those that have an agent; None: nothing does."""
 
     def __init__(self, items: ItemLister, rpcs: NodeRpcs | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._items = items

@@ -68,7 +68,7 @@ def node_agent(
         typer.Option("--hypervisor", metavar="NAME", help="Of the simulated host; repeatable. fake unless given."),
     ] = None,
     until_stdin_ends: Annotated[
-        bool, typer.Option("--until-stdin-ends", help="End with whoever has started it, and holds its input.")
+        bool, typer.Option("--until-stdin-ends", help="End with the process that has started it, and holds its input.")
     ] = False,
     vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
     memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,

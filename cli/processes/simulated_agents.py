@@ -129,6 +129,6 @@ class SimulatedAgents:
 
 
 def _free_port() -> int:
-    """One that nobody listens at, at this moment; an agent that finds it taken ends, and is started at another."""
+    """One that no process listens at, at this moment; an agent that finds it taken ends, and is started at another."""
     with closing(socket.create_server((_LOOPBACK, 0))) as listener:
         return int(listener.getsockname()[1])

@@ -54,7 +54,7 @@ def _nothing_more(_task: Task) -> Mapping[str, Any]:
 class HostCall:
     """What a host is called for.
 
-    parameters: what it is told beside the instance. host: which one, None: nobody is called; unless given, that of the
+    parameters: what it is told beside the instance. host: which one, None: none is called; unless given, that of the
         step.
     """
 

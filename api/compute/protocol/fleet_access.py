@@ -70,7 +70,7 @@ class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
     has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
-    nodes: what remembers the state of hosts with agents; None: nobody does.
+    nodes: what remembers the state of hosts with agents; None: nothing does.
     """
 
     fleet: Fleet

@@ -101,7 +101,7 @@ class Targets:
         return await self._finding(cells, find) or cells[0]
 
     async def _finding(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
-        """Raises RapiError where several find something: nobody can know which of them was meant."""
+        """Raises RapiError where several find something: the request does not say which is meant."""
         asked = await self._ask(cells, find)
         found = [cell for cell, answer in asked.answers if answer]
         if not found and asked.down:

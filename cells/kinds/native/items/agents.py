@@ -11,7 +11,7 @@ from cells.model import Cell
 from resources.fields import Record
 
 AGENT = "agent"
-"""The type of these items, which nobody can list. Their records have the fields of AgentAddress."""
+"""The type of these items, which no list shows. Their records have the fields of AgentAddress."""
 
 _FIELDS = tuple(each.name for each in fields(AgentAddress))
 
