@@ -1,23 +1,23 @@
 """Databases for tests: the migrations run once for each schema, and every other empty database gets what they made.
 
 Half of the time of a test of the API was to migrate the databases of its fleet. A SQLite file is copied; a PostgreSQL
-database gets the statements of the first time, in one request.
+database is replaced by a copy of one that was migrated.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import LiteralString
 from uuid import uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, event, text
-from sqlalchemy.exc import DBAPIError
+from psycopg import sql
+from sqlalchemy import URL, Engine, text
 
 from cells import migrations
-from cells.database.engines import create_database_engine, writing
+from cells.database.engines import create_database_engine
 
 _run = migrations._upgrade
 
@@ -26,13 +26,13 @@ _run = migrations._upgrade
 def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """`upgrade_fleet` and `upgrade_cell` repeat what they did before, where there is nothing yet."""
     folder = tmp_path_factory.mktemp("migrated")
-    scripts: dict[str, str] = {}
+    templates: dict[tuple[URL, str], str] = {}
 
     def upgrade(engine: Engine, schema: str) -> None:
         is_done = (
             _copied(folder / f"{schema}.db", schema, engine)
             if engine.dialect.name == "sqlite"
-            else _repeated(scripts, schema, engine)
+            else _replaced(templates, schema, engine)
         )
         if not is_done:
             _run(engine, schema)
@@ -40,6 +40,8 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrations, "_upgrade", upgrade)
         yield
+    for (server, _), name in templates.items():
+        _execute(server, "DROP DATABASE {name} WITH (FORCE)", name=name)
 
 
 @pytest.fixture
@@ -68,35 +70,32 @@ def _copied(template: Path, schema: str, engine: Engine) -> bool:
     return True
 
 
-def _repeated(scripts: dict[str, str], schema: str, engine: Engine) -> bool:
-    """Whether the database has its tables now; not where it had some. The first time is written down in `scripts`."""
-    with engine.connect() as connection:
-        if connection.scalar(text("SELECT to_regclass(:name)"), {"name": f"fleetlight_{schema}_version"}) is not None:
-            return False
-    if schema not in scripts:
-        scripts[schema] = _recorded(schema, engine)
-        return True
-    try:
-        with writing(engine) as connection:
-            connection.exec_driver_sql(scripts[schema])
-    except DBAPIError:  # somebody else was faster
+def _replaced(templates: dict[tuple[URL, str], str], schema: str, engine: Engine) -> bool:
+    """Whether the database has its tables now; not where it had some, or where its owner may not make another.
+
+    `templates`: the databases to copy, by server and schema.
+    """
+    if engine.url.password is not None:
         return False
+    with engine.connect() as connection:
+        if connection.scalar(text("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")):
+            return False
+    engine.dispose()  # or the database is in use
+    server = engine.url.set(drivername="postgresql", database="postgres")
+    name = templates.get((server, schema))
+    if name is None:
+        name = templates[server, schema] = f"fleetlight_template_{uuid4().hex}"
+        _execute(server, "CREATE DATABASE {name}", name=name)
+        first = create_database_engine(engine.url.set(database=name).render_as_string(hide_password=False))
+        _run(first, schema)
+        first.dispose()
+    of_test = str(engine.url.database)
+    _execute(server, "DROP DATABASE {name} WITH (FORCE)", name=of_test)
+    _execute(server, "CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY", name=of_test, template=name)
     return True
 
 
-def _recorded(schema: str, engine: Engine) -> str:
-    """Migrate, and return what was written, as one script."""
-    statements: list[str] = []
-
-    def record(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if not statement.lstrip().startswith("SELECT"):
-            client = psycopg.ClientCursor(cursor.connection)
-            rows = parameters if isinstance(parameters, list) else [parameters]
-            statements.extend(client.mogrify(statement, row or None) for row in rows)
-
-    event.listen(engine, "before_cursor_execute", record)
-    try:
-        _run(engine, schema)
-    finally:
-        event.remove(engine, "before_cursor_execute", record)
-    return ";".join(statements)
+def _execute(server: URL, statement: LiteralString, **names: str) -> None:
+    identifiers = {key: sql.Identifier(name) for key, name in names.items()}
+    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(**identifiers))

@@ -45,13 +45,16 @@ _TAKE_OVER = (
 
 def upgrade() -> None:
     is_sqlite = op.get_bind().dialect.name == "sqlite"
-    last_number = 0
+    last_number = None
     if not is_sqlite:
         # An API or a worker of the version before may have a transaction open: what it commits has to be in the copy.
         op.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
         last_number = op.get_bind().scalar(
             # No number is given out twice.
-            sa.text("SELECT greatest(nextval(pg_get_serial_sequence('jobs', 'id')), max(id)) FROM jobs")
+            sa.text(
+                "SELECT greatest(pg_sequence_last_value(pg_get_serial_sequence('jobs', 'id')::regclass), max(id))"
+                " FROM jobs"
+            )
         )
     op.execute("CREATE TEMPORARY TABLE earlier_jobs AS SELECT * FROM jobs")
     op.drop_table("jobs")
@@ -63,7 +66,7 @@ def upgrade() -> None:
     for statement in _TAKE_OVER:
         op.execute(statement.format(true="1" if is_sqlite else "true", false="0" if is_sqlite else "false"))
     op.execute("DROP TABLE earlier_jobs")
-    if not is_sqlite:
+    if last_number is not None:
         op.execute(f"SELECT setval(pg_get_serial_sequence('jobs', 'id'), {int(last_number)})")
 
 
