@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
-_KILLS = 5
+_KILLS = 3
 _START_TIMEOUT_S = 60
 _HOLD_DATA = {"fleet.db", "index.db", "cell1.db", "identity.json", "clouds.yaml"}
 _STRONG = {"Fleetlight-Consistency": "strong"}
