@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
-from agents.errors import AgentError
+from agents.errors import AgentError, DriverError
 
 _FILE = "agent.db"
 
@@ -18,7 +18,6 @@ class AgentDatabase:
         """folder: of the agent; made if it is not there."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guard = RLock()
-        self._depth = 0
         try:
             self._connection = sqlite3.connect(folder / _FILE, isolation_level=None, check_same_thread=False)
             # A power cut must not take back what was answered.
@@ -29,26 +28,30 @@ class AgentDatabase:
             with self.transaction() as connection:
                 connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
                 connection.execute("DELETE FROM agent")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DriverError) as error:
             raise AgentError(f"cannot use {folder / _FILE}: {error}; another agent may be running on it") from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it, or nothing; one inside of another is part of it."""
+        """All of it, or nothing; one inside of another is part of it.
+
+        Raises DriverError when the file cannot be read or written, as on a disk that is full.
+        """
         with self._guard:
-            if self._depth == 0:
-                self._connection.execute("BEGIN IMMEDIATE")
-            self._depth += 1
-            try:
+            if self._connection.in_transaction:
                 yield self._connection
-            except BaseException:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._connection.execute("ROLLBACK")
-                raise
-            self._depth -= 1
-            if self._depth == 0:
+                return
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
                 self._connection.execute("COMMIT")
+            except BaseException as error:
+                # Some errors of SQLite have ended it, and others, as of COMMIT itself, have not.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise DriverError(f"the agent cannot keep what it does: {error}") from error
+                raise
 
     def close(self) -> None:
         with self._guard:

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from agents.agent import Agent
 from agents.calls import CALLS
 from agents.errors import CallRefusedError, CallUnderWayError, CertificateError
+from agents.rpcs import Effect, rpc
 from agents.tls import RenewedContext
 from agents.wire import CALLS as CALLS_PATH
 from agents.wire import ROOT, UNDER_WAY, VERSION, CallRequest, failed
@@ -31,10 +32,13 @@ _LOOK_INTERVAL_S = 1.0
 _KEEP_ALIVE_S = 900
 # A worker sends a call at once; who does not keeps a connection that others may need.
 _REQUEST_TIMEOUT_S = 30
+# Half of the threads: guests that end slowly must not keep the host from saying how it is.
+_MOST_CHANGES = 20
 
 
 def application(agent: Agent) -> Starlette:
     """What is served."""
+    changes = asyncio.Semaphore(_MOST_CHANGES)
 
     async def about(_request: Request) -> JSONResponse:
         return JSONResponse({"node": agent.name, "version": VERSION, "calls": sorted(CALLS)})
@@ -51,8 +55,19 @@ def application(agent: Agent) -> Starlette:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"])) or "the body"
             return JSONResponse(failed(f"{where}: {problem['msg']}"), 400)
+        return await answer(request.path_params["name"], asked)
+
+    async def answer(name: str, asked: CallRequest) -> JSONResponse:
+        if rpc(name).effect is Effect.READS:
+            return await carry_out(name, asked)
+        if changes.locked():
+            return JSONResponse(failed(f"{_MOST_CHANGES} calls are under way, and this one has to wait"), UNDER_WAY)
+        async with changes:
+            return await carry_out(name, asked)
+
+    async def carry_out(name: str, asked: CallRequest) -> JSONResponse:
         try:
-            return JSONResponse(await run_in_threadpool(agent.call, request.path_params["name"], asked))
+            return JSONResponse(await run_in_threadpool(agent.call, name, asked))
         except CallRefusedError as error:
             return JSONResponse(failed(str(error)), 400)
         except CallUnderWayError as error:

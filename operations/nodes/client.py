@@ -3,7 +3,6 @@
 Nothing is remembered here: operations.nodes.rpc does that.
 """
 
-import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -11,20 +10,25 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
-from urllib3 import BaseHTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from agents.errors import CertificateError
 from agents.tls import RenewedContext, TlsFiles
 from agents.wire import CALLS, PORT, UNDER_WAY
+from operations.nodes.connections import TimedConnectionPool
 from operations.nodes.model import Node, NodeResult, failure
 
 _log = structlog.get_logger(__name__)
 
 _CHUNK = 65_536
-_LARGEST_ANSWER = 64 * 1024 * 1024
+# Of a host with ten thousand guests it has a tenth of that. All nodes of a cell may answer at once.
+_LARGEST_ANSWER = 8 * 1024 * 1024
+# Of what a node says when it fails: it goes into jobs, notifications and logs.
+_LONGEST_REASON = 1000
 # Of one node, open and idle; more are closed after their call.
 _KEPT_CONNECTIONS = 4
 _LOOK_INTERVAL_S = 1.0
@@ -42,7 +46,7 @@ class AgentClient:
         self._looked_at = time.monotonic()
         self._connect_timeout_s = connect_timeout_s
         self._guard = Lock()
-        self._pools: dict[tuple[str, str], HTTPSConnectionPool] = {}
+        self._pools: dict[tuple[str, str], TimedConnectionPool] = {}
 
     @property
     def opened_connections(self) -> int:
@@ -66,7 +70,7 @@ class AgentClient:
         order: a number; a call on an instance is refused when one with a higher one was made.
         """
         given = {"arguments": arguments, "key": key, "order": order}
-        body = json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+        body = msgspec.json.encode({name: value for name, value in given.items() if value is not None})
         ends_s = time.monotonic() + timeout_s
         pool = self._pool(node)
         try:
@@ -97,7 +101,7 @@ class AgentClient:
                 pool.close()
             self._pools.clear()
 
-    def _pool(self, node: Node) -> HTTPSConnectionPool:
+    def _pool(self, node: Node) -> TimedConnectionPool:
         now = time.monotonic()
         with self._guard:
             if now - self._looked_at >= _LOOK_INTERVAL_S:
@@ -106,7 +110,7 @@ class AgentClient:
             pool = self._pools.get((node.name, node.address))
             if pool is None:
                 parts = urlsplit(f"//{node.address}")
-                pool = HTTPSConnectionPool(
+                pool = TimedConnectionPool(
                     parts.hostname or "",
                     parts.port or PORT,
                     maxsize=_KEPT_CONNECTIONS,
@@ -124,10 +128,10 @@ class AgentClient:
             # Of the two files one may be written already.
             _log.warning("nodes.certificate_unusable", reason=str(error))
 
-    def _answer(self, pool: HTTPSConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
+    def _answer(self, pool: TimedConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
         """Status and body. Raises TimeoutError, and what urllib3 raises.
 
-        The whole answer has to be there in time, however it comes.
+        The whole answer has to be there in time, however it comes (operations.nodes.connections).
         """
         left_s = _left_s(ends_s)
         answer = pool.urlopen(
@@ -141,7 +145,7 @@ class AgentClient:
             preload_content=False,
         )
         try:
-            text = b"".join(_chunks(answer, ends_s))
+            text = b"".join(_chunks(answer))
         except BaseException:
             answer.close()  # what is left of it must not be taken for the next one
             raise
@@ -149,29 +153,34 @@ class AgentClient:
         return answer.status, text
 
 
-def _chunks(answer: BaseHTTPResponse, ends_s: float) -> Iterator[bytes]:
+def _chunks(answer: BaseHTTPResponse) -> Iterator[bytes]:
     size = 0
     while chunk := answer.read1(_CHUNK):
         size += len(chunk)
         if size > _LARGEST_ANSWER:
             raise HTTPError(f"the answer has more than {_LARGEST_ANSWER} bytes")
         yield chunk
-        _left_s(ends_s)
 
 
 def _read(node: str, call: str, text: bytes) -> NodeResult:
     """The result that an answer means."""
     try:
-        data = json.loads(text)
-    except ValueError:
+        data = msgspec.json.decode(text)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return failure(node, call, _MALFORMED)
     match data:
         case [True, payload]:
             return NodeResult(node, call, data=data, payload=payload)
         case [False, str(reason)]:
-            return failure(node, call, reason, data)
+            return failure(node, call, _printable(reason), data)
         case _:
             return failure(node, call, _MALFORMED, data)
+
+
+def _printable(reason: str) -> str:
+    """One line of it: no database keeps a zero character, and no terminal is told what to do by a host."""
+    shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+    return "".join(each if each.isprintable() else " " for each in shown)
 
 
 def _reason(error: Exception) -> str:

@@ -213,6 +213,20 @@ def test_call_that_is_under_way_is_said(client: AgentClient, new_agent: NewAgent
     assert agent.driver.hypervisor("fake").guests.keys() == {"web"}
 
 
+def test_calls_that_take_long_do_not_keep_others_from_asking(
+    client: AgentClient, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.server._MOST_CHANGES", 2)
+    agent = new_agent()
+    agent.behave('{"instance_shutdown": {"delay_s": 1}}')
+    for name in ("web", "mail"):
+        shut_down = client.call(node(agent), "instance_shutdown", {"instance": name}, timeout_s=0.2, key=name)
+        assert shut_down.is_timeout
+    third = client.call(node(agent), "instance_start", WEB, timeout_s=20, key="b")
+    assert (third.is_under_way, snapshot(client, agent).fail_msg) == (True, None)
+    wait_until(lambda: not client.call(node(agent), "instance_start", WEB, timeout_s=20, key="b").has_failed)
+
+
 def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -221,7 +235,22 @@ def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
     assert not result.is_timeout
 
 
-@pytest.mark.parametrize("body", [b"[true]", b"{}", b"true", b"nothing", b"[true, 1, 2]", b"[false, 3]"], ids=repr)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[true]",
+        b"{}",
+        b"true",
+        b"nothing",
+        b"[true, 1, 2]",
+        b"[false, 3]",
+        b"[" * 100_000,
+        b"[true, NaN]",
+        b'[true, "\\ud800"]',
+        b"\xff",
+    ],
+    ids=lambda body: repr(body[:20]),
+)
 def test_malformed_answer_is_a_failure(client: AgentClient, certificates: Certificates, body: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
     with answering(certificates, lambda: [head + body]) as port:
@@ -230,15 +259,34 @@ def test_malformed_answer_is_a_failure(client: AgentClient, certificates: Certif
     assert result.fail_msg.startswith("RPC layer error: ")
 
 
-def test_answer_that_trickles_ends_at_the_time_limit(client: AgentClient, certificates: Certificates) -> None:
-    def trickle() -> "list[bytes]":
-        return [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", *[b" "] * 999]
+ONE_BODY = [b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"]
+TRICKLES = {
+    "body": [*ONE_BODY, *[b" "] * 999],
+    "head": [b"HTTP/1.1 200 OK\r\nName: ", *[b"x"] * 999],
+    "heads before the answer": [b"HTTP/1.1 100 Continue\r\n\r\n"] * 999,
+}
 
-    with answering(certificates, trickle, pause_s=0.05) as port:
+
+@pytest.mark.parametrize("parts", TRICKLES.values(), ids=TRICKLES)
+def test_answer_that_trickles_ends_at_the_time_limit(
+    client: AgentClient, certificates: Certificates, parts: list[bytes]
+) -> None:
+    with answering(certificates, lambda: parts, pause_s=0.05) as port:
         begun = time.monotonic()
         result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=0.5)
     assert result.fail_msg == "no answer within 0.5 s"
+    assert result.is_timeout
     assert time.monotonic() - begun < 5
+
+
+def test_what_a_node_says_of_its_failure_is_one_short_line(client: AgentClient, certificates: Certificates) -> None:
+    body = b'[false, "a\\u0000b\\u001b[2Jc\\n' + b"d" * 100_000 + b'"]'
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    with answering(certificates, lambda: [head + body]) as port:
+        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+    assert result.fail_msg is not None
+    assert result.fail_msg.startswith("a b [2Jc dddd")
+    assert len(result.fail_msg) < 2000
 
 
 class answering:  # noqa: N801  # reads as a function

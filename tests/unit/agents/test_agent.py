@@ -11,7 +11,7 @@ from agents.calls import CALLS
 from agents.database import AgentDatabase
 from agents.drivers.driver import Guest, HypervisorState
 from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.errors import AgentError, CallRefusedError, CallUnderWayError
+from agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
 from agents.journal import Journal
 from agents.wire import CallRequest
 from tests.support.agents import simulated_agent
@@ -334,6 +334,31 @@ def test_who_asks_again_is_told_at_once_that_it_is_under_way(agent: Agent, monke
     assert call(agent, "instance_start", WEB, "a") == [True, None]
     assert told == ["the call with the key 'a' is under way"]
     assert call(agent, "instance_start", WEB, "a") == [True, None]
+
+
+def test_disk_that_is_full_is_said_and_nothing_is_done(agent: Agent, database: AgentDatabase) -> None:
+    with database.transaction() as connection:
+        connection.execute("CREATE TABLE filler (text TEXT)")
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DriverError, match="database or disk is full"), database.transaction() as connection:
+        connection.execute("INSERT INTO filler VALUES (hex(zeroblob(1000000)))")
+    many = [call(agent, "instance_start", {**WEB, "instance": "x" * 255, "memory": 1}, f"{i:0199}") for i in range(99)]
+    assert many[-1] == [False, "the agent cannot keep what it does: database or disk is full"]
+    with database.transaction() as connection:
+        connection.execute("PRAGMA max_page_count = 10000")
+    assert call(agent, "instance_start", WEB, "a") == [True, None]
+
+
+def test_agent_whose_last_change_could_not_be_committed_goes_on(agent: Agent, database: AgentDatabase) -> None:
+    with database.transaction() as connection:
+        connection.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+        connection.execute("CREATE TABLE children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+    database._connection.execute("PRAGMA foreign_keys = ON")
+    with pytest.raises(DriverError, match="FOREIGN KEY"), database.transaction() as connection:
+        connection.execute("INSERT INTO children VALUES (1)")
+    assert call(agent, "instance_start", WEB, "a") == [True, None]
+    assert guests(agent).keys() == {"web"}
 
 
 def test_no_more_is_kept_than_a_limit(agent: Agent, database: AgentDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
