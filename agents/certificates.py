@@ -83,18 +83,19 @@ def issue(authority: Pair, role: Role, name: str, now: datetime) -> Pair:
     return _pair(builder.sign(signer, hashes.SHA256()), key)
 
 
-def is_due(certificate: bytes, authority: bytes, now: datetime) -> bool:
-    """Whether a certificate, PEM, needs a successor: it is another authority's, or ends before long.
+def is_due(pair: Pair, authority: bytes, now: datetime) -> bool:
+    """Whether a pair needs a successor: it is no pair, is of another authority, or ends before long.
 
-    Raises CertificateError for what is no certificate.
+    authority: its certificate, PEM. Raises CertificateError where the certificate is none.
     """
-    found, issuer = _certificate(certificate, "to renew"), _certificate(authority, "of the authority")
+    found, issuer = _certificate(pair.certificate, "to renew"), _certificate(authority, "of the authority")
     try:
         found.verify_directly_issued_by(issuer)
     except Exception:  # noqa: BLE001  # whichever way it fails, another authority made it
         return True
     begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
-    return now >= begins + (ends - begins) * _DUE_AFTER and ends < issuer.not_valid_after_utc
+    is_old = now >= begins + (ends - begins) * _DUE_AFTER and ends < issuer.not_valid_after_utc
+    return is_old or not _belongs_to(found, pair.key)
 
 
 def ends_at(certificate: bytes) -> datetime:
@@ -148,6 +149,14 @@ def _certificate(text: bytes, whose: str) -> x509.Certificate:
         raise CertificateError(
             f"the certificate {whose} cannot be read: it has to be in PEM form".replace("  ", " ")
         ) from None
+
+
+def _belongs_to(certificate: x509.Certificate, key: bytes) -> bool:
+    """Whether this is the key of a certificate; who was ended between the two files has left half of a new pair."""
+    try:
+        return _key(key, "to renew").public_key() == certificate.public_key()
+    except CertificateError:
+        return False
 
 
 def _key(text: bytes, whose: str) -> ec.EllipticCurvePrivateKey:

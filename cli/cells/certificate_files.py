@@ -39,12 +39,15 @@ def write_certificates(
 def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted: bool) -> Pair:
     """That of the cell, which is made when there is none."""
     certificate, key = folder / f"{_AUTHORITY}.pem", folder / f"{_AUTHORITY}.key"
-    if certificate.exists() or key.exists():
+    if certificate.exists():
+        if not key.exists():
+            raise ConfigurationError(f"{key} is missing: what {certificate} is to issue needs it")
         return Pair(certificate.read_bytes(), key.read_bytes())
     if not is_wanted:
         raise ConfigurationError(
             f"there are no certificates in {folder} to renew: name those that are to be made with --agent and --worker"
         )
+    # A key alone is of a call that was ended here: nobody trusts it yet.
     authority = new_authority(cell, now)
     _write(key, authority.key, 0o600)
     _write(certificate, authority.certificate, 0o644)
@@ -65,9 +68,11 @@ def _issue(folder: Path, authority: Pair, role: Role, name: str, now: datetime, 
     base = f"{_KIND_OF_FILE[role]}-{_file_name(name)}"
     certificate, key = folder / f"{base}.pem", folder / f"{base}.key"
     is_known = certificate.exists() and key.exists()
-    if is_known and not is_due(certificate.read_bytes(), authority.certificate, now):
-        tell(f"{certificate}: as it was, until {ends_at(certificate.read_bytes()):%Y-%m-%d}")
-        return
+    if is_known:
+        known = Pair(certificate.read_bytes(), key.read_bytes())
+        if not is_due(known, authority.certificate, now):
+            tell(f"{certificate}: as it was, until {ends_at(known.certificate):%Y-%m-%d}")
+            return
     pair = issue(authority, role, name, now)
     _write(key, pair.key, 0o600)
     _write(certificate, pair.certificate, 0o644)

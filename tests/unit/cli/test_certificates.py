@@ -3,6 +3,7 @@
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
 
@@ -50,20 +51,44 @@ def test_what_ends_before_long_is_renewed_under_the_same_authority(run: Run, emp
 @pytest.mark.parametrize(("age", "due"), [(timedelta(), False), (timedelta(240), False), (timedelta(244), True)])
 def test_a_certificate_is_due_when_a_third_of_its_life_is_left(age: timedelta, due: bool) -> None:
     authority = new_authority("cell1", NOW)
-    assert is_due(issue(authority, Role.AGENT, "node1", NOW).certificate, authority.certificate, NOW + age) is due
+    assert is_due(issue(authority, Role.AGENT, "node1", NOW), authority.certificate, NOW + age) is due
 
 
 def test_certificate_of_another_authority_is_due() -> None:
     issued = issue(new_authority("cell1", NOW), Role.AGENT, "node1", NOW)
-    assert is_due(issued.certificate, new_authority("cell1", NOW).certificate, NOW)
+    assert is_due(issued, new_authority("cell1", NOW).certificate, NOW)
 
 
 def test_nothing_outlives_the_authority() -> None:
     authority = new_authority("cell1", NOW)
     last_days = NOW + timedelta(days=3640)
-    assert not is_due(issue(authority, Role.AGENT, "node1", last_days).certificate, authority.certificate, last_days)
+    assert not is_due(issue(authority, Role.AGENT, "node1", last_days), authority.certificate, last_days)
     with pytest.raises(CertificateError, match="the authority has ended at 2036-11-21"):
         issue(authority, Role.AGENT, "node1", NOW + timedelta(days=3651))
+
+
+def test_half_of_a_new_pair_is_completed_by_the_next_call(run: Run, empty_place: Path) -> None:
+    """A call that is ended between the two files of a pair has written the key."""
+    folder = empty_place / "fleetlight-certs" / "cell1"
+    folder.mkdir(parents=True)
+    (folder / "authority.key").write_bytes(new_authority("cell1", NOW).key)
+    assert run("cell", "certs", "cell1", "--agent", "node1").exit_code == 0
+    authority = Pair((folder / "authority.pem").read_bytes(), (folder / "authority.key").read_bytes())
+    (folder / "agent-node1.key").write_bytes(issue(authority, Role.AGENT, "node1", NOW).key)
+    again = run("cell", "certs", "cell1")
+    assert "agent-node1.pem: renewed" in again.stdout
+    SSLContext(PROTOCOL_TLS_SERVER).load_cert_chain(folder / "agent-node1.pem", folder / "agent-node1.key")
+
+
+def test_authority_without_its_key_is_not_replaced(run: Run, empty_place: Path) -> None:
+    run("cell", "certs", "cell1", "--agent", "node1")
+    folder = empty_place / "fleetlight-certs" / "cell1"
+    (folder / "authority.key").unlink()
+    before = (folder / "authority.pem").read_bytes()
+    refused = run("cell", "certs", "cell1", "--agent", "node2")
+    assert refused.exit_code == 2
+    assert "authority.key is missing" in " ".join(refused.stderr.split())
+    assert (folder / "authority.pem").read_bytes() == before
 
 
 @pytest.mark.parametrize(
