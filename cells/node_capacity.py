@@ -30,6 +30,7 @@ class NodeCapacity:
 
     used: what is taken, reservations left out. reserved: by those.
     zone: availability zone; None where there are none. is_available: whether new instances may go there.
+    has_agent: whether an agent of ours does its work; what is there moves to others with one, and to no simulated host.
     unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE and UNKNOWN_RATIOS.
     """
 
@@ -42,6 +43,7 @@ class NodeCapacity:
     used: Amounts
     reserved: Amounts
     unknown: frozenset[str] = frozenset()
+    has_agent: bool = False
 
     @property
     def free(self) -> Amounts:

@@ -85,10 +85,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
         return
     with console.capture() as captured:
         console.print(table)
+    # The values are harmless already; what a terminal does here is the table's.
     head, rule, *shown = captured.get().splitlines()
-    print_result(f"{head}\n{rule}")
+    typer.echo(f"{head}\n{rule}")
     for above, line in zip(shown, lines, strict=True):
-        print_result(above)
+        typer.echo(above)
         for column, value in zip(columns[beside:], line[beside:], strict=True):
             if value != _NOTHING:
                 print_result(f"    {column}: {value}")

@@ -117,8 +117,8 @@ class ClusterNode:
     own_memory_mib: what the node itself needs. free_memory_mib, free_disk_mib, free_spindles: live; reservations do not
     show there. is_offline: also a drained node, and one that is not for instances; nothing goes there.
     cpu_speed: relative to the usual node of the group. own_vcpus: processors that the node itself needs.
-    vcpu_ratio: how many of its processors instances may have, where that is not left to the policy; text files cannot
-    say so.
+    vcpu_ratio: how many of its processors instances may have, where that is not left to the policy. has_agent: whether
+    it can take what is on another node with an agent, and nothing of others. Text files can say neither.
     """
 
     name: str
@@ -138,6 +138,7 @@ class ClusterNode:
     own_vcpus: int = 1
     cpu_speed: float = 1.0
     vcpu_ratio: float | None = None
+    has_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

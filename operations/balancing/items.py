@@ -231,6 +231,7 @@ def _node(item: Item, instances: Sequence[ClusterInstance], capacity: NodeCapaci
         own_vcpus=own.vcpus,
         cpu_speed=item["ndp/cpu_speed"] or 1.0,
         vcpu_ratio=vcpu_ratio,
+        has_agent=capacity is not None and capacity.has_agent,
     )
 
 

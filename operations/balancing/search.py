@@ -91,6 +91,8 @@ class _Descent:
         self._real = [placed for placed in self._movable if not placed.instance.is_forthcoming]
         has_reservations = any(placed.instance.is_forthcoming for placed in situation.instances)
         self._known = KnownShares(situation.states, Estimates(members, has_reservations=has_reservations))
+        self._with_agent = [index for index in self._online if self._has_agent(index)]
+        self._without_agent = [index for index in self._online if not self._has_agent(index)]
         self._least = least_score(list(members.values()))
         self.score = score(list(members.values()))
         self.made: list[MadeMove] = []
@@ -131,8 +133,16 @@ class _Descent:
 
     def _moves(self, instances: Iterable[PlacedInstance]) -> Iterator[_Found]:
         for placed in instances:
-            for candidate in moves_with_estimates(self._known, placed, self._places[placed.index], self._online):
+            place = self._places[placed.index]
+            for candidate in moves_with_estimates(self._known, placed, place, self._targets(place)):
                 yield placed, candidate
+
+    def _targets(self, place: Place) -> Sequence[int]:
+        """Nothing that is there is carried over from hosts with an agent to others, or back."""
+        return self._with_agent if self._has_agent(place.primary) else self._without_agent
+
+    def _has_agent(self, index: int) -> bool:
+        return self._known.states[index].limits.node.has_agent
 
     def _placements(self) -> Iterator[_Found]:
         for placed in self._reservations:

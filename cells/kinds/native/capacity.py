@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, func, select
 
+from cells.kinds.native.agent_addresses import read_agents
 from cells.kinds.native.nodes import Capacity, read_nodes
 from cells.node_capacity import Amounts, NodeCapacity
 from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
@@ -15,6 +16,7 @@ _MIB_OF_GIB = 1024
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
     """Of every node; what a move holds on two nodes counts on both."""
     groups, usable, reserved = _groups(connection), _usable(connection), _reserved(connection)
+    with_agents = {agent.node for agent in read_agents(connection)}
     return [
         NodeCapacity(
             name=node.hypervisor_hostname,
@@ -25,6 +27,7 @@ def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
             usable=usable[node.id],
             used=_amounts(node.used) - reserved[node.id],
             reserved=reserved[node.id],
+            has_agent=node.hypervisor_hostname in with_agents,
         )
         for node in read_nodes(connection)
         if node.id in usable  # it has just joined

@@ -5,6 +5,7 @@ from sqlalchemy import Engine
 
 from cells.errors import HostNotFoundError
 from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from cells.kinds.native.capacity import read_capacity
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.model import Cell
 
@@ -21,10 +22,17 @@ def test_agents_of_hosts_are_set_and_removed(engine: Engine, cell: Cell) -> None
     first = AgentAddress("host1", "host1.example.org", "10.0.0.1:1811", is_offline=False, is_vm_capable=True)
     second = AgentAddress("host2", "host2.example.org", "10.0.0.2:1811", is_offline=False, is_vm_capable=True)
     assert (other.all(), other.of(["host2", "host3"])) == ([first, second], [second])
+    with engine.connect() as connection:
+        assert [node.has_agent for node in read_capacity(connection)] == [True, True]
     [service, _] = nodes.services()
     nodes.update_service(service.uuid, forced_down=True)
     assert [agent.is_offline for agent in other.all()] == [True, False]
     agents.set("host1", None)
     assert other.all() == [second]
+    with engine.connect() as connection:
+        assert {node.name: node.has_agent for node in read_capacity(connection)} == {
+            "host1.example.org": False,
+            "host2.example.org": True,
+        }
     with pytest.raises(HostNotFoundError):
         agents.set("host3", "10.0.0.3:1811")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
@@ -49,6 +50,14 @@ def test_columns_without_room_on_a_terminal_stand_below_their_row() -> None:
         f"cell2   {_UUID}   nova-db",
         "    DATABASE: mysql://db",
     ]
+
+
+def test_head_of_a_table_is_shown_and_not_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    head, *_ = on_terminal(("NAME", "DATABASE", "BUS"), [["cell1", _DATABASE, "amqp://bus1//"]])
+    assert "\x1b[1m" in head
+    assert "\\u001b" not in head
+    assert re.sub(r"\x1b\[[0-9;]*m", "", head).split() == ["NAME"]
 
 
 def test_last_column_on_a_terminal_is_broken_where_that_is_enough() -> None:

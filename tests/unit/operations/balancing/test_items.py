@@ -66,6 +66,13 @@ def test_server_that_is_pinned_to_the_zone_of_all_nodes_may_move() -> None:
         assert found.is_auto_balanced is may_move
 
 
+def test_cell_tells_which_nodes_have_an_agent() -> None:
+    node1 = NodeCapacity("node1", None, None, True, Amounts(16), Amounts(16), NONE, NONE, has_agent=True)
+    nodes = [NODE, {**NODE, "name": "node2"}]
+    made = cluster_of_items([GROUP], nodes, [], [node1, replace(node1, name="node2", has_agent=False)])
+    assert [node.has_agent for node in made.nodes] == [True, False]
+
+
 def test_instance_of_ganeti_stays_with_its_plain_disk() -> None:
     [web] = made({**INSTANCE, "disk_template": "plain", "flavor": {"flavorid": "ganeti"}}).instances
     assert (web.disk_template, web.claims_disk, web.disk_mib) == (DiskTemplate.PLAIN, False, 10240)

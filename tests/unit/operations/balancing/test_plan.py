@@ -124,6 +124,22 @@ def test_offline_node_is_left_and_not_gone_to() -> None:
     assert all("node1" not in (each.primary, each.secondary) for each in after.instances)
 
 
+def test_only_reservations_go_from_hosts_with_an_agent_to_others_or_back() -> None:
+    mirrored = (instance(f"i{number}", "node1", "node2") for number in range(4))
+    others = (instance(f"other{number}", "node3", None) for number in range(4))
+    crowded = cluster(*mirrored, *others, reserved("uuid-1", "node3", "node4"), nodes=6)
+    nodes = tuple(replace(node, has_agent=node.name in ("node1", "node2", "node5")) for node in crowded.nodes)
+    plan = only(plan_balance(replace(crowded, nodes=nodes)).groups)
+    assert plan.moves
+    for move in plan.moves:
+        reached = {move.target.primary, move.target.secondary} - {None}
+        if move.is_forthcoming:
+            continue
+        assert reached <= (
+            {"node1", "node2", "node5"} if move.instance.startswith("i") else {"node3", "node4", "node6"}
+        )
+
+
 def test_instance_that_is_not_auto_balanced_stays() -> None:
     pinned = (replace(instance(f"i{n}", "node1", "node2"), is_auto_balanced=False) for n in range(4))
     assert not only(plan_balance(cluster(*pinned)).groups).moves
