@@ -34,7 +34,7 @@ app = typer.Typer(
 
 Call = Callable[..., Awaitable[Any]]
 _HEADERS = {"Content-Type": "application/json", "Fleetlight-Consistency": "strong"}
-_FIELDS = "+uuid,cell,be/memory,be/vcpus,disk.sizes"
+_FIELDS = "name,uuid,cell,pnode,be/memory,be/vcpus,disk.sizes"
 _ENDED = frozenset({"success", "error", "canceled"})
 _POLL_INTERVAL_S = 0.2
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
