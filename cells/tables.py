@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -30,7 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from resources.fields import Field, Kind
 from resources.instance import INSTANCE_FIELDS
@@ -48,6 +49,17 @@ JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "pos
 # SQLite counts up by itself only in a column whose type is exactly INTEGER.
 ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 _UUID = String(36)
+
+
+class _Bytes(TypeDecorator[bytes]):
+    """SQLite keeps a text in a column of bytes, if it is given one; who reads it gets bytes all the same."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: bytes | str | None, dialect: Dialect) -> bytes | None:
+        return value.encode() if isinstance(value, str) else value
+
 
 _TYPES: dict[Kind, TypeEngine[Any]] = {
     Kind.TEXT: BINARY_TEXT,
@@ -205,7 +217,7 @@ changes = Table(
     Column("revision", BigInteger, nullable=False),
     Column("event_type", Text, nullable=False),
     Column("routing_key", Text, nullable=False),
-    Column("message", LargeBinary, nullable=False),
+    Column("message", _Bytes, nullable=False),
     Column("committed_at", BigInteger, nullable=False),
     Column("sequence", BigInteger, unique=True),
     Column("published_at", BigInteger),

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, delete, event, func, select, update
 from structlog.testing import capture_logs
 
 from bus.bus import Message
+from bus.signatures import SigningKey, signed
 from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.kinds.native.adapter import NativeAdapter
@@ -147,6 +148,27 @@ def test_change_that_no_bus_takes_is_left_to_the_changelog_and_the_others_go_on(
             True,
             False,
         ]
+
+
+def test_change_that_is_a_text_where_bytes_should_be_stops_no_other(
+    engine: Engine, operations: InstanceOperations, bus: Bus, cell: Cell
+) -> None:
+    """SQLite takes any value in any column, also of a program that is not ours."""
+    operations.create_many([{}] * 2)
+    with engine.begin() as connection:
+        is_first = changes.c.id == select(func.min(changes.c.id)).scalar_subquery()
+        connection.execute(update(changes).where(is_first).values(message=b"{cut off"))
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql(
+                "UPDATE changes SET message = CAST(message AS TEXT) WHERE message = x'7b637574206f6666'"
+            )
+    key = SigningKey("key", b"secret")
+    with closing(Relay(engine, cell, bus, SETTINGS, sign=lambda message: signed(message, key))) as relay:
+        drain(relay)
+    assert bus.sequences == [1, 2]
+    assert bus.changes[0].body == b"{cut off"
+    with closing(NativeAdapter(cell)) as adapter:
+        assert adapter.changes_after(0, 1)[0].message == b"{cut off"
 
 
 def test_change_that_the_broker_refuses_is_left_to_the_changelog_and_the_others_go_on(
