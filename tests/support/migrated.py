@@ -19,13 +19,16 @@ from sqlalchemy import URL, Engine, text
 from cells import migrations
 from cells.database.engines import create_database_engine
 
+SHARED_VARIABLE = "FLEETLIGHT_TEST_MIGRATED"
 _run = migrations._upgrade
 
 
 @pytest.fixture(scope="session", autouse=True)
 def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """`upgrade_fleet` and `upgrade_cell` repeat what they did before, where there is nothing yet."""
-    folder = tmp_path_factory.mktemp("migrated")
+    # scripts/mutants.py runs tests in many processes, one after the other, which share what the first of them made.
+    shared = os.environ.get(SHARED_VARIABLE)
+    folder = Path(shared) if shared else tmp_path_factory.mktemp("migrated")
     templates: dict[tuple[URL, str], str] = {}
 
     def upgrade(engine: Engine, schema: str) -> None:
