@@ -1,4 +1,5 @@
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Event
@@ -9,10 +10,12 @@ from prometheus_client import CollectorRegistry
 from bus.bus import Headers, Message
 from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from cells.kinds.native.instance_payload import to_payload
+from cells.model import Change, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
-from indexer.errors import IndexUnavailableError
+from indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.cell_assignment import CellAssignment
 from indexer.stream.consumer import Consumer
 from indexer.writing.catch_up import catch_up
 from indexer.writing.dead_letters import DeadLetters
@@ -21,6 +24,7 @@ from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import RetryingWriter
 from notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
 from operations.actions.new_instance import new_record
+from query.page import PageRequest
 from resources.clock import system_clock
 from resources.fields import Record, from_microseconds
 from tests.support.memory_bus import MemoryBus
@@ -46,6 +50,8 @@ class Stage:
         self.horizon = 0
         self.now = system_clock()
         self.is_of_relay: Callable[[Headers, bytes], bool] = lambda _headers, _body: True
+        self.accepts: Callable[[Headers], bool] = lambda _headers: True
+        self.assignment = CellAssignment()
         self.registry = CollectorRegistry()
         self.waits: list[Exception] = []
         metrics = IndexerMetrics(self.registry)
@@ -80,12 +86,17 @@ class Stage:
             metrics=metrics,
             horizon=lambda: self.horizon,
             is_of_relay=self._is_of_relay,
+            accepts=self._accepts,
+            assignment=self.assignment,
             clock=lambda: self.now,
             own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
         )
 
     def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
         return self.is_of_relay(headers, body)
+
+    def _accepts(self, headers: Headers) -> bool:
+        return self.accepts(headers)
 
     def consume(self, *messages: Message) -> None:
         self.bus.waiting.extend(messages)
@@ -184,6 +195,7 @@ def test_malformed_message_goes_to_the_dead_letters_and_the_others_go_on(stage: 
     [(body, reason, detail)] = stage.failures.found
     assert (body, reason) == (b"{", "malformed")
     assert detail
+    assert [failure.routing_key for failure in stage.failures.kept.values()] == [ROUTING_KEY]
     assert stage.bus.acknowledged == 3
     assert stage.tracker.watermark == 2
     assert stage.tracker.snapshot().is_complete
@@ -336,6 +348,59 @@ def test_two_writes_are_under_way_while_there_is_a_backlog() -> None:
     stage.consumer.close()
 
 
+def test_no_more_batches_wait_for_the_index_than_are_written_at_once(stage: Stage) -> None:
+    stage.bus.waiting.extend(stage.cell.create() for _ in range(12))
+    finished = []
+    while stage.consumer.step():
+        finished.append(stage.tracker.watermark)
+    assert finished == [0, 4, 8]
+
+
+def test_messages_of_a_future_that_the_cell_was_restored_out_of_are_counted_and_nothing_else(stage: Stage) -> None:
+    lost = [stage.cell.create() for _ in range(3)]
+    futures = [message.headers for message in lost]
+    stage.accepts = lambda headers: headers not in futures
+    stage.consume(*lost)
+    assert stage.messages("never happened") == 3
+    assert (stage.index.documents, stage.tracker.highest_known, stage.bus.acknowledged) == ({}, 0, 3)
+    stage.is_of_relay = lambda _headers, body: body != lost[0].body
+    stage.consume(*lost)
+    assert stage.messages("never happened") == 5, "nobody but the relay speaks of the future of its cell"
+    assert len(stage.index.documents) == 1
+
+
+@pytest.mark.parametrize("revision", [7, 0])
+def test_change_of_the_changelog_that_cannot_be_indexed_is_kept_as_the_relay_has_published_it(
+    stage: Stage, revision: int
+) -> None:
+    stage.cell.create()
+    [uuid] = stage.cell.rows
+    change = Change(4, uuid if revision else "", revision, ROUTING_KEY, b"{")
+    stage.consumer.give_up([(change, MalformedMessageError(DeadLetterReason.REJECTED, "too long", "here"))])
+    stage.consumer.step()
+    [failure] = stage.failures.kept.values()
+    assert (failure.body, failure.routing_key, failure.trace) == (b"{", ROUTING_KEY, "here")
+    assert (failure.summary.reason, failure.summary.detail) == ("rejected", "too long")
+    about = {REVISION_HEADER: 7, RESOURCE_HEADER: uuid} if revision else {}
+    assert failure.headers == {CELL_HEADER: CELL_UUID, SEQUENCE_HEADER: 4, **about}
+    assert versions(stage.index) == (stage.cell.versions() if revision else {}), "the cell knows better"
+
+
+def test_indexer_that_has_to_stand_back_finishes_what_it_has_and_rests(stage: Stage) -> None:
+    stage.consume(stage.cell.create())
+    assert stage.assignment.is_active
+    stage.bus.waiting.extend(stage.cell.create() for _ in range(8))
+    stage.assignment.is_to_end = True
+    before_s = time.monotonic()
+    stage.consumer.step()
+    assert (stage.tracker.watermark, stage.bus.acknowledged) == (5, 5)
+    assert not stage.assignment.is_to_end
+    assert stage.assignment.rests_until_s > before_s
+    stage.assignment.is_active = True
+    stage.consumer.close()
+    assert stage.assignment.is_active is False
+
+
 def test_external_messages_of_a_batch_need_one_read(stage: Stage) -> None:
     messages = [external(stage.cell.create()) for _ in range(3)]
     stage.consume(*messages)
@@ -399,10 +464,26 @@ def test_header_that_is_no_number_is_as_good_as_none(stage: Stage, wrong: object
     assert stage.tracker.watermark == 0
 
 
-def test_bus_is_kept_alive_while_the_index_is_slow(stage: Stage) -> None:
+def test_bus_is_kept_alive_while_the_index_is_slow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
     stage.index.before_write = lambda: wait_until(lambda: stage.bus.kept_alive)
     stage.consume(stage.cell.create())
     assert stage.tracker.watermark == 1
+
+
+def test_bus_is_kept_alive_while_a_cell_is_slow_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
+    stage = Stage(reads_own_rows=True)
+    announced, read = external(stage.cell.create()), stage.cell.read_page
+
+    def slow(request: PageRequest) -> Sequence[InstanceRow]:
+        wait_until(lambda: stage.bus.kept_alive)
+        return read(request)
+
+    monkeypatch.setattr(stage.cell, "read_page", slow)
+    stage.consume(announced)
+    assert (stage.index.documents, stage.messages("other")) == ({}, 1), "what is of the cell is for its relay to tell"
+    stage.consumer.close()
 
 
 def test_message_that_this_program_fails_on_is_a_dead_letter_and_the_others_go_on(

@@ -61,6 +61,23 @@ def test_numbers_in_names_compare_as_numbers_in_nice_order() -> None:
     assert nice_key("a" + "9" * 5000) < nice_key("a1" + "0" * 5000)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("a010b", "a\1\x1210b"),
+        ("0", "\1\x10"),
+        ("\0\1\2", "\2\1\2\2\2\3"),
+        ("9" * 0xD7EF, "\1\ud7ff" + "9" * 0xD7EF),
+        # No character of UTF-8 says so many digits: the next ones are those behind the surrogates.
+        ("9" * 0xD7F0, "\1\ue000" + "9" * 0xD7F0),
+    ],
+    ids=len,
+)
+def test_keys_of_nice_order_are_what_stores_have_kept(name: str, key: str) -> None:
+    assert nice_key(name) == key
+    assert nice_key(name).encode().decode() == key
+
+
 @pytest.mark.parametrize("direction", list(Direction))
 def test_nice_order_has_nulls_where_every_order_has_them(direction: Direction) -> None:
     order = SortOrder.of(INSTANCE_FIELDS, [SortKey("host", direction, Collation.NICE)])
@@ -82,7 +99,8 @@ def test_nice_order_of_the_unique_key_is_total_too() -> None:
 
 
 def test_what_is_no_text_has_one_order() -> None:
-    assert SortOrder.of(NAMED, [SortKey("size", collation=Collation.NICE)]).keys == (SortKey("size"), SortKey("name"))
+    asked = SortKey("size", Direction.DESC, Collation.NICE)
+    assert SortOrder.of(NAMED, [asked]).keys == (SortKey("size", Direction.DESC), SortKey("name"))
 
 
 def test_stores_without_a_nice_order_are_not_asked_for_it() -> None:
