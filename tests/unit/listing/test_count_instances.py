@@ -86,11 +86,16 @@ class CountedIndex(Index):
         return {uuid: Counts(INDEXED) for uuid in cells if uuid == "c0"}
 
 
-def counted(cells: Cells, searcher: Index | None, consistency: Consistency = Consistency.BOUNDED) -> Counted:
+def counted(
+    cells: Cells,
+    searcher: Index | None,
+    consistency: Consistency = Consistency.BOUNDED,
+    only: Collection[str] | None = None,
+) -> Counted:
     async def run() -> Counted:
         settings = SearchSettings(enabled=True, index_deadline_s=60)
         index = IndexGateway(searcher, settings)
-        found = await InstanceCounter(cells, index, settings).count(BY_HOST, consistency)
+        found = await InstanceCounter(cells, index, settings).count(BY_HOST, consistency, only=only)
         if searcher is not None and isinstance(searcher, CountedIndex) and searcher._count_error is not None:
             assert index.safe_connect.is_tripped == isinstance(searcher._count_error, IndexUnavailableError)
         return found
@@ -135,6 +140,18 @@ def test_cell_that_is_down_is_asked_once_and_counted_nowhere_without_an_index() 
     assert (routes(found), found.is_complete) == ([Route.SKIPPED, Route.LIVE], False)
     assert found.by_cell == {"c1": Counts(LIVE)}
     assert cells.asked.count("c0") == 1
+
+
+def test_cells_that_are_not_meant_are_neither_asked_nor_counted() -> None:
+    cells = Cells()
+    found = counted(cells, CountedIndex(), Consistency.STRONG, only={"c1"})
+    assert (found.by_cell, cells.asked, found.is_complete) == ({"c1": Counts(LIVE)}, ["c1"], True)
+
+
+def test_stale_cell_is_counted_by_the_index_where_that_is_enough() -> None:
+    cells = Cells()
+    found = counted(cells, CountedIndex(stale=["c0"]), Consistency.ANY)
+    assert (found.total.groups, routes(found), cells.asked) == (INDEXED, [Route.INDEX] * 2, [])
 
 
 def test_count_that_a_cell_has_cut_off_is_not_complete() -> None:

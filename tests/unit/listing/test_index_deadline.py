@@ -36,8 +36,8 @@ class Stage:
         self.failures: list[IndexerError] = []
         self.deadline = IndexDeadline(0.01, self.failures.append)
 
-    async def ask_in_vain(self, uuid: str) -> None:
-        with pytest.raises(IndexSlowError):
+    async def ask_in_vain(self, uuid: str, reason: str | None = None) -> None:
+        with pytest.raises(IndexSlowError, match=reason):
             await self.deadline.ask(self.index.find(uuid))
 
     async def let_it_end(self) -> None:
@@ -58,10 +58,10 @@ def test_others_are_answered_while_one_question_is_overdue() -> None:
 def test_one_at_a_time_tries_an_index_that_may_hang() -> None:
     async def ask() -> None:
         stage = Stage()
-        await stage.ask_in_vain("first")
+        await stage.ask_in_vain("first", "no answer within 0.01 s")
         trying = asyncio.ensure_future(stage.ask_in_vain("second"))
         await stage.let_it_end()
-        await stage.ask_in_vain("third")
+        await stage.ask_in_vain("third", "earlier questions still wait")
         assert set(stage.index.asked_for) == {"first", "second"}, "a third one has waited too"
         await trying
         await stage.ask_in_vain("fourth")
@@ -100,6 +100,11 @@ def test_late_answer_shows_that_the_index_works() -> None:
         await stage.ask_in_vain("first")
         await stage.ask_in_vain("second")
         stage.index.answer("second")
+        await stage.let_it_end()
+        await asyncio.gather(stage.ask_in_vain("a"), stage.ask_in_vain("b"))
+        assert {"a", "b"} <= set(stage.index.asked_for), "the first question is what is slow"
+        stage.index.answer("a")
+        stage.index.answer("b")
         await stage.let_it_end()
         stage.index.fail("first")
         await stage.let_it_end()

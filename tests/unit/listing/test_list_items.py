@@ -4,17 +4,24 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import pytest
+
 from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter
 from listing.answer import Route
 from listing.list_items import ItemLister
 from listing.sources import CellReader
 
-NATIVE, NOVA, DOWN = (
+NATIVE, NOVA, DOWN, UNKNOWN = (
     Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}", name, kind, "", "")
     for number, (name, kind) in enumerate(
-        (("native", CellKind.NATIVE), ("nova", CellKind.NOVA_DB), ("down", CellKind.NATIVE))
+        (
+            ("native", CellKind.NATIVE),
+            ("nova", CellKind.NOVA_DB),
+            ("down", CellKind.NATIVE),
+            ("unknown", CellKind.NATIVE),
+        )
     )
 )
 
@@ -29,6 +36,9 @@ class _WithItems:
     def find(self, uuid: str) -> Any: ...
 
     def close(self) -> None: ...
+
+    def describe_items(self, item_type: str, fields: Collection[str], keys: Collection[Any] | None) -> Any:
+        return {"sql": (item_type, fields, keys)}
 
     def read_items(self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None) -> Any:
         return [{"asked": (item_type, sorted(fields), keys)}]
@@ -47,6 +57,8 @@ class _Reader:
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], Any], _timeout_s: float) -> Any:
         if cell_uuid == DOWN.uuid:
             raise CellUnreachableError("down", "it is away")
+        if cell_uuid == UNKNOWN.uuid:
+            raise UnknownCellError(cell_uuid, ())
         return question(self._adapters[cell_uuid])
 
 
@@ -61,9 +73,18 @@ def test_each_cell_says_what_it_has_or_why_it_does_not() -> None:
     native, nova, down = items.by_cell
     assert native.records == [{"asked": ("node", ["cell", "name"], {"a"})}]
     assert (native.answer.route, native.answer.is_complete) == (Route.LIVE, True)
+    assert [each.answer.cell for each in items.by_cell] == [NATIVE, NOVA, DOWN]
+    assert all(0 < each.duration_s < 10 for each in items.by_cell)
     for skipped, reason in ((nova, "cells of kind 'nova-db' do not tell"), (down, "it is away")):
         assert (skipped.answer.route, skipped.answer.is_complete, skipped.records) == (Route.SKIPPED, False, [])
         assert reason in str(skipped.answer.failure)
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"), [(NATIVE, {"sql": ("node", ("name",), None)}), (NOVA, None), (DOWN, None), (UNKNOWN, None)]
+)
+def test_what_a_cell_would_be_asked_is_told_by_those_that_can(cell: Cell, told: object) -> None:
+    assert asyncio.run(lister().describe(cell.uuid, "node", ("name",), None, 1)) == told
 
 
 def test_only_the_cells_that_are_meant_are_asked() -> None:

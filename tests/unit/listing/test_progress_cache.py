@@ -56,13 +56,17 @@ def test_index_that_was_never_there_has_not_failed() -> None:
 
     async def ask() -> None:
         cache = ProgressCache(index.progress)
+        assert not cache.is_absent, "nobody has looked"
         index.is_absent = True
         assert await cache.get(0) == {}
+        assert cache.is_absent
         index.is_absent = False
         assert (await cache.get(0))["c0"].watermark == 1
+        assert not cache.is_absent
         index.is_absent = True
         with pytest.raises(IndexAbsentError):
             await cache.get(0)
+        assert not cache.is_absent, "it was there, so it is lost"
 
     asyncio.run(ask())
 
@@ -98,6 +102,22 @@ def test_it_is_read_again_beside_the_requests(monkeypatch: pytest.MonkeyPatch) -
         return (await cache.get(max_age_s=3600))["c0"].watermark
 
     assert asyncio.run(ask()) == 2
+
+
+def test_lists_that_end_at_once_have_it_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_READ_AGAIN_AFTER_S", -1.0)
+    index = Advancing()
+
+    async def ask() -> None:
+        cache = ProgressCache(index.progress)
+        for _ in range(3):
+            cache.read_again()
+        await beside(cache)
+        assert index.asked == 1
+        await beside(cache)
+        assert index.asked == 2
+
+    asyncio.run(ask())
 
 
 def test_what_was_just_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

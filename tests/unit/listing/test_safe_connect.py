@@ -16,12 +16,14 @@ class Probe:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.calls = 0
-        self.answered = asyncio.Event()
+        self.answered, self.failed_twice = asyncio.Event(), asyncio.Event()
 
     async def __call__(self) -> None:
         self.calls += 1
+        if self.calls == 2:
+            self.failed_twice.set()
         if self.calls <= self.failures:
-            raise GONE
+            raise IndexUnavailableError(f"refused {self.calls} times")
         self.answered.set()
 
 
@@ -60,6 +62,22 @@ def test_flag_expires_after_a_probe_that_succeeds() -> None:
 
     asyncio.run(trip_and_wait())
     assert probe.calls == 3
+
+
+def test_reason_is_what_the_last_probe_failed_with() -> None:
+    probe = Probe(failures=1_000_000)
+
+    async def trip_and_wait() -> None:
+        flag = SafeConnect(probe, retry_after_s=0.001)
+        flag.trip(GONE)
+        assert flag.reason == "connection refused"
+        async with asyncio.timeout(10):
+            await probe.failed_twice.wait()
+            await asyncio.sleep(0)
+        assert flag.reason == "refused 2 times"
+        flag.close()
+
+    asyncio.run(trip_and_wait())
 
 
 def test_closing_ends_the_probes() -> None:

@@ -103,6 +103,27 @@ def test_what_the_index_has_is_not_noted_again(store: RecentChanges, monkeypatch
     asyncio.run(scenario())
 
 
+def test_process_has_old_changes_forgotten_now_and_then(store: RecentChanges, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float | None] = []
+    add = store.add
+
+    def noting(process: str, changes: Sequence[RecentChange], forget_after_s: float | None = None) -> bool:
+        limits.append(forget_after_s)
+        return add(process, changes, forget_after_s)
+
+    monkeypatch.setattr(store, "add", noting)
+
+    async def scenario() -> None:
+        first = process(store)
+        for revision in (1, 2):
+            await first.tell({"demo"}, row(revision=revision))
+        monkeypatch.setattr(shared_changes, "_FORGET_AGAIN_S", -1.0)
+        await first.tell({"demo"}, row(revision=3))
+
+    asyncio.run(scenario())
+    assert limits == [KEPT_S, None, KEPT_S]
+
+
 def test_old_changes_and_processes_that_ended_are_removed(store: RecentChanges) -> None:
     change = RecentChange("demo", "cell", "a", 1)
     store.listen("gone")
