@@ -246,7 +246,9 @@ def test_relay_waits_until_a_bus_that_cannot_be_used_is_put_right(
         wait_until(lambda: bus.sequences == [1])
         # Who reads the log hears that it is over.
         wait_until(lambda: logs[-1]["event"] == "relay.cell_relayed_again")
-    assert {entry["event"] for entry in logs[:-1]} == {"relay.waiting"}
+        operations.create({})
+        wait_until(lambda: bus.sequences == [1, 2])
+    assert {entry["event"] for entry in logs[:-1]} == {"relay.waiting"}, "once"
     stop.set()
     thread.join(60)
     assert not thread.is_alive()
@@ -408,6 +410,7 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
         for _ in range(3):
             assert standby.run_once() == 0
         assert len(checks) == 1, "it looks now and then"
+        assert [entry["event"] for entry in logs] == ["relay.standby_without_bus"], "at its first look"
         monkeypatch.setattr("cells.kinds.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
         standby._bus_check_due = 0.0
         standby.run_once()
@@ -635,7 +638,8 @@ def test_relay_that_has_never_reached_the_bus_tells_how_long_the_oldest_change_w
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
 ) -> None:
     registry = CollectorRegistry()
-    operations.create({})
+    for _ in range(2):
+        operations.create({})
     bus.is_away = True
     with engine.connect() as connection:
         oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
