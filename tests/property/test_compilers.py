@@ -7,20 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Double,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    event,
-)
-from sqlalchemy.pool import StaticPool
+from sqlalchemy import Connection
 
 from query.check import check
 from query.evaluate import sorted_page
@@ -28,26 +15,13 @@ from query.filters import And, Filter, negate, split_expressible
 from query.lowering import beyond
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder
-from query.sqlite_functions import register_functions
 from query.to_sql import after, order_by, to_sql
 from resources.fields import ItemType, Kind
 from tests.property.query_strategies import FIELDS, filters, orders, positions, record_sets, requests
 from tests.property.reaching import shares
 from tests.support.filter_oracle import expected_page, is_behind, is_kept
+from tests.support.things import THINGS, connected_things
 
-THINGS = Table(
-    "things",
-    MetaData(),
-    Column("uuid", Text, primary_key=True),
-    Column("name", Text),
-    Column("state", Text),
-    Column("size", BigInteger),
-    Column("load", Double),
-    Column("created_at", BigInteger),
-    Column("locked", Boolean),
-    Column("tags", JSON, nullable=False),
-    Column("addresses", JSON(none_as_null=True)),
-)
 # A position holds stored values, in which a time is a number.
 STORED_FIELDS = ItemType(
     "thing",
@@ -57,12 +31,8 @@ STORED_FIELDS = ItemType(
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[Connection]:
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    event.listen(engine, "connect", lambda dbapi_connection, _: register_functions(dbapi_connection))
-    with engine.connect() as connection:
-        THINGS.metadata.create_all(connection)
+    with connected_things() as connection:
         yield connection
-    engine.dispose()
 
 
 def _page(connection: Connection, request: PageRequest) -> list[str]:

@@ -16,9 +16,14 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAny,
+    HasName,
+    HasNone,
     In,
+    IsFalse,
     IsNotNull,
     IsNull,
+    IsTrue,
     Lacks,
     Le,
     Lt,
@@ -31,7 +36,7 @@ from query.filters import (
 from query.operators.sql import SqlDialect
 from query.regex import LUCENE_OPTIONS
 from query.sort import Direction, SortKey, SortOrder
-from query.to_dsl import search_after, sort, to_dsl, uuid_parts
+from query.to_dsl import search_after, sort, to_dsl, uuid_of, uuid_parts
 from query.to_sql import after, order_by, to_sql
 from resources.fields import Field, ItemType, Kind
 
@@ -59,6 +64,8 @@ TABLE = Table(
 )
 UUID = "178b0921-8f85-4257-88b6-2e743b5a975c"
 EXISTS = {"exists": {"field": "name"}}
+COUNTED = "coalesce(json_array_length(t.tags), 0)"
+NOT_EMPTY = "coalesce((t.tags NOT IN (CAST('[]' AS JSONB), CAST('null' AS JSONB))), false)"
 
 
 def _text(clause: ClauseElement, dialect: SqlDialect) -> str:
@@ -122,6 +129,36 @@ def _text(clause: ClauseElement, dialect: SqlDialect) -> str:
             "list_has(t.tags, 'x') = 0",
             "NOT coalesce(t.tags ? 'x', false)",
             {"bool": {"must_not": [{"term": {"tags": "x"}}]}},
+        ),
+        (HasAny("tags"), f"{COUNTED} > 0", NOT_EMPTY, {"exists": {"field": "tags"}}),
+        (
+            HasNone("tags"),
+            f"{COUNTED} <= 0",
+            f"NOT {NOT_EMPTY}",
+            {"bool": {"must_not": [{"exists": {"field": "tags"}}]}},
+        ),
+        (IsTrue("tags"), f"{COUNTED} > 0", NOT_EMPTY, {"exists": {"field": "tags"}}),
+        (
+            IsTrue("name"),
+            "t.name != ''",
+            "t.name != ''",
+            {"bool": {"filter": [EXISTS], "must_not": [{"term": {"name": ""}}]}},
+        ),
+        (IsFalse("size"), "t.size = 0", "t.size = 0", {"term": {"size": 0}}),
+        (IsFalse("locked"), "t.locked = 0", "t.locked = false", {"term": {"locked": False}}),
+        (
+            HasName("name", "A.b"),
+            "is_name(t.name, 'A.b')",
+            """lower(t.name COLLATE "C") = 'a.b' OR starts_with(lower(t.name COLLATE "C"), 'a.b.')""",
+            {
+                "bool": {
+                    "should": [
+                        {"term": {"name": {"value": "A.b", "case_insensitive": True}}},
+                        {"prefix": {"name": {"value": "A.b.", "case_insensitive": True}}},
+                    ],
+                    "minimum_should_match": 1,
+                }
+            },
         ),
         (
             And((Eq("size", 1), Or((Eq("size", 2), Eq("size", 3))))),
@@ -222,6 +259,19 @@ def test_position_is_a_range_and_a_chain(key: SortKey, value: int | None, expect
 def test_null_position_is_sent_as_elasticsearch_sorts_it(field: str, value: Any, sent: Any) -> None:
     order = SortOrder.of(FIELDS, [SortKey(field)])
     assert search_after(order, (value, UUID), FIELDS) == [sent, *uuid_parts(UUID)]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "parts"),
+    [
+        ("00000000-0000-0000-0000-000000000001", (-(2**63), 1 - 2**63)),
+        ("00000000-0000-0001-8000-000000000000", (1 - 2**63, 0)),
+        ("ffffffff-ffff-ffff-ffff-ffffffffffff", (2**63 - 1, 2**63 - 1)),
+    ],
+)
+def test_uuid_parts_are_what_documents_have_kept(uuid: str, parts: tuple[int, int]) -> None:
+    assert uuid_parts(uuid) == parts
+    assert uuid_of(*parts) == uuid
 
 
 def test_uuid_parts_order_as_the_text_does() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from query.errors import NotExpressibleError, RegularExpressionError
 from query.regex import compile_pattern, to_lucene, to_postgres
+from query.regex_syntax import _MAX_NESTING
 from query.sqlite_functions import register_functions
 
 
@@ -28,11 +29,20 @@ from query.sqlite_functions import register_functions
         (r'^@#&<>~"$', r"\@\#\&\<\>\~\"", r"^\@\#\&\<\>\~\"$"),
         (r"^[\w.-]\D$", r"[0-9A-Z\_a-z\.\-][^0-9]", r"^[0-9A-Z\_a-z\.\-][^0-9]$"),
         ("^[é-😀]$", "[é-😀]", "^[é-😀]$"),
+        (r"^[^a]\W$", r"[^a][^0-9A-Z\_a-z]", r"^[^a][^0-9A-Z\_a-z]$"),
     ],
 )
 def test_pattern_of_the_subset_is_translated(pattern: str, lucene: str, postgres: str) -> None:
     assert to_lucene(pattern) == lucene
     assert to_postgres(pattern) == postgres
+
+
+def test_groups_beside_each_other_are_not_nested() -> None:
+    assert to_postgres("^(a)(b)" + "(" * _MAX_NESTING + "c" + ")" * _MAX_NESTING)
+    with pytest.raises(NotExpressibleError, match="groups nested so deeply") as refused:
+        to_postgres("(" * (_MAX_NESTING + 1) + "c" + ")" * (_MAX_NESTING + 1))
+    assert refused.value.target == "PostgreSQL"
+    assert refused.value.what.startswith("groups nested so deeply in '((")
 
 
 @pytest.mark.parametrize(
