@@ -6,26 +6,36 @@ They are the only truth about what is taken; who claims a node has locked it (op
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.kinds.native.nodes import Capacity
-from cells.tables import allocations, compute_nodes
+from cells.tables import SIZES, allocations, compute_nodes
 from operations.scheduling.request_spec import demand_of
 from resources.fields import Record
 from resources.query_fields.ganeti import own_value
 
 _RESIZED = "resized"
-_FORGET = delete(allocations).where(
-    allocations.c.instance_uuid == bindparam("of_instance"), allocations.c.node_id == bindparam("of_node")
-)
-_ADD = insert(allocations)
 
 
-def allocate(connection: Connection, instance_uuid: str, node_id: int, demand: Capacity) -> None:
+def _replacing(new: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
+    """One may be left there of a resize that an administrator ended by resetting the state."""
+    others = {name: new.excluded[name] for name in (*SIZES, "is_forthcoming")}
+    return new.on_conflict_do_update(index_elements=list(allocations.primary_key), set_=others)
+
+
+_ALLOCATE = {
+    "sqlite": _replacing(sqlite.insert(allocations)),
+    "postgresql": _replacing(postgresql.insert(allocations)),
+}
+
+
+def allocate(
+    connection: Connection, instance_uuid: str, node_id: int, demand: Capacity, *, is_forthcoming: bool = False
+) -> None:
     """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
-    # One may be left there of a resize that an administrator ended by resetting the state.
-    connection.execute(_FORGET, {"of_instance": instance_uuid, "of_node": node_id})
-    connection.execute(_ADD, _allocation(instance_uuid, node_id, demand))
+    values = {**_allocation(instance_uuid, node_id, demand), "is_forthcoming": is_forthcoming}
+    connection.execute(_ALLOCATE[connection.dialect.name], values)
 
 
 def release_except(connection: Connection, instance_uuid: str, *nodes: str | None) -> None:

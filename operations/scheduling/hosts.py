@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, cast, func, or_, select
 
 from cells.kinds.native.nodes import Capacity
 from cells.tables import SIZES, allocations, compute_nodes, services
@@ -19,6 +19,16 @@ _NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
 _NODE, _NODES, _HOSTS = "node", "other_nodes", "other_hosts"
 _IS_NODE = compute_nodes.c.id == bindparam(_NODE, type_=BigInteger)
 _LOCK = select(compute_nodes.c.id).where(_IS_NODE).with_for_update()
+LOCKED_AT_ONCE = 4
+"""Among how many nodes one may be looked for that no other transaction has locked."""
+_IS_ONE_OF = [compute_nodes.c.id == bindparam(f"node_{place}", type_=BigInteger) for place in range(LOCKED_AT_ONCE)]
+_LOCK_FREE = (
+    select(compute_nodes.c.id)
+    .where(or_(*_IS_ONE_OF))
+    .order_by(case(*((is_it, place) for place, is_it in enumerate(_IS_ONE_OF))))
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,17 @@ def read_best_hosts(
 def read_locked_host(connection: Connection, question: Question, node_id: int) -> Host | None:
     """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
     connection.execute(_LOCK, {_NODE: node_id})
+    return read_host(connection, question, node_id)
+
+
+def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | None:
+    """Lock the first that no other transaction has locked, of at most LOCKED_AT_ONCE nodes; None: all are locked."""
+    ids: list[int | None] = [*node_ids, *[None] * (LOCKED_AT_ONCE - len(node_ids))]
+    return connection.scalar(_LOCK_FREE, {f"node_{place}": node_id for place, node_id in enumerate(ids)})
+
+
+def read_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+    """The host on a node, if it suits."""
     statement = _one(question) if question.neighbours else _one_of_any(question)
     row = connection.execute(statement, {_NODE: node_id}).one_or_none()
     return None if row is None else _host(row)

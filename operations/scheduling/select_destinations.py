@@ -26,12 +26,20 @@ from notifications.payloads.selection import (
     Selection,
 )
 from operations.scheduling.allocations import allocate
-from operations.scheduling.hosts import Host, Question, read_best_hosts, read_locked_host
+from operations.scheduling.hosts import (
+    LOCKED_AT_ONCE,
+    Host,
+    Question,
+    lock_free_node,
+    read_best_hosts,
+    read_host,
+    read_locked_host,
+)
 from operations.scheduling.neighbours import find_neighbours
 from operations.scheduling.request_spec import RequestSpec
 
 # More than one, for those who claim at the same time all want the best.
-_READ_AT_ONCE = 4
+_READ_AT_ONCE = LOCKED_AT_ONCE
 # Who locks several nodes, one after the other in any order, must be alone in that.
 _SEVERAL_NODES = "claims of several nodes"
 
@@ -62,17 +70,23 @@ def select_destinations(
 
 
 def claim_hosts(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, max_attempts: int = 1
+    connection: Connection,
+    instance_uuids: Sequence[str],
+    demand: Capacity,
+    spec: RequestSpec,
+    *,
+    max_attempts: int = 1,
+    is_forthcoming: bool = False,
 ) -> Sequence[Destination]:
-    """As `select_destinations`, before it is put into words."""
+    """As `select_destinations`, before it is put into words. is_forthcoming: the instances are reservations."""
     if len(instance_uuids) > 1:
         wait_for_lock(connection, _SEVERAL_NODES)
     if spec.group is not None:
         wait_for_lock(connection, f"server group {spec.group.uuid}")
     if len(instance_uuids) == 1:
-        chosen = list(_claim_each(connection, instance_uuids, demand, spec))
+        chosen = list(_claim_each(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming))
     else:
-        chosen = _claim_all_or_none(connection, instance_uuids, demand, spec)
+        chosen = _claim_all_or_none(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming)
     alternates: Sequence[Host] = ()
     if max_attempts > 1 and chosen:
         taken = {host.service_host for host in chosen}
@@ -86,9 +100,11 @@ def wait_for_several_nodes(connection: Connection) -> None:
     wait_for_lock(connection, _SEVERAL_NODES)
 
 
-def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Host:
+def claim_host(
+    connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool = False
+) -> Host:
     """Choose a node and claim `demand` of it. Raises NoValidHostError."""
-    return claim_hosts(connection, [instance_uuid], demand, spec)[0].host
+    return claim_hosts(connection, [instance_uuid], demand, spec, is_forthcoming=is_forthcoming)[0].host
 
 
 def claim_alternate(
@@ -120,6 +136,7 @@ def claim_pair(
     spec: RequestSpec,
     *,
     secondary_nodes: tuple[str, ...] = (),
+    is_forthcoming: bool = False,
 ) -> tuple[Host, Host]:
     """Claim `demand` of one node, and the disk of it of another one in the same group of nodes, for mirrored disks.
 
@@ -133,16 +150,16 @@ def claim_pair(
         attempt = connection.begin_nested()
         question = _question(connection, instance_uuid, demand, spec)
         try:
-            primary = _Candidates(connection, question, without).claim(instance_uuid)
+            primary = _Candidates(connection, question, without, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
             attempt.rollback()
             raise
         second = RequestSpec(
             node_group=primary.group_uuid, nodes=secondary_nodes, without=(*spec.without, primary.service_host)
         )
-        disk = Capacity(0, 0, demand.disk_gib)
+        disk = _question(connection, instance_uuid, Capacity(0, 0, demand.disk_gib), second)
         try:
-            secondary = _Candidates(connection, _question(connection, instance_uuid, disk, second)).claim(instance_uuid)
+            secondary = _Candidates(connection, disk, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
             attempt.rollback()
             # No other node of this group can have a second one either, or only this one.
@@ -162,13 +179,23 @@ class _Candidates:
 
     They are read once, and each is read again, under its lock, when it is about to be claimed. A claim makes one host
     worse and no other one better, so the best is the first whose weights still are what the others at most have.
+
+    A node that another transaction has locked is about to be worse, so the next one is taken instead of waiting, unless
+    all of the best are locked. The members of a group wait: it may want that very node.
     """
 
     def __init__(
-        self, connection: Connection, question: Question, without: Sequence[int] = (), *, count: int = 1
+        self,
+        connection: Connection,
+        question: Question,
+        without: Sequence[int] = (),
+        *,
+        count: int = 1,
+        is_forthcoming: bool = False,
     ) -> None:
         self._connection = connection
         self._question = question
+        self._is_forthcoming = is_forthcoming
         self._count = max(count, _READ_AT_ONCE)
         self._gone = list(without)
         self._best: list[tuple[tuple[Any, ...], int]] = []
@@ -178,20 +205,31 @@ class _Candidates:
         while True:
             if not self._best and not self._read():
                 raise NoValidHostError
-            _, node_id = heapq.heappop(self._best)
             # Given up with the look where it is not this one: who holds one node must not wait for another.
             look = self._connection.begin_nested()
-            host = read_locked_host(self._connection, self._question, node_id)
+            node_id, host = self._look()
             is_best = host is not None and not (self._best and self._best[0][0] < host.weights)
             if host is not None:
                 heapq.heappush(self._best, (host.weights, node_id))
             else:
                 self._gone.append(node_id)
             if host is not None and is_best:
-                allocate(self._connection, instance_uuid, node_id, self._question.demand)
+                demand = self._question.demand
+                allocate(self._connection, instance_uuid, node_id, demand, is_forthcoming=self._is_forthcoming)
                 look.commit()
                 return host
             look.rollback()
+
+    def _look(self) -> tuple[int, Host | None]:
+        """Lock the best node, of those that are not locked, and read it again; the better ones count no more."""
+        ids = [node_id for _, node_id in heapq.nsmallest(LOCKED_AT_ONCE, self._best)]
+        free = None if self._question.spec.group is not None else lock_free_node(self._connection, ids)
+        if free is None:
+            node_id = heapq.heappop(self._best)[1]
+            return node_id, read_locked_host(self._connection, self._question, node_id)
+        while heapq.heappop(self._best)[1] != free:
+            pass
+        return free, read_host(self._connection, self._question, free)
 
     def _read(self) -> bool:
         """Read the best hosts that are not known to have no room; whether there are any."""
@@ -201,11 +239,11 @@ class _Candidates:
 
 
 def _claim_all_or_none(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec
+    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
 ) -> list[Host]:
     attempt = connection.begin_nested()
     try:
-        chosen = list(_claim_each(connection, instance_uuids, demand, spec))
+        chosen = list(_claim_each(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming))
     except NoValidHostError:
         attempt.rollback()
         raise
@@ -214,7 +252,7 @@ def _claim_all_or_none(
 
 
 def _claim_each(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec
+    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
 ) -> Iterator[Host]:
     candidates: _Candidates | None = None
     for number, uuid in enumerate(instance_uuids):
@@ -222,7 +260,7 @@ def _claim_each(
             # Each member of a group is a neighbour of the next one, which changes what suits it.
             question = _question(connection, uuid, demand, spec)
             count = 1 if spec.group is not None else len(instance_uuids) - number
-            candidates = _Candidates(connection, question, count=count)
+            candidates = _Candidates(connection, question, count=count, is_forthcoming=is_forthcoming)
         yield candidates.claim(uuid)
 
 

@@ -1,6 +1,6 @@
 """Requests that change something, by callers who mean no good, or ask twice, or at a bad moment."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from operations.jobs.nodes import NodeCall
 from operations.jobs.worker import Worker
 from operations.opcodes.instances import interfaces, places
 from operations.opcodes.instances.expire import Expirer
-from operations.scheduling import select_destinations
-from operations.scheduling.hosts import Host, read_locked_host
+from operations.scheduling import hosts, select_destinations
+from operations.scheduling.hosts import Host
 from operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
@@ -213,13 +213,16 @@ def test_nodes_and_addresses_are_waited_for_in_one_order(rapi: RapiCalls, monkey
         if name not in waited:
             waited.append(name)
 
-    def read_host(*arguments: Any) -> Host | None:
-        wait(arguments[0], "node")
-        return read_locked_host(*arguments)
+    def noted(read: Callable[..., Host | None]) -> Callable[..., Host | None]:
+        def read_host(*arguments: Any) -> Host | None:
+            wait(arguments[0], "node")
+            return read(*arguments)
+
+        return read_host
 
     monkeypatch.setattr(interfaces, "wait_for_lock", wait)
-    for module in (places, select_destinations):
-        monkeypatch.setattr(module, "read_locked_host", read_host)
+    monkeypatch.setattr(places, "read_locked_host", noted(hosts.read_locked_host))
+    monkeypatch.setattr(select_destinations, "read_host", noted(hosts.read_host))
     second, first = (
         {"network": name, "ip": "pool", "mac": f"aa:00:00:00:00:0{name == 'lan':d}"} for name in ("wan", "lan")
     )

@@ -24,7 +24,7 @@ from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.expiry import set_expiry
 from operations.opcodes.instances.interfaces import take_interfaces
 from operations.opcodes.instances.parameters import MIRRORED
-from operations.opcodes.instances.places import Places, Wanted, demand_of_instance, mark_forthcoming, take_places
+from operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
 from operations.opcodes.instances.policy import check_policy
 from operations.opcodes.parameter_values import check_memory
 from operations.opcodes.tags import check_tags
@@ -56,8 +56,6 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
     secondary = None if places is None or places.secondary is None else places.secondary.name
     configuration = replace(configuration, nics=nics, secondary=secondary)
     _add_row(op, task, uuid, configuration.values(cluster, is_forthcoming=op.forthcoming), places)
-    if op.forthcoming and places is not None:
-        mark_forthcoming(task.connection, uuid, is_forthcoming=True)
     return places
 
 
@@ -95,7 +93,8 @@ def _places(
     demand = demand_of_instance(configuration, cluster)
     if configuration.template in MIRRORED and op.pnode is not None and op.snode is None:
         raise PrerequisiteError("The networked disk templates need a mirror node", Reason.WRONG_INPUT)
-    return take_places(task.connection, uuid, demand, wanted, configuration.template or "diskless")
+    template = configuration.template or "diskless"
+    return take_places(task.connection, uuid, demand, wanted, template, is_forthcoming=op.forthcoming)
 
 
 def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], places: Places | None) -> None:

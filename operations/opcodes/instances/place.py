@@ -15,7 +15,6 @@ from operations.opcodes.instances.parameters import MIRRORED
 from operations.opcodes.instances.places import (
     Wanted,
     demand_of_instance,
-    mark_forthcoming,
     node_called,
     take_places,
 )
@@ -55,8 +54,8 @@ def _place(op: InstancePlace, task: Task) -> None:
     template = configuration.template or "diskless"
     release_except(task.connection, uuid, None)
     wanted = Wanted(primary=op.primary_node, secondary=op.secondary_node)
-    found = take_places(task.connection, uuid, demand_of_instance(configuration, cluster), wanted, template)
-    mark_forthcoming(task.connection, uuid, is_forthcoming=True)
+    demand = demand_of_instance(configuration, cluster)
+    found = take_places(task.connection, uuid, demand, wanted, template, is_forthcoming=True)
     node = node_called(task.connection, found.primary.name)
     placed = {"host": node.host, "node": node.name, "availability_zone": node.zone}
     if record["ganeti"] is not None:

@@ -122,7 +122,15 @@ def usable_node(connection: Connection, name: str, *, is_primary: bool) -> Node:
     return node
 
 
-def take_places(connection: Connection, instance_uuid: str, demand: Capacity, wanted: Wanted, template: str) -> Places:
+def take_places(
+    connection: Connection,
+    instance_uuid: str,
+    demand: Capacity,
+    wanted: Wanted,
+    template: str,
+    *,
+    is_forthcoming: bool = False,
+) -> Places:
     """Choose nodes and claim what the instance takes up of them. Raises PrerequisiteError; then nothing is claimed."""
     primary = None if wanted.primary is None else usable_node(connection, wanted.primary, is_primary=True)
     secondary = None if wanted.secondary is None else usable_node(connection, wanted.secondary, is_primary=False)
@@ -136,9 +144,11 @@ def take_places(connection: Connection, instance_uuid: str, demand: Capacity, wa
     try:
         if is_mirrored:
             names = () if secondary is None else (secondary.name,)
-            first, second = claim_pair(connection, instance_uuid, demand, spec, secondary_nodes=names)
+            first, second = claim_pair(
+                connection, instance_uuid, demand, spec, secondary_nodes=names, is_forthcoming=is_forthcoming
+            )
             return Places(_node_of(first), _node_of(second))
-        return Places(_node_of(claim_host(connection, instance_uuid, demand, spec)))
+        return Places(_node_of(claim_host(connection, instance_uuid, demand, spec, is_forthcoming=is_forthcoming)))
     except NoValidHostError:
         raise no_room(demand, wanted) from None
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from cells.database.engines import writing
@@ -141,12 +142,12 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     """Also when all that were read at once did."""
     CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(16, 4096, 40)) for n in range(7)])
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
-    read = hosts.read_locked_host
+    read = hosts.read_host
 
     def locked(connection: Connection, question: hosts.Question, node_id: int) -> hosts.Host | None:
         return None if node_id in full else read(connection, question, node_id)
 
-    monkeypatch.setattr("operations.scheduling.select_destinations.read_locked_host", locked)
+    monkeypatch.setattr("operations.scheduling.select_destinations.read_host", locked)
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h6"
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec(without=("h6",))) is None
 
@@ -199,6 +200,23 @@ def test_two_that_pass_over_the_same_alternates_do_not_wait_for_each_other(engin
             connection.execute(text("SET LOCAL lock_timeout = '5s'"))
         for connection, alternate in ((one, first), (other, second), (one, second), (other, first)):
             assert claim_alternate(connection, alternate, NEW, Capacity(2, 512, 1), RequestSpec()) is None
+
+
+@pytest.mark.parametrize("new_database", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
+def test_node_that_another_transaction_is_filling_is_not_waited_for_while_others_have_room(
+    engine: Engine, cell: Cell
+) -> None:
+    """The member of a group waits, since it may want that very node, and so does who finds no other."""
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(2, 4096, 40)) for n in range(2)])
+    group = ServerGroup("6b9e1d6f-9f39-4f2c-8d2a-7d44c1e1f0aa", "p", "u", "g", "soft-affinity", None)
+    with engine.begin() as one, engine.begin() as other:
+        assert claim_host(one, NEW, Capacity(1, 512, 1), RequestSpec()).service_host == "h0"
+        assert claim_host(other, str(UUID(int=1)), Capacity(1, 512, 1), RequestSpec()).service_host == "h1"
+        for spec in (RequestSpec(group=group), RequestSpec(host="h0")):
+            with engine.connect() as third:
+                third.execute(text("SET LOCAL lock_timeout = '200ms'"))
+                with pytest.raises(OperationalError, match="lock timeout"):
+                    claim_host(third, str(UUID(int=2)), Capacity(1, 512, 1), spec)
 
 
 class HostsThatFailTogether:
