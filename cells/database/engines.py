@@ -94,6 +94,16 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def one_statement(engine: Engine, *, writes: bool = False) -> Iterator[Connection]:
+    """A transaction of a single statement, which PostgreSQL takes as such: it is not asked to begin and to end one."""
+    options: dict[str, Any] = {_WRITES: writes}
+    if engine.dialect.name != "sqlite":
+        options["isolation_level"] = "AUTOCOMMIT"
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
 def translated_failures(unreachable: Callable[[str], Exception], *, when_older: str = "") -> Iterator[None]:
     """Turn what the database says into `unreachable(reason)`; the reason shows no statement, value or password.
 

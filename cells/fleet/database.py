@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from cells.database.engines import UPGRADE, translated_failures, writing
+from cells.database.engines import UPGRADE, one_statement, translated_failures, writing
 from cells.errors import FleetUnreachableError, FleetUnusableError, NewerTablesError
 
 _LOOK = "see fleet.database_url"
@@ -45,6 +45,12 @@ class FleetDatabase:
     def writing(self) -> Iterator[Connection]:
         """A transaction, which commits at the end."""
         with translated_fleet_failures(), writing(self.engine) as connection:
+            yield connection
+
+    @contextmanager
+    def writing_once(self) -> Iterator[Connection]:
+        """As `writing`, for a single statement."""
+        with translated_fleet_failures(), one_statement(self.engine, writes=True) as connection:
             yield connection
 
 

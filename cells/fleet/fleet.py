@@ -294,7 +294,9 @@ class Fleet:
         self._engine.dispose()
 
     def _insert_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        with self.database.writing() as connection:
+        # Of several, all or none.
+        begin = self.database.writing_once if len(mappings) == 1 else self.database.writing
+        with begin() as connection:
             connection.execute(
                 insert(instance_mappings),
                 [

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from cells.kinds.native.instance_actions import finish_event
 from cells.kinds.native.instance_migrations import give_up_migration
@@ -14,16 +14,21 @@ from operations.jobs.model import Job, Stage, Status
 from operations.jobs.queue import save_operation
 
 
-def end_operation(connection: Connection, job: Job, now: int) -> None:
-    """The current operation has succeeded; the one behind it comes next, if there is one."""
+def end_operation(connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:
+    """The current operation has succeeded; the one behind it comes next, if there is one.
+
+    has_locked_names: whether it has taken its locks in this transaction.
+    """
     is_last = job.position + 1 == job.operation_count
-    give_up_locks(connection, [job.id], have_ended=is_last)
+    give_up_locks(connection, [job.id], have_ended=is_last, have_locked_names=has_locked_names)
     save_operation(connection, job, Status.SUCCESS, now, ended_at=now)
     finish_event(connection, job.instance_action_id, now)
-    values: dict[str, Any] = {"status": Status.SUCCESS, "ended_at": now, "is_ready": False}
-    if not is_last:
-        values = {"status": Status.QUEUED, "position": job.position + 1, "stage": Stage.REQUEST}
-    connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
+    if is_last:
+        values: dict[str, Any] = {"status": Status.SUCCESS, "stage": Stage.STEPS, "ended_at": now, "is_ready": False}
+    else:
+        values = {"status": Status.QUEUED, "position": job.position + 1, "stage": Stage.REQUEST, "is_ready": True}
+    started_at = func.coalesce(jobs.c.started_at, now)
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values, started_at=started_at))
 
 
 def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, error: Exception, now: int) -> None:

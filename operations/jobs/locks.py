@@ -81,13 +81,17 @@ def take_locks(connection: Connection, job_id: int, now: int) -> bool:
     return taken.rowcount > 0 or connection.execute(_ANY, {_JOB: job_id}).first() is None
 
 
-def give_up_locks(connection: Connection, job_ids: Sequence[int], *, have_ended: bool) -> None:
+def give_up_locks(
+    connection: Connection, job_ids: Sequence[int], *, have_ended: bool, have_locked_names: bool = False
+) -> None:
     """Give up what jobs hold and what they want; those that come next for it, or wait for their end, are ready again.
 
+    have_locked_names: whether they have taken what they hold in this transaction.
     The transaction has not written to the rows of these jobs before, unless they were ready: another one that makes
     them ready has locked the names first.
     """
-    _lock_names(connection, job_ids, _WAIT_FOR_JOBS)
+    if not have_locked_names:
+        _lock_names(connection, job_ids, _WAIT_FOR_JOBS)
     given_up = sorted({(row.level, row.name) for row in connection.execute(_GIVE_UP, {_JOBS: list(job_ids)})})
     names = {
         f"{what}{number}": value

@@ -98,7 +98,7 @@ class Job:
     """A job whose row the transaction has locked, with its current operation.
 
     parameters: as they were accepted. notes: JSON; what steps tell later ones. result: JSON; what steps have found out
-        for the caller.
+        for the caller. has_instance: whether there is a row of the instance that it is about.
     """
 
     id: int
@@ -114,4 +114,5 @@ class Job:
     instance_uuid: str | None = None
     instance_action_id: int | None = None
     migration_id: int | None = None
+    has_instance: bool = False
     result: Any = None

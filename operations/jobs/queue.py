@@ -1,22 +1,35 @@
 """The rows of jobs: how they are queued, found, locked and moved on.
 
-A worker that goes on with a job locks the row of the instance that this is about, and then the job's, and passes over
-what another transaction has locked: so it never waits for an instance while it has a job. Who changes the jobs of an
-instance from elsewhere locks the instance first as well.
+A worker that goes on with a job locks its row, and then that of the instance that this is about, and passes over what
+another transaction has locked: so it never waits for an instance while it has a job. Who changes the jobs of an
+instance from elsewhere locks the instance first, and may wait for the jobs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Integer, Select, and_, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from cells.model import Request
-from cells.tables import job_dependencies, job_operations, jobs
+from cells.tables import instances, job_dependencies, job_operations, jobs
 from operations.jobs.locks import want_locks
 from operations.jobs.model import Job, NewJob, Place, Stage, Status
 from operations.jobs.vocabulary import Vocabulary
 
-_LIMIT = "most"
+_LIMIT, _JOB, _PLACES = "most", "of_job", "places"
 _IS_CURRENT = and_(job_operations.c.job_id == jobs.c.id, job_operations.c.position == jobs.c.position)
 _PLACE = (
     jobs.c.id,
@@ -42,6 +55,7 @@ _PLAIN = (
     job_operations.c.instance_uuid,
     job_operations.c.instance_action_id,
     job_operations.c.migration_id,
+    exists().where(instances.c.uuid == job_operations.c.instance_uuid).label("has_instance"),
 )
 # Any of these may be damaged on SQLite, where JSON is a text.
 _JSON = (job_operations.c.parameters, job_operations.c.notes, job_operations.c.result)
@@ -134,13 +148,15 @@ def read_job(connection: Connection, place: Place) -> Job | None:
     return _one(connection, _AT, place)
 
 
-def lock_job(connection: Connection, place: Place) -> Job | None:
-    """The job with its row locked, unless it is not at `place` any more, or another transaction has locked it."""
-    return _one(connection, _LOCKED_AT, place)
+def lock_first_job(connection: Connection, places: Sequence[Place]) -> Job | None:
+    """The first job that still is at its place and that no other transaction has locked; its row is locked then."""
+    at = [(place.job_id, place.stage, place.position, place.next_step) for place in places]
+    row = connection.execute(_FIRST_LOCKED_AT, {_PLACES: at}).one_or_none()
+    return None if row is None else _job(row._mapping)
 
 
 def lock_unread_job(connection: Connection, place: Place) -> Job | None:
-    """As `lock_job`, without what may be damaged: parameters, notes and result are empty."""
+    """As `lock_first_job`, of one, without what may be damaged: parameters, notes and result are empty."""
     return _one(connection, _UNREAD_AT, place)
 
 
@@ -152,12 +168,8 @@ def fill_in(connection: Connection, job: Job) -> None:
 
 
 def begin_job(connection: Connection, job: Job, now: int) -> None:
-    """The current operation holds its locks."""
-    job.stage, job.status = Stage.STEPS, Status.RUNNING
-    started = {} if job.position else {"started_at": now}
-    connection.execute(
-        update(jobs).where(jobs.c.id == job.id).values(stage=job.stage, status=job.status, is_ready=True, **started)
-    )
+    """The current operation holds its locks, and goes on in another transaction."""
+    connection.execute(_BEGIN, {_JOB: job.id, "stage": job.stage, "status": job.status, "now": now})
 
 
 def let_wait(connection: Connection, job: Job, stage: Stage) -> None:
@@ -192,7 +204,7 @@ def notes_of(connection: Connection, instance_uuid: str) -> Sequence[Mapping[str
 def save_operation(connection: Connection, job: Job, status: Status, now: int, ended_at: int | None = None) -> None:
     """Where the current operation, which has begun, is now, and what its steps have told later ones."""
     parameters = {
-        "of_job": job.id,
+        _JOB: job.id,
         "at": job.position,
         "status": status,
         "next_step": job.next_step,
@@ -244,6 +256,7 @@ def _job(row: Mapping[Any, Any]) -> Job:
         instance_uuid=row["instance_uuid"],
         instance_action_id=row["instance_action_id"],
         migration_id=row["migration_id"],
+        has_instance=row["has_instance"],
         result=row.get("result"),
     )
 
@@ -262,11 +275,33 @@ _READY_AFTER = _READY.where(
     > tuple_(bindparam("priority", type_=Integer), bindparam("job_id", type_=BigInteger))
 )
 _AT, _PLAIN_AT = _at(*_PLAIN, *_JSON), _at(*_PLAIN)
-_LOCKED_AT = _AT.with_for_update(skip_locked=True)
+_FIRST_LOCKED_AT = (
+    select(*_PLAIN, *_JSON)
+    .join_from(jobs, job_operations, _IS_CURRENT)
+    .where(
+        jobs.c.is_ready,
+        tuple_(jobs.c.id, jobs.c.stage, jobs.c.position, job_operations.c.next_step).in_(
+            bindparam(_PLACES, expanding=True)
+        ),
+    )
+    .order_by(jobs.c.priority, jobs.c.id)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
 _UNREAD_AT = _PLAIN_AT.with_for_update(skip_locked=True)
+_BEGIN = (
+    update(jobs)
+    .where(jobs.c.id == bindparam(_JOB))
+    .values(
+        stage=bindparam("stage"),
+        status=bindparam("status"),
+        is_ready=True,
+        started_at=func.coalesce(jobs.c.started_at, bindparam("now", type_=BigInteger)),
+    )
+)
 _SAVE = (
     update(job_operations)
-    .where(job_operations.c.job_id == bindparam("of_job"), job_operations.c.position == bindparam("at"))
+    .where(job_operations.c.job_id == bindparam(_JOB), job_operations.c.position == bindparam("at"))
     .values(
         status=bindparam("status"),
         next_step=bindparam("next_step"),

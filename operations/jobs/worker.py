@@ -8,17 +8,18 @@ needs of a node is asked for before its transaction, with nothing locked.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from threading import Event
 from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Engine
 
-from cells.database.engines import cell_failures, writing
+from cells.database.engines import cell_failures, one_statement, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
 from cells.fleet.fleet import Fleet
 from cells.job_numbers import job_number
-from cells.kinds.native.instance_rows import has_row, is_damage, lock_row_if_free, read_row
+from cells.kinds.native.instance_rows import is_damage, lock_row_if_free, read_row
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.model import Cell, InstanceRow
 from cells.retrying import retrying_until
@@ -28,18 +29,18 @@ from operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, Un
 from operations.jobs.failures import ends_alone
 from operations.jobs.locks import take_locks, want_locks
 from operations.jobs.model import Job, Place, Stage, Status
-from operations.jobs.nodes import Nodes
+from operations.jobs.nodes import NodeCall, Nodes
 from operations.jobs.queue import (
     begin_job,
     fill_in,
     let_wait,
-    lock_job,
+    lock_first_job,
     lock_unread_job,
     read_job,
     ready_jobs,
     save_operation,
 )
-from operations.jobs.vocabulary import Operation, Task, Vocabulary
+from operations.jobs.vocabulary import Operation, Step, Task, Vocabulary
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -118,7 +119,7 @@ class Worker:
         Raises CellUnreachableError and FleetUnreachableError; the job is then where it was before.
         """
         with cell_failures(self._cell.name):
-            return any(self._work_on(place) for place in self._places() if not self._rests(place))
+            return any(self._work_on_one_of(places) for places in self._together())
 
     def _rests(self, place: Place) -> bool:
         """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
@@ -127,42 +128,73 @@ class Worker:
             self._resting = {key: until for key, until in self._resting.items() if now < until}
         return now < self._resting.get(place.key, 0.0)
 
-    def _places(self) -> Iterator[Place]:
-        """Where the jobs are that something can be done for; looked at without the one lock that SQLite has."""
+    def _together(self) -> Iterator[Sequence[Place]]:
+        """Where the jobs are that something can be done for, in order: one whose next step calls a node by itself."""
+        for page in self._pages():
+            awake = [place for place in page if not self._rests(place)]
+            for calls, group in groupby(awake, key=lambda place: self._next_call(place) is not None):
+                places = list(group)
+                yield from ([place] for place in places) if calls else [places]
+
+    def _pages(self) -> Iterator[Sequence[Place]]:
+        """Looked at without the one lock that SQLite has."""
         last = None
         while True:
-            with self._engine.connect() as connection:
+            with one_statement(self._engine) as connection:
                 found = ready_jobs(connection, _LOOKED_AT, last)
-            yield from found
+            yield found
             if len(found) < _LOOKED_AT:
                 return
             last = found[-1]
 
-    def _work_on(self, place: Place) -> bool:
-        """The next step of a job, or the failure of that; False when the job is not there, or locked by another."""
-        try:
-            answer = self._ask_node(place)
-            with writing(self._engine) as connection:
-                return self._advance(connection, place, answer)
-        except NodeAwayError:
+    def _work_on_one_of(self, places: Sequence[Place]) -> bool:
+        """The next step of the first of these jobs that nobody else has, or the failure of that; False without one."""
+        left = places
+        while left:
+            at = left[0] if len(left) == 1 else None
+            try:
+                answer = None if at is None else self._ask_node(at)
+                with writing(self._engine) as connection:
+                    job = lock_first_job(connection, left)
+                    if job is None:
+                        return False
+                    at = next(place for place in left if place.job_id == job.id)
+                    if self._advance(connection, at, job, answer):
+                        return True
+            except Exception as error:
+                if not ends_alone(error):
+                    raise
+                if at is None:
+                    # One of them cannot be read.
+                    return any(self._work_on_one_of([place]) for place in left)
+                return self._take_failure(at, error)
+            # Another transaction has its instance.
+            left = left[left.index(at) + 1 :]
+        return False
+
+    def _take_failure(self, place: Place, error: Exception) -> bool:
+        """Let the job of a step that has failed rest, or go on, or end; False when it rests, or others have it."""
+        if isinstance(error, NodeAwayError):
             # The jobs behind it are not to wait for that node too.
             self._resting[place.key] = time.monotonic() + self._node_rest_s
             return False
-        except Exception as error:
-            if not ends_alone(error):
-                raise
-            failure = error
         with writing(self._engine) as connection:
-            return self._end_failed(connection, place, failure)
+            return self._end_failed(connection, place, error)
 
-    def _ask_node(self, place: Place) -> _Answer | None:
-        """The answer to the call that the next step names, if it names one."""
+    def _next_call(self, place: Place) -> tuple[Operation, Step, Callable[[Task], NodeCall | None]] | None:
+        """The next step of a job that has begun, if it calls a node: of which operation, and what makes the call."""
         operation = self._vocabulary.get(place.operation)
         if operation is None or place.stage is not Stage.STEPS:
             return None
         step = operation.step(place.next_step)
-        if step is None or step.call is None:
+        return None if step is None or step.call is None else (operation, step, step.call)
+
+    def _ask_node(self, place: Place) -> _Answer | None:
+        """The answer to the call that the next step names, if it names one."""
+        found = self._next_call(place)
+        if found is None:
             return None
+        operation, step, make_call = found
         with self._engine.connect() as connection:
             job = read_job(connection, place)
             if job is None:
@@ -172,25 +204,25 @@ class Worker:
             task = self._task(connection, job, row, self._clock())
             if operation.is_over(task) or not step.applies(task):
                 return None
-            call = step.call(task)
+            call = make_call(task)
         if call is None:
             return _Answer(None)
         return _Answer(self._nodes.call(replace(call, order=0 if row is None else row.revision), place.key))
 
-    def _advance(self, connection: Connection, place: Place, answer: _Answer | None) -> bool:
+    def _advance(self, connection: Connection, place: Place, job: Job, answer: _Answer | None) -> bool:
         """The next step that applies, and the end of the operation if there is none behind it."""
-        is_free, row = self._lock_instance(connection, place)
-        job = lock_job(connection, place) if is_free else None
-        if job is None:
+        is_free, row = self._lock_instance(connection, job)
+        if not is_free:
             return False
         now = self._clock()
-        if job.stage is not Stage.STEPS and job.status is Status.CANCELING:
+        has_begun = job.stage is Stage.STEPS
+        if not has_begun and job.status is Status.CANCELING:
             raise JobCanceledError(job_number(self._cell, job.id))
         if job.stage is Stage.DEPENDENCIES:
             check_dependencies(connection, self._cell, job)
             return True
         operation = self._operation(job)
-        if job.stage is not Stage.STEPS and not self._begin(connection, place, job, operation, now):
+        if not has_begun and not self._begin(connection, place, job, operation, now):
             return True
         task = self._task(connection, job, row, now, None if answer is None else answer.value)
         number = operation.next_step(task)
@@ -202,9 +234,11 @@ class Worker:
                 number = operation.next_step(task)
             # Otherwise a node is asked before the next transaction.
         if number is None:
-            self._end(connection, job, now)
+            self._end(connection, job, now, has_locked_names=not has_begun)
         else:
             job.next_step = number
+            if not has_begun:
+                begin_job(connection, job, now)
             save_operation(connection, job, Status.RUNNING, now)
         return True
 
@@ -216,23 +250,25 @@ class Worker:
         if not take_locks(connection, job.id, now):
             let_wait(connection, job, Stage.LOCKS)
             return False
-        begin_job(connection, job, now)
+        job.stage, job.status = Stage.STEPS, Status.RUNNING
         if any(lock.is_shared for lock in locks):
             # A step may wait for rows of a job that gives up its share now, and waits for the names of locks.
+            begin_job(connection, job, now)
             save_operation(connection, job, Status.RUNNING, now)
             return False
         return True
 
-    def _end(self, connection: Connection, job: Job, now: int) -> None:
-        end_operation(connection, job, now)
+    def _end(self, connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:
+        """has_locked_names: whether the operation has taken its locks in this transaction."""
+        end_operation(connection, job, now, has_locked_names=has_locked_names)
         if job.status is Status.CANCELING:
             end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job_number(self._cell, job.id)), now)
 
     def _end_failed(self, connection: Connection, place: Place, error: Exception) -> bool:
         """End the job whose step has failed with `error`, if it still is where that was, and cannot recover."""
-        is_free, row = self._lock_instance(connection, place)
-        job = lock_unread_job(connection, place) if is_free else None
-        if job is None:
+        job = lock_unread_job(connection, place)
+        is_free, row = (False, None) if job is None else self._lock_instance(connection, job)
+        if job is None or not is_free:
             return False
         now = self._clock()
         is_canceled = isinstance(error, JobCanceledError)
@@ -297,13 +333,12 @@ class Worker:
             raise UnknownOperationError(job.operation)
         return operation
 
-    def _lock_instance(self, connection: Connection, place: Place) -> tuple[bool, InstanceRow | None]:
+    def _lock_instance(self, connection: Connection, job: Job) -> tuple[bool, InstanceRow | None]:
         """Whether no other transaction has the instance of a job, and its row, which is locked then."""
-        uuid = place.instance_uuid
-        if uuid is None:
+        if job.instance_uuid is None or not job.has_instance:
             return True, None
-        row = lock_row_if_free(connection, self._cell, uuid)
-        return row is not None or not has_row(connection, uuid), row
+        row = lock_row_if_free(connection, self._cell, job.instance_uuid)
+        return row is not None, row
 
     def _task(self, connection: Connection, job: Job, row: InstanceRow | None, now: int, answer: object = None) -> Task:
         about = None if row is None else LockedInstance(connection, self._cell, row)

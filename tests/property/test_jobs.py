@@ -1,6 +1,6 @@
 """Whatever jobs come and whatever is killed: no two locks exclude each other, order is kept, every job ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,10 +55,10 @@ class AnyWorker(Worker):
 
     first = 0
 
-    def _places(self) -> Iterator[Place]:
-        places = list(super()._places())
+    def _pages(self) -> Iterator[Sequence[Place]]:
+        places = [place for page in super()._pages() for place in page]
         first = self.first % len(places) if places else 0
-        yield from places[first:] + places[:first]
+        yield from ([place] for place in places[first:] + places[:first])
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

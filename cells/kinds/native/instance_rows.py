@@ -162,10 +162,6 @@ def lock_row_if_free(connection: Connection, cell: Cell, uuid: str) -> InstanceR
     return _read(connection, cell, uuid, _ONE_LOCKED_IF_FREE)
 
 
-def has_row(connection: Connection, uuid: str) -> bool:
-    return connection.execute(select(instances.c.uuid).where(instances.c.uuid == uuid)).first() is not None
-
-
 def _read(
     connection: Connection, cell: Cell, uuid: str, statements: Mapping[Dialect, Select[Any]]
 ) -> InstanceRow | None:
