@@ -13,7 +13,7 @@ from tests.clients.test_openstack_command import openstack, run_all
 from tests.support.live_api import LiveApi, live_api
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch]
-TIMES = 20
+TIMES = 8
 
 
 @pytest.fixture
