@@ -20,7 +20,7 @@ from operations.actions.server_actions import ACTIONS
 from operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
 from operations.actions.values import as_before, unplaced
 from operations.jobs import vocabulary
-from operations.jobs.errors import JobCanceledError, NodeCallError
+from operations.jobs.errors import JobCanceledError, NodeCallError, text_for_callers
 from operations.jobs.model import Lock
 from operations.jobs.nodes import NodeCall
 from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
@@ -111,7 +111,7 @@ def _try_next_host(action: Action, task: Task, error: Exception, failed_at: int)
     if not isinstance(error, NodeCallError) or not error.is_certain:
         raise error
     _announce_failed_host(action, task)
-    finish_event(task.connection, task.job.instance_action_id, task.now, error)
+    finish_event(task.connection, task.job.instance_action_id, task.now, error, text_for_callers(error))
     task.notes.pop(_WORK, None)
     go_to_next_host(task, error)
     values = action.rescheduled(task) if callable(action.rescheduled) else action.rescheduled
@@ -138,8 +138,8 @@ def _show_failure(action: Action, task: Task, error: Exception) -> None:
         _announce_failed_host(action, task)
         if origin_of(task)["host"] is None:
             failure = {**failure, **unplaced(None)(task)}
-    details = None if error.__cause__ is None else str(error.__cause__)
-    fault = {"code": 500, "message": str(error), "details": details, "created_at": task.now}
+    details = None if error.__cause__ is None else text_for_callers(error.__cause__)
+    fault = {"code": 500, "message": text_for_callers(error), "details": details, "created_at": task.now}
     event_type = action.failure_event or INSTANCE_UPDATE
     is_of_instance = event_type.startswith(_OF_AN_INSTANCE)
     task.instance.change(

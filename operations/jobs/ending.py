@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select, update
 from cells.kinds.native.instance_actions import finish_event
 from cells.kinds.native.instance_migrations import give_up_migration
 from cells.tables import job_operations, jobs
-from operations.jobs.errors import told
+from operations.jobs.errors import text_for_callers, told
 from operations.jobs.locks import give_up_locks
 from operations.jobs.model import Job, Stage, Status
 from operations.jobs.queue import save_operation
@@ -45,7 +45,7 @@ def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, err
     for operation in left:
         if operation.migration_id is not None:
             give_up_migration(connection, operation.migration_id, now)
-        finish_event(connection, operation.instance_action_id, now, error)
+        finish_event(connection, operation.instance_action_id, now, error, text_for_callers(error))
     # Who cancels a job locks its row first, and then those of its operations.
     ended = {"status": status, "ended_at": now, "is_ready": False}
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))

@@ -13,6 +13,8 @@ NodeAwayError    keeps a job where it is
 from enum import StrEnum
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 
 class JobError(Exception):
     """A job ends with it; its text is what callers see of it."""
@@ -86,9 +88,16 @@ class NodeAwayError(Exception):
     """What came of the call of a node is not known yet: the job stays where it is, and the call is made again."""
 
 
+def text_for_callers(error: Exception) -> str:
+    """What callers see of an error. What a database says shows statements and values, and is for the log alone."""
+    if isinstance(error, SQLAlchemyError):
+        return f"unexpected error of the database ({type(error).__name__}): the log of the worker tells it by this job"
+    return _storable(str(error))
+
+
 def told(error: Exception) -> list[Any]:
     """What a job that `error` has ended shows as its result: a class of Ganeti's errors, and what that is made with."""
-    text = _storable(str(error))
+    text = text_for_callers(error)
     if isinstance(error, PrerequisiteError):
         return ["OpPrereqError", [text, error.reason.value]]
     return ["OpExecError", [text]]

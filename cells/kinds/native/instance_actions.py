@@ -113,15 +113,17 @@ def begin_event(connection: Connection, action_id: int | None, event: str, host:
     )
 
 
-def finish_event(connection: Connection, action_id: int | None, now: int, failure: BaseException | None = None) -> None:
-    """What is under way of an action has ended, well or with `failure`."""
+def finish_event(
+    connection: Connection, action_id: int | None, now: int, failure: BaseException | None = None, details: str = ""
+) -> None:
+    """What is under way of an action has ended, well or with `failure`, of which callers see the `details`."""
     if action_id is None:
         return
     values: dict[str, Any] = {"finish_time": now, "result": SUCCESS}
     updated: dict[str, Any] = {"updated_at": now}
     if failure is not None:
         text = "".join(tracebacks.format_exception(failure))
-        values |= {"result": ERROR, "traceback": text, "details": str(failure)}
+        values |= {"result": ERROR, "traceback": text, "details": details}
         updated["message"] = ERROR
     events = instance_action_events.c
     connection.execute(

@@ -8,7 +8,7 @@ from cells.kinds.native.interface_addresses import give_up_interfaces
 from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
 from operations.actions.host_parameters import guest_of, with_copies
 from operations.actions.values import deleted
-from operations.jobs.errors import NodeCallError
+from operations.jobs.errors import NodeCallError, text_for_callers
 from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
 from operations.opcodes.building import OpStep, instance_lock, operation
@@ -103,7 +103,7 @@ def _give_up(op: InstanceCreate, task: Task, error: Exception) -> None:
     give_up_interfaces(task.connection, task.instance.uuid)
     task.instance.change(INSTANCE_DELETE_END, deleted(task), task.now, request=task.job.request)
     task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid])
-    task.log(f"the instance was removed: {error}")
+    task.log(f"the instance was removed: {text_for_callers(error)}")
 
 
 CREATE: tuple[tuple[str, Operation], ...] = (

@@ -3,18 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, select
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from structlog.testing import capture_logs
 
 from cells.fleet.fleet import Fleet
 from cells.job_numbers import job_number
 from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
 from cells.model import Cell
-from cells.tables import job_locks, job_log, job_operations, jobs
+from cells.tables import instance_action_events, job_locks, job_log, job_operations, jobs
 from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.canceling import cancel_job
 from operations.jobs.errors import NodeCallError
+from operations.jobs.failures import ends_alone
 from operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.tiny_vocabulary import RememberingNodes
@@ -112,6 +116,35 @@ def test_host_that_cannot_do_it_shows_in_the_instance(acting: ActingCell, nodes:
     assert acting.state(uuid)[:2] == ("error", None)
     assert acting.record(uuid)["fault"]["message"] == "reboot on host1: the hypervisor is gone"
     assert acting.events()[-1].event_type == "instance.reboot.error"
+
+
+def test_what_a_database_says_is_told_to_the_log_alone(acting: ActingCell, nodes: RememberingNodes) -> None:
+    uuid = acting.instance()
+    statement = "INSERT INTO secrets VALUES (1)"
+    nodes.failure = IntegrityError(statement, None, Exception("Key (name)=(ada) already exists"))
+    with capture_logs() as logs:
+        acting.do(uuid, "reboot SOFT")
+    [row] = rows(acting)
+    with acting.engine.connect() as connection:
+        [result] = connection.scalars(select(job_operations.c.result))
+        [details] = connection.scalars(select(instance_action_events.c.details))
+    text = "unexpected error of the database (IntegrityError): the log of the worker tells it by this job"
+    assert (result, details) == (["OpExecError", [text]], text)
+    assert acting.record(uuid)["fault"]["message"] == text
+    [failed] = [entry for entry in logs if entry["event"] == "job.failed"]
+    assert (failed["job"], statement in failed["reason"]) == (job_number(acting.cell, row.id), True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DBAPIError("x", None, Exception("server closed the connection"), connection_invalidated=True),
+        ProgrammingError("x", None, psycopg.errors.ReadOnlySqlTransaction("on a standby")),
+        PoolTimeoutError("every connection is in use"),
+    ],
+)
+def test_database_that_is_away_ends_no_job(error: Exception) -> None:
+    assert not ends_alone(error)
 
 
 def test_action_that_is_canceled_leaves_the_instance_as_it_was(acting: ActingCell) -> None:
