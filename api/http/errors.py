@@ -101,6 +101,10 @@ class UnauthorizedError(ApiError):
         self.challenge = challenge
 
 
+WHEN_AWAY = {"Retry-After": "5"}
+"""The headers of an answer that a database which is away has kept from being given; in seconds."""
+
+
 class TryAgainLaterError(ApiError):
     """In `retry_after_s` seconds the same request may succeed; the answer says so in its `headers`."""
 

@@ -5,14 +5,20 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TryAgainLaterError, status_of
+from api.http.errors import (
+    FAULT_KEYS,
+    OTHER_FAULT_KEY,
+    WHEN_AWAY,
+    ApiError,
+    BodyTooLargeError,
+    TryAgainLaterError,
+    status_of,
+)
 from cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
 from listing.errors import CellDownError, ListingError
 
 _AWAY = (CellDownError, CellUnreachableError, FleetUnreachableError)
-# These do not come back by themselves.
 _BROKEN = (FleetUnusableError, UnreadableRowError)
-_RETRY_AFTER_S = 5
 
 
 def fault_of(error: Exception, *, is_change: bool = False) -> Response:
@@ -24,8 +30,8 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     """
     status = status_of(error) or 500
     headers = error.headers if isinstance(error, TryAgainLaterError) else None
-    if is_change and isinstance(error, _AWAY) and not isinstance(error, _BROKEN):
-        status, headers = 503, {"Retry-After": str(_RETRY_AFTER_S)}
+    if is_change and comes_back(error):
+        status, headers = 503, WHEN_AWAY
     message = str(error)
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
@@ -34,6 +40,11 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message, headers)
+
+
+def comes_back(error: Exception) -> bool:
+    """Whether a database is away, and not broken: then it comes back by itself."""
+    return isinstance(error, _AWAY) and not isinstance(error, _BROKEN)
 
 
 def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,7 +7,8 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from api.http.errors import TryAgainLaterError, UnauthorizedError, status_of
+from api.http.errors import WHEN_AWAY, TryAgainLaterError, UnauthorizedError, status_of
+from api.http.faults import comes_back
 from cells.errors import CellUnreachableError, FleetUnreachableError
 
 _CHALLENGE = 'Basic realm="Ganeti Remote API"'
@@ -17,20 +18,31 @@ _UNREACHABLE = (FleetUnreachableError, CellUnreachableError)
 class RapiError(Exception):
     """A refusal with this status; the text is shown to the caller."""
 
-    def __init__(self, status: HTTPStatus, message: str | None = None) -> None:
+    def __init__(
+        self, status: HTTPStatus, message: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message or status.phrase)
         self.status = status
+        self.headers = headers
+
+
+class UnsureError(RapiError):
+    """What is asked for was not found, and a part of the fleet that may have it does not answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, message, WHEN_AWAY)
 
 
 def rapi_fault(error: Exception) -> Response:
     """The answer to a request that failed. Of a fault of ours nothing is told but that it is one."""
     if isinstance(error, RapiError):
-        return fault(error.status, str(error))
+        return fault(error.status, str(error), error.headers)
     if isinstance(error, UnauthorizedError):
         # Its text is for the log.
         return fault(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": _CHALLENGE})
     if isinstance(error, _UNREACHABLE):
-        return fault(HTTPStatus.SERVICE_UNAVAILABLE, "the fleet or the cell cannot be reached now; try again later")
+        text = "the fleet or the cell cannot be reached now; try again later"
+        return fault(HTTPStatus.SERVICE_UNAVAILABLE, text, WHEN_AWAY if comes_back(error) else None)
     status = status_of(error)
     if status is None:
         return fault(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -14,7 +14,7 @@ from api.query.visible_fields import visible_fields
 from api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
 from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError
+from api.rapi.faults import RapiError, UnsureError
 from resources.query_fields.definitions import QueryFields
 from views.query2.projection import Cells, Row, cells_of
 
@@ -68,8 +68,8 @@ class RapiItems:
         try:
             return _with_headers(await self._answers.look_up(request.asking, item_type, names, wanted), request)
         except ItemLookupError as error:
-            status = HTTPStatus.BAD_REQUEST if error.is_certain else HTTPStatus.SERVICE_UNAVAILABLE
-            raise RapiError(status, str(error)) from error
+            refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
+            raise refusal from error
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
@@ -94,7 +94,7 @@ def not_found(message: str, headers: Mapping[str, str]) -> Exception:
     """The error for what an answer with these headers does not have."""
     if headers["Fleetlight-Complete"] == "true":
         return NotFoundError(message)
-    return RapiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{message}, and {UNSURE}")
+    return UnsureError(f"{message}, and {UNSURE}")
 
 
 def as_object(names: Sequence[str]) -> Callable[[Row], Any]:
