@@ -37,7 +37,7 @@ from tests.support.requirements import POSTGRESQL
 
 _CELL = "north"
 _CLIENTS = 16
-_WORKERS = 4
+_WORKERS = 8
 _HOSTS = 40
 _SIZE = Capacity(vcpus=6400, memory_mib=26_214_400, disk_gib=400_000)
 _RESERVED = InstanceCreate.read(

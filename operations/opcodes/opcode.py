@@ -4,14 +4,16 @@ A class for each operation is the one definition of its parameters: what may be 
 the steps read (contracts/ganeti-rapi, 1: parameters that all have).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import uuid4
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from operations.jobs.model import NewOperation, Status
+from cells.job_numbers import number_in_cell
+from cells.model import Cell
+from operations.jobs.model import ENDED, NewOperation, Status
 
 _encode = msgspec.json.Encoder().encode
 _PREFIX = "OP_"
@@ -20,6 +22,14 @@ Priority = Literal[-10, 0, 10]
 """High, normal, low."""
 Dependency = tuple[int, list[Status]]
 """The number in the fleet of another job, and the statuses that the job goes on after; none: those of any end."""
+
+
+class OtherCellError(Exception):
+    """A job may depend on jobs of its own cell only. number: of the one that is not, in the fleet."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"depends: there is no job {number} in the cell of this one")
+        self.number = number
 
 
 class OpCode(BaseModel):
@@ -71,6 +81,17 @@ class OpCode(BaseModel):
         """What is queued of it. instance_uuid: the instance that it is about."""
         parameters = self.model_dump(mode="json", exclude_none=True)
         return NewOperation(self.OP_ID, parameters, instance_uuid, summary=self.summary)
+
+
+def dependencies_of(opcode: OpCode, cell: Cell) -> Mapping[int, Sequence[Status]]:
+    """The numbers in its cell of the jobs that it depends on, and what they may end with. Raises OtherCellError."""
+    found = {}
+    for number, statuses in opcode.depends or ():
+        job_id = number_in_cell(cell, number)
+        if job_id is None:
+            raise OtherCellError(number)
+        found[job_id] = statuses or sorted(ENDED)
+    return found
 
 
 class InstanceOpCode(OpCode):

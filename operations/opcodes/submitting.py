@@ -3,28 +3,20 @@
 What is wrong with the state of things is found by the job itself, and ends it (contracts/ganeti-rapi, 2).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
 
 from cells.database.engines import cell_failures, writing
-from cells.job_numbers import job_number, number_in_cell
+from cells.job_numbers import job_number
 from cells.model import Cell, Request
-from operations.jobs.model import ENDED, NewJob, NewOperation, Status
+from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs
 from operations.opcodes.filters.applying import apply_filters
 from operations.opcodes.named_instances import instances_called
-from operations.opcodes.opcode import OpCode
+from operations.opcodes.opcode import OpCode, dependencies_of
 from operations.vocabulary import ALL_OPERATIONS
 from resources.clock import Clock, system_clock
-
-
-class OtherCellError(Exception):
-    """A job may depend on jobs of its own cell only. number: of the one that is not, in the fleet."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"depends: there is no job {number} in the cell of this one")
-        self.number = number
 
 
 class JobSubmission:
@@ -37,7 +29,9 @@ class JobSubmission:
 
     def submit(self, opcodes: Sequence[OpCode], request: Request) -> int:
         """Queue a job of these operations, and return its number in the fleet. Raises OtherCellError."""
-        depends_on = {job_id: statuses for opcode in opcodes for job_id, statuses in self._dependencies(opcode)}
+        depends_on = {
+            job_id: statuses for opcode in opcodes for job_id, statuses in dependencies_of(opcode, self._cell).items()
+        }
         priority = min(opcode.priority for opcode in opcodes)
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             operations = [_operation(connection, opcode) for opcode in opcodes]
@@ -46,13 +40,6 @@ class JobSubmission:
             [job_id] = add_jobs(connection, ALL_OPERATIONS, [job], now)
             apply_filters(connection, self._cell, now, [job_id])
         return job_number(self._cell, job_id)
-
-    def _dependencies(self, opcode: OpCode) -> Iterator[tuple[int, Sequence[Status]]]:
-        for number, statuses in opcode.depends or ():
-            job_id = number_in_cell(self._cell, number)
-            if job_id is None:
-                raise OtherCellError(number)
-            yield job_id, statuses or sorted(ENDED)
 
 
 def _operation(connection: Connection, opcode: OpCode) -> NewOperation:

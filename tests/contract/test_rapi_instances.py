@@ -255,6 +255,16 @@ def test_several_are_made_by_jobs_of_their_own(rapi: RapiCalls) -> None:
     assert rapi.refusal("POST", "/instances-multi-alloc", {})[0] == 400
 
 
+def test_each_of_several_depends_on_the_jobs_that_it_names(rapi: RapiCalls) -> None:
+    failing = rapi.submit("DELETE", "/instances/nothing")
+    body = {"mode": "create", "disk_template": "diskless", "disks": [], "nics": [{}], "os_type": "debian-12"}
+    depending = {"after": [[failing, ["success"]]], "anyway": [[failing, []]], "elsewhere": [[5, []]]}
+    bodies = [{**body, "instance_name": name, "depends": depends} for name, depends in depending.items()]
+    result = rapi.result("POST", "/instances-multi-alloc", {"instances": bodies})
+    assert (result["allocatable"], result["failed"]) == (["after", "anyway"], ["elsewhere"])
+    assert [rapi.job(number)["status"] for _, number in result["jobs"]] == ["error", "success"]
+
+
 def test_what_simulated_hosts_cannot_do_fails_as_a_job(rapi: RapiCalls) -> None:
     create(rapi)
     for method, path, body in (

@@ -8,7 +8,7 @@ import pytest
 
 from operations.opcodes.instances.expire import Expirer
 from operations.simulation.default_images import DEFAULT_IMAGES
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls
 
 FULL: dict[str, Any] = {
@@ -255,6 +255,36 @@ def test_reservation_ends_by_itself_unless_it_was_made_real(rapi: RapiCalls, fle
     fleet.work()
     assert [each["id"] for each in rapi.get("/instances")] == ["c"]
     assert rapi.get(f"/instances/{real}")["status"] == "running"
+
+
+def test_reservation_whose_end_is_taken_back_stays(rapi: RapiCalls, fleet: ComputeFleet) -> None:
+    uuid = reserve(rapi, expires_at=1_000)
+    rapi.result("PUT", f"/instances/{uuid}/modify", {"expires_at": "never"})
+    assert Expirer(fleet.engine("north"), fleet.cells["north"]).expire() == 0
+    assert rapi.refusal("PUT", f"/instances/{uuid}/modify", {"expires_at": "later"})[0] == 400
+
+
+def test_policy_judges_how_many_interfaces_an_instance_is_left_with(rapi: RapiCalls) -> None:
+    uuid = reserve(rapi, **{**FULL, "nics": [{}]})
+    for method, path, body in (("POST", "create", {"nics": []}), ("PUT", "modify", {"nics": [["remove", {}]]})):
+        text, reason = rapi.failure(method, f"/instances/{uuid}/{path}", body)
+        assert (reason, "nic-count value 0 is not in range [1, 8]" in text) == ("wrong_input", True)
+    assert rapi.result("POST", f"/instances/{uuid}/create", {"nics": [], "ignore_ipolicy": True})
+
+
+def test_reservation_counts_in_the_quotas_of_its_project(rapi: RapiCalls, fleet: ComputeFleet) -> None:
+    api, red = rapi.api, {"X-Project-Id": "red", "X-Roles": "admin", **microversion("2.37")}
+    flavor = fleet.fleet.flavors.find("1")
+    server = {"name": "web", "flavorRef": flavor.flavorid, "imageRef": DEFAULT_IMAGES[0].id, "networks": "none"}
+    rapi.submit("POST", "/instances", FULL, headers=red)
+    fleet.work()
+    assert api.request("PUT", "/v2.1/os-quota-sets/red", json={"quota_set": {"cores": 2}}).status_code == 200
+    used = api.get("/v2.1/os-quota-sets/red/detail").json()["quota_set"]
+    assert [used[name]["in_use"] for name in ("instances", "cores", "ram")] == [1, 2, 1024]
+    refused = api.request("POST", "/v2.1/servers", red, json={"server": server})
+    assert (refused.status_code, "Quota exceeded for cores" in refused.text) == (403, True)
+    rapi.result("DELETE", "/instances/later.example.com")
+    assert api.request("POST", "/v2.1/servers", red, json={"server": server}).status_code == 202
 
 
 def test_features_name_reservations(rapi: RapiCalls) -> None:

@@ -11,8 +11,8 @@ from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError
 from api.rapi.items import answer
 from cells.model import Cell, Request
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission, OtherCellError
+from operations.opcodes.opcode import OpCode, OtherCellError
+from operations.opcodes.submitting import JobSubmission
 
 
 class Submitter:

@@ -50,8 +50,8 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
     _check_complete(op, record, after)
     places = _places_of_reservation(op, task, before, after, cluster)
     if not op.ignore_ipolicy:
-        # What was reserved without interfaces becomes real without.
-        nic_count = len(after.nics if op.nics is None else op.nics) or None
+        # What was reserved without interfaces becomes real without, unless the request says how many there are to be.
+        nic_count = (len(after.nics) or None) if op.nics is None else len(op.nics)
         check_policy(task.connection, after, cluster, places.primary.group_uuid, nic_count=nic_count)
     if op.nics is not None:
         give_up_interfaces(task.connection, task.instance.uuid)

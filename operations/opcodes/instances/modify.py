@@ -5,7 +5,7 @@ They change what is configured; a guest that runs has it from its next start. Of
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from operations.opcodes.instances.checks import (
     real_instance,
 )
 from operations.opcodes.instances.configuration import Configuration, configuration_of
-from operations.opcodes.instances.expiry import set_expiry
+from operations.opcodes.instances.expiry import clear_expiry, set_expiry
 from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
 from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
 from operations.opcodes.instances.places import (
@@ -47,7 +47,7 @@ _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
 
 class InstanceSetParams(InstanceOpCode):
-    """expires_at: seconds since the epoch, of a reservation."""
+    """expires_at: seconds since the epoch, of a reservation; or that it does not end by itself any more."""
 
     OP_ID = "OP_INSTANCE_SET_PARAMS"
 
@@ -74,7 +74,7 @@ class InstanceSetParams(InstanceOpCode):
     conflicts_check: bool = True
     hotplug: bool = True
     instance_communication: bool | None = None
-    expires_at: Moment | None = None
+    expires_at: Moment | Literal["never"] | None = None
 
     @property
     def changes_nothing(self) -> bool:
@@ -120,13 +120,16 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
     after = replace(wanted, nics=nics, secondary=_secondary(before, places))
     if not op.ignore_ipolicy:
         # The compute API makes servers without interfaces, which may be changed here too.
-        check_policy(task.connection, after, cluster, group, nic_count=len(after.nics) or None)
+        nic_count = len(after.nics) if before.nics or after.nics else None
+        check_policy(task.connection, after, cluster, group, nic_count=nic_count)
     task.job.result = [*of_disks, *of_nics, *_told(op)]
     if op.dry_run:
         attempt.rollback()
         return
     _write(task, after, cluster, places)
-    if op.expires_at is not None:
+    if op.expires_at == "never":
+        clear_expiry(task.connection, task.instance.uuid)
+    elif op.expires_at is not None:
         set_expiry(task.connection, task.instance.uuid, op.expires_at * _MICROSECONDS)
     attempt.commit()
 

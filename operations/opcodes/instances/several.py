@@ -14,7 +14,7 @@ from operations.opcodes.filters.applying import apply_filters
 from operations.opcodes.instances.create import CREATE
 from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
 from operations.opcodes.instances.new import add_instance
-from operations.opcodes.opcode import OpCode
+from operations.opcodes.opcode import OpCode, OtherCellError, dependencies_of
 from operations.scheduling.select_destinations import wait_for_several_nodes
 
 
@@ -67,12 +67,16 @@ def _allocate(op: InstanceMultiAlloc, task: Task) -> None:
 def _try(trial: InstanceCreate, task: Task) -> None:
     if trial.commit:
         raise PrerequisiteError("Reservations are made real one by one", Reason.WRONG_INPUT)
+    try:
+        dependencies_of(trial, task.cell)
+    except OtherCellError as error:
+        raise PrerequisiteError(str(error), Reason.WRONG_INPUT) from error
     check_input(trial)
     add_instance(trial, task, trial.to_operation_of_new().instance_uuid)
 
 
 def _job(op: InstanceCreate, task: Task) -> NewJob:
-    return NewJob([op.to_operation_of_new()], task.job.request, op.priority)
+    return NewJob([op.to_operation_of_new()], task.job.request, op.priority, dependencies_of(op, task.cell))
 
 
 SEVERAL: tuple[tuple[str, Operation], ...] = (operation(InstanceMultiAlloc, _allocate),)
