@@ -88,7 +88,7 @@ class NodeAwayError(Exception):
     """What came of the call of a node is not known yet: the job stays where it is, and the call is made again."""
 
 
-def text_for_callers(error: Exception) -> str:
+def text_for_callers(error: BaseException) -> str:
     """What callers see of an error. What a database says shows statements and values, and is for the log alone."""
     if isinstance(error, SQLAlchemyError):
         return f"unexpected error of the database ({type(error).__name__}): the log of the worker tells it by this job"
