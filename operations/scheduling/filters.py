@@ -4,10 +4,10 @@ A node passes if every condition of every filter holds. Whether it has room is a
 a matter of operations.scheduling.hosts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, or_, select, true
+from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
 from cells.fleet.server_groups import ServerGroup
 from cells.tables import compute_nodes, node_traits, services
@@ -79,33 +79,39 @@ def _is_in_aggregates(spec: RequestSpec) -> Conditions:
 
 def _has_traits(spec: RequestSpec) -> Conditions:
     of_node = node_traits.c.node_id == compute_nodes.c.id
-    for trait in spec.required_traits:
-        yield select(node_traits.c.trait).where(of_node, node_traits.c.trait == trait).exists()
+    if spec.required_traits:
+        # One condition, however many there are: a database takes only so many.
+        wanted = set(spec.required_traits)
+        found = select(func.count()).select_from(node_traits).where(of_node, node_traits.c.trait.in_(wanted))
+        yield found.scalar_subquery() == len(wanted)
     if spec.forbidden_traits:
         forbidden = node_traits.c.trait.in_(spec.forbidden_traits)
         yield ~select(node_traits.c.trait).where(of_node, forbidden).exists()
 
 
 def _is_beside(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
-    for uuid in spec.beside:
-        yield services.c.host.in_(neighbours.named.get(uuid, ()))
+    yield from _on_all(neighbours.named.get(uuid, ()) for uuid in spec.beside)
 
 
 def _is_apart(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
-    for uuid in spec.apart:
-        yield services.c.host.not_in(neighbours.named.get(uuid, ()))
+    if spec.apart:
+        yield services.c.host.not_in({host for uuid in spec.apart for host in neighbours.named.get(uuid, ())})
 
 
 def _keeps_to_policy(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
     """A hard policy lets members share a host, or keeps them from it; a soft one is a matter of weight."""
     match spec.group:
         case ServerGroup(policy="affinity", members=members):
-            for member in members:
-                if member in neighbours.members:
-                    yield services.c.host.in_(neighbours.members[member])
+            yield from _on_all(neighbours.members[member] for member in members if member in neighbours.members)
         case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
             full = [host for host, count in neighbours.counts.items() if count >= (limit or 1)]
             yield services.c.host.not_in(full)
+
+
+def _on_all(hosts: Iterable[Collection[str]]) -> Conditions:
+    """On one of the hosts that all of these have; nothing where there are none of them."""
+    if each := list(map(set, hosts)):
+        yield services.c.host.in_(set.intersection(*each))
 
 
 @dataclass(frozen=True, slots=True)

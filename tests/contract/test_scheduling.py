@@ -170,6 +170,22 @@ def test_traits_ratios_and_reserves_decide_on_the_host(api: Api, fleet: ComputeF
     assert other.service_host != "east-host2"
 
 
+UUIDS = [f"{number:08x}-1111-1111-1111-111111111111" for number in range(2500)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"scheduler_hints": {"different_host": UUIDS}}, 200),
+        ({"scheduler_hints": {"same_host": UUIDS}}, 409),
+        ({"flavor": {**SIZE, "extra_specs": {f"trait:T{number}": "required" for number in range(2500)}}}, 409),
+    ],
+    ids=["different hosts", "same hosts", "traits"],
+)
+def test_request_that_names_many_things_is_answered(api: Api, body: dict[str, Any], status: int) -> None:
+    assert post(api, **body).status_code == status
+
+
 def test_aggregates_that_a_flavor_asks_for_decide_on_the_host(api: Api, fleet: ComputeFleet) -> None:
     aggregate = fleet.fleet.aggregates.create("fast", {"ssd": "true"})
     fleet.fleet.aggregates.add_host(aggregate.number, "south-host3")
