@@ -1,6 +1,6 @@
 """The resources of the remote API that read (contracts/ganeti-rapi, 4), each a path with its verbs.
 
-What changes something is not there yet: its verbs are answered as verbs that a path does not have.
+What changes something is in api.rapi.changing.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -53,17 +53,6 @@ _INSTALLABLE = ["&", ["==", "valid", True], ["==", "hidden", False], ["==", "bla
 _WITH_TAGS = ("instance", "node", "group", "network")
 
 
-# Paths of which every verb changes something, or has a job do so.
-_OF_INSTANCES = (
-    "info|reboot|shutdown|startup|reinstall|replace-disks|activate-disks|deactivate-disks|recreate-disks|prepare-export|"
-    "export|migrate|failover|rename|modify|disk/[0-9]+/grow"
-)
-_CHANGING = (
-    "/instances-multi-alloc",
-    f"/instances/{NAME}/(?:{_OF_INSTANCES})",
-)
-
-
 class RapiResources:
     """Everything below `/2`, and the version beside it."""
 
@@ -100,8 +89,6 @@ class RapiResources:
         yield _get(f"/nodes/(?P<node>{NAME})/role", self._role, A_USER)
         yield _get(f"/instances/(?P<instance>{NAME})/console", self._console, READERS)
         yield _get(f"/jobs/(?P<job>{JOB})/wait", self._wait, WRITERS)
-        for path in _CHANGING:
-            yield resource(path, {})
 
     async def _version(self, _request: RapiRequest) -> Response:
         return answer(_VERSION)

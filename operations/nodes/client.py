@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 from urllib3 import BaseHTTPResponse, Timeout
-from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from agents.errors import CertificateError
@@ -81,6 +81,9 @@ class AgentClient:
                 status, text = self._answer(pool, CALLS + name, body, ends_s)
         except NewConnectionError as error:
             return failure(node.name, name, f"cannot connect to {node.address}: {_reason(error)}")
+        except ConnectTimeoutError:
+            # Nothing was sent: as of a host that is off, which answers nothing at all.
+            return failure(node.name, name, f"cannot connect to {node.address}: no answer")
         except (TimeoutError, Urllib3TimeoutError):
             return failure(node.name, name, f"no answer within {timeout_s:g} s", is_timeout=True)
         except (HTTPError, OSError) as error:

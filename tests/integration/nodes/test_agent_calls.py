@@ -4,6 +4,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
 
@@ -233,6 +234,22 @@ def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
     result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
     assert result.fail_msg == f"cannot connect to 127.0.0.1:{port}: Connection refused"
     assert not result.is_timeout
+
+
+def test_host_that_is_off_is_as_one_that_refuses(certificates: Certificates) -> None:
+    """Its job waits as long as for an agent that cannot be reached, and not as long as its call may take."""
+    client = AgentClient(certificates.files(Role.WORKER, "worker1"), connect_timeout_s=0.2)
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        # Whom there is no room for gets no answer.
+        for _ in range(3):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(address)
+        result = client.call(Node("node1", f"127.0.0.1:{address[1]}"), "version", {}, timeout_s=20)
+    assert (result.fail_msg, result.is_timeout) == (f"cannot connect to 127.0.0.1:{address[1]}: no answer", False)
 
 
 @pytest.mark.parametrize(
