@@ -6,7 +6,7 @@ disks, or the memory of guests, to another place is refused, and so is restartin
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -227,7 +227,7 @@ class LibvirtDriver:
 
     def _state(self, connection: Any) -> HypervisorState:
         _, memory, processors, _, nodes, sockets, _, _ = connection.getInfo()
-        guests = {domain.name(): self._guest(domain) for domain in connection.listAllDomains()}
+        guests = dict(self._guests(connection))
         free = connection.getFreeMemory() // _BYTES_IN_MIB
         used = sum(guest.memory for guest in guests.values() if guest.state == RUNNING)
         node = {
@@ -240,6 +240,15 @@ class LibvirtDriver:
             "cpu_dom0": processors,
         }
         return HypervisorState(node, guests)
+
+    def _guests(self, connection: Any) -> Iterator[tuple[str, Guest]]:
+        """By name. What was removed since it was listed is left out, and does not cost what is said of the others."""
+        for domain in connection.listAllDomains():
+            try:
+                yield domain.name(), self._guest(domain)
+            except self._libvirt.libvirtError as error:
+                if error.get_error_code() != self._libvirt.VIR_ERR_NO_DOMAIN:
+                    raise
 
     def _guest(self, domain: Any) -> Guest:
         _, _, memory_kib, vcpus, time_ns = domain.info()
