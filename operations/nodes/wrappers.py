@@ -116,7 +116,7 @@ def _adapted(call: str, result: NodeResult, payload: Callable[[Snapshot], Any]) 
         return replace(result, call=call, payload=payload(result.payload))
     except _CallFailedError as error:
         return failure(result.node, call, str(error))
-    except (KeyError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError, StopIteration):
         return failure(result.node, call, _INCOMPLETE, result.data)
 
 

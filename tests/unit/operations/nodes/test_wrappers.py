@@ -168,3 +168,16 @@ def test_node_that_leaves_something_out_is_a_failure() -> None:
     rpc = NodeRpc(nodes, NodeStateCache(MemoryStore(600)))
     result = node_info(rpc, [N1], None, SPECS)["node1"]
     assert result.fail_msg == "RPC layer error: the node did not send all that it was asked for"
+
+
+@pytest.mark.parametrize("payload", [["boot", []], ["boot"], [], {}, None, "x"], ids=repr)
+def test_node_that_says_nothing_of_a_unit_is_a_failure(payload: Any) -> None:
+    class Nodes(PlayedNodes):
+        def call(self, node: Node, name: str, arguments: Any, **options: Any) -> NodeResult:
+            if name == "node_info":
+                return NodeResult(node.name, name, payload=payload)
+            return super().call(node, name, arguments, **options)
+
+    rpc = NodeRpc(Nodes(), NodeStateCache(MemoryStore(600)))
+    result = node_info(rpc, [N1], [("file", "/srv", [])], None)["node1"]
+    assert result.fail_msg == "RPC layer error: the node did not send all that it was asked for"
