@@ -19,9 +19,10 @@ from sqlalchemy import Engine, Table, delete, func, insert, select, update
 
 from bench.measure import Figure, Pair, at_least, at_most, figure, interleaved
 from cells.database.engines import create_database_engine, writing
+from cells.fleet.tables import instance_mappings
 from cells.kinds.native.nodes import Capacity, NewHost
 from cells.model import NO_REQUEST
-from cells.tables import allocations, changes, instance_mappings, instances, job_locks, job_operations, jobs
+from cells.tables import allocations, changes, instances, job_locks, job_operations, jobs
 from operations.cell_worker import new_worker
 from operations.jobs.model import NewJob, Status
 from operations.jobs.queue import add_jobs

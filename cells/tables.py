@@ -1,4 +1,4 @@
-"""The tables of the fleet database and of a cell database.
+"""The tables of a cell database; those of the fleet database are in cells.fleet.tables.
 
 The columns of `instances` are the fields of an instance, under the same names: their types follow from the kinds, so a
 field is defined once (resources.instance). Migrations bring a database to this state; a test compares the two.
@@ -7,17 +7,14 @@ field is defined once (resources.instance). Migrations bring a database to this 
 from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    Dialect,
     Double,
     ForeignKey,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -27,39 +24,14 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeEngine
 
+from cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT, Bytes
 from resources.fields import Field, Kind
 from resources.instance import INSTANCE_FIELDS
-
-_NAMES = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-    "pk": "pk_%(table_name)s",
-}
-# Text orders by code point in every cell (query.sort). That is SQLite's own order; PostgreSQL has to be told.
-BINARY_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
-# SQLite counts up by itself only in a column whose type is exactly INTEGER.
-ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
-_UUID = String(36)
-
-
-class _Bytes(TypeDecorator[bytes]):
-    """SQLite keeps a text in a column of bytes, if it is given one; who reads it gets bytes all the same."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_result_value(self, value: bytes | str | None, dialect: Dialect) -> bytes | None:
-        return value.encode() if isinstance(value, str) else value
-
 
 _TYPES: dict[Kind, TypeEngine[Any]] = {
     Kind.TEXT: BINARY_TEXT,
@@ -71,98 +43,7 @@ _TYPES: dict[Kind, TypeEngine[Any]] = {
     Kind.OTHER: JSON_VALUE,
 }
 
-fleet_metadata = MetaData(naming_convention=_NAMES)
-cell_metadata = MetaData(naming_convention=_NAMES)
-
-cells = Table(
-    "cells",
-    fleet_metadata,
-    Column("uuid", _UUID, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("kind", Text, nullable=False),
-    Column("database_url", Text, nullable=False),
-    Column("transport_url", Text, nullable=False),
-    Column("disabled", Boolean, nullable=False),
-    Column("api_database_url", Text),
-    Column("nova_uuid", _UUID),
-    Column("number", Integer),
-    Index("ix_cells_number", "number", unique=True),
-)
-
-instance_mappings = Table(
-    "instance_mappings",
-    fleet_metadata,
-    Column("instance_uuid", _UUID, primary_key=True),
-    Column("cell_uuid", _UUID, ForeignKey("cells.uuid"), nullable=False),
-    Column("project_id", BINARY_TEXT),
-    Column("user_id", BINARY_TEXT),
-    Column("created_at", BigInteger, nullable=False),
-    Column("queued_for_delete", Boolean, nullable=False),
-    Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
-)
-
-# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
-cell_keys = Table(
-    "cell_keys",
-    fleet_metadata,
-    Column("cell_uuid", _UUID, primary_key=True),
-    Column("key_id", String(16), primary_key=True),
-    Column("secret", LargeBinary, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger),
-)
-
-# Messages that could not be indexed, until an operator has solved or dropped them (cells.fleet.failures).
-failures = Table(
-    "failures",
-    fleet_metadata,
-    Column("id", _UUID, primary_key=True),
-    Column("cell_uuid", _UUID, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("detail", Text, nullable=False),
-    Column("instance_uuid", Text),
-    Column("first_at", BigInteger, nullable=False),
-    Column("last_at", BigInteger, nullable=False),
-    Column("times", BigInteger, nullable=False),
-    Column("reread_at", BigInteger),
-    Column("routing_key", Text, nullable=False),
-    Column("headers", JSON_VALUE, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("trace", Text),
-    Column("size", BigInteger, nullable=False, server_default="0"),
-    Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
-    Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
-)
-
-# How many of a cell had to make room for newer ones.
-dropped_failures = Table(
-    "dropped_failures",
-    fleet_metadata,
-    Column("cell_uuid", _UUID, primary_key=True),
-    Column("count", BigInteger, nullable=False),
-)
-
-# Changelogs of cells that keep none (cells.fleet.journals).
-journals = Table(
-    "journals",
-    fleet_metadata,
-    Column("cell_uuid", _UUID, primary_key=True),
-    Column("incarnation", _UUID, key="epoch", nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    Column("followed_at", BigInteger, nullable=False),
-)
-
-journal_entries = Table(
-    "journal_entries",
-    fleet_metadata,
-    Column("cell_uuid", _UUID, primary_key=True),
-    Column("sequence", BigInteger, primary_key=True),
-    Column("instance_uuid", _UUID, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("record", LargeBinary, nullable=False),
-    Column("is_gone", Boolean, nullable=False),
-    Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
-)
+cell_metadata = MetaData(naming_convention=NAMES)
 
 
 class _NewestFirst(FunctionElement[int]):
@@ -213,11 +94,11 @@ changes = Table(
     "changes",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("instance_uuid", _UUID, nullable=False),
+    Column("instance_uuid", UUID_TEXT, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("event_type", Text, nullable=False),
     Column("routing_key", Text, nullable=False),
-    Column("message", _Bytes, nullable=False),
+    Column("message", Bytes, nullable=False),
     Column("committed_at", BigInteger, nullable=False),
     Column("sequence", BigInteger, unique=True),
     Column("published_at", BigInteger),
@@ -253,7 +134,7 @@ services = Table(
     "services",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
     Column("host", BINARY_TEXT, nullable=False),
     Column("binary", Text, nullable=False),
     Column("availability_zone", BINARY_TEXT, nullable=False),
@@ -270,7 +151,7 @@ node_groups = Table(
     "node_groups",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
     Column("name", BINARY_TEXT, nullable=False, unique=True),
     Column("alloc_policy", Text, nullable=False),
     Column("ipolicy", JSON_VALUE, nullable=False),
@@ -288,7 +169,7 @@ networks = Table(
     "networks",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
     Column("name", BINARY_TEXT, nullable=False, unique=True),
     Column("network", Text, nullable=False),
     Column("gateway", Text),
@@ -306,8 +187,8 @@ networks = Table(
 network_connections = Table(
     "network_connections",
     cell_metadata,
-    Column("network_uuid", _UUID, primary_key=True),
-    Column("group_uuid", _UUID, primary_key=True),
+    Column("network_uuid", UUID_TEXT, primary_key=True),
+    Column("group_uuid", UUID_TEXT, primary_key=True),
     Column("mode", Text, nullable=False),
     Column("link", Text, nullable=False),
     Column("vlan", Text, nullable=False),
@@ -318,9 +199,9 @@ network_connections = Table(
 network_nics = Table(
     "network_nics",
     cell_metadata,
-    Column("instance_uuid", _UUID, primary_key=True),
+    Column("instance_uuid", UUID_TEXT, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("network_uuid", _UUID, nullable=False),
+    Column("network_uuid", UUID_TEXT, nullable=False),
     Column("address", Text),
     UniqueConstraint("network_uuid", "address"),
 )
@@ -330,7 +211,7 @@ nic_macs = Table(
     "nic_macs",
     cell_metadata,
     Column("mac", String(17), primary_key=True),
-    Column("instance_uuid", _UUID, nullable=False, index=True),
+    Column("instance_uuid", UUID_TEXT, nullable=False, index=True),
 )
 
 # What the hosts of the cell can install. image_ref: the image of the compute API that it is.
@@ -350,7 +231,7 @@ job_filters = Table(
     "job_filters",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
     Column("priority", BigInteger, nullable=False),
     Column("predicates", JSON_VALUE, nullable=False),
     Column("action", JSON_VALUE, nullable=False),
@@ -382,7 +263,7 @@ compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
     Column("service_id", BigInteger, ForeignKey("services.id"), nullable=False, index=True),
     Column("hypervisor_hostname", BINARY_TEXT, nullable=False, unique=True),
     Column("hypervisor_type", Text, nullable=False),
@@ -392,7 +273,7 @@ compute_nodes = Table(
     Column("memory_mib", BigInteger, nullable=False),
     Column("disk_gib", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    Column("group_uuid", _UUID),
+    Column("group_uuid", UUID_TEXT),
     Column("master_candidate", Boolean, nullable=False, server_default=false()),
     Column("master_capable", Boolean, nullable=False, server_default=true()),
     Column("vm_capable", Boolean, nullable=False, server_default=true()),
@@ -421,7 +302,7 @@ node_traits = Table(
 allocations = Table(
     "allocations",
     cell_metadata,
-    Column("instance_uuid", _UUID, primary_key=True),
+    Column("instance_uuid", UUID_TEXT, primary_key=True),
     Column("node_id", BigInteger, ForeignKey("compute_nodes.id"), primary_key=True),
     Column("vcpus", BigInteger, nullable=False),
     Column("memory_mib", BigInteger, nullable=False),
@@ -434,7 +315,7 @@ allocations = Table(
 reservation_expiries = Table(
     "reservation_expiries",
     cell_metadata,
-    Column("instance_uuid", _UUID, primary_key=True),
+    Column("instance_uuid", UUID_TEXT, primary_key=True),
     Column("expires_at", BigInteger, nullable=False, index=True),
 )
 
@@ -499,7 +380,7 @@ job_operations = Table(
     Column("next_step", Integer, nullable=False),
     Column("notes", JSON_VALUE, nullable=False),
     Column("result", JSON_VALUE),
-    Column("instance_uuid", _UUID),
+    Column("instance_uuid", UUID_TEXT),
     Column("instance_action_id", BigInteger),
     Column("migration_id", BigInteger),
     Column("summary", Text),
@@ -559,7 +440,7 @@ instance_actions = Table(
     "instance_actions",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("instance_uuid", _UUID, nullable=False),
+    Column("instance_uuid", UUID_TEXT, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("user_id", BINARY_TEXT),
@@ -590,8 +471,8 @@ migrations = Table(
     "migrations",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("uuid", _UUID, nullable=False, unique=True),
-    Column("instance_uuid", _UUID, nullable=False),
+    Column("uuid", UUID_TEXT, nullable=False, unique=True),
+    Column("instance_uuid", UUID_TEXT, nullable=False),
     Column("migration_type", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("source_compute", BINARY_TEXT),

@@ -48,10 +48,10 @@ class Rights:
 
 
 # Messages of any instance, whole: for the indexers, which put them there.
-_MESSAGES = (tables.failures, tables.dropped_failures)
-_UNREAD = (*_MESSAGES, tables.journal_entries)
+_MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures)
+_UNREAD = (*_MESSAGES, fleet_tables.journal_entries)
 # Who reads them can speak as the relay of any cell.
-_KEYS = (tables.cell_keys,)
+_KEYS = (fleet_tables.cell_keys,)
 # Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
@@ -89,7 +89,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
     "api": (
         Rights(
             (
-                May(tables.instance_mappings, ("INSERT", "UPDATE")),
+                May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.flavors),
                 May(fleet_tables.flavor_access),
                 May(fleet_tables.keypairs),
@@ -107,7 +107,10 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
         Rights((*_ACT, May(tables.job_filters))),
     ),
-    "indexer": (Rights((*map(May, _MESSAGES), May(tables.journals), May(tables.journal_entries))), Rights()),
+    "indexer": (
+        Rights((*map(May, _MESSAGES), May(fleet_tables.journals), May(fleet_tables.journal_entries))),
+        Rights(),
+    ),
     "relay": (
         Rights(unread=_UNREAD),
         Rights(
@@ -119,7 +122,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
     ),
     "worker": (
-        Rights((May(tables.instance_mappings, ("INSERT", "UPDATE")),), unread=(*_UNREAD, *_KEYS)),
+        Rights((May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),), unread=(*_UNREAD, *_KEYS)),
         Rights((*_ACT, *_CONFIGURE)),
     ),
 }

@@ -17,7 +17,7 @@ from bus.bus import Message
 from bus.signatures import SigningKey, is_signed, key_id_of, signed
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import FleetDatabase
-from cells.tables import cell_keys, cells
+from cells.fleet.tables import cell_keys, cells
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)

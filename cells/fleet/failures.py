@@ -18,8 +18,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import tuple_
 
 from cells.fleet.database import FleetDatabase
+from cells.fleet.tables import dropped_failures, failures
 from cells.settings import FailureLimits
-from cells.tables import dropped_failures, failures
 
 _log = structlog.get_logger(__name__)
 

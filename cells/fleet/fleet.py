@@ -42,11 +42,10 @@ from cells.fleet.known_hosts import KnownHosts
 from cells.fleet.quotas import Quotas
 from cells.fleet.recent_changes import RecentChanges
 from cells.fleet.server_groups import ServerGroups
-from cells.fleet.tables import known_hosts
+from cells.fleet.tables import cell_keys, dropped_failures, failures, instance_mappings, known_hosts
+from cells.fleet.tables import cells as cells_table
 from cells.model import Cell, InstanceRow
 from cells.settings import FailureLimits
-from cells.tables import cell_keys, dropped_failures, failures, instance_mappings
-from cells.tables import cells as cells_table
 from resources.clock import system_clock
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.epochs import Position
 from cells.fleet.database import FleetDatabase
-from cells.tables import journal_entries, journals
+from cells.fleet.tables import journal_entries, journals
 from resources.fields import Record
 
 KEPT = 5_000

@@ -11,8 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.errors import QuotaExceededError
 from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import keypairs, quota_classes, quota_limits, server_groups
-from cells.tables import instance_mappings
+from cells.fleet.tables import instance_mappings, keypairs, quota_classes, quota_limits, server_groups
 
 UNLIMITED = -1
 DEFAULT_CLASS = "default"

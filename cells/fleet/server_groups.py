@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Row, Select, and_, delete, insert, select
 from cells.errors import QuotaExceededError, ResourceNotFoundError
 from cells.fleet.database import FleetDatabase
 from cells.fleet.quotas import UNLIMITED
-from cells.fleet.tables import server_group_members, server_groups
-from cells.tables import instance_mappings
+from cells.fleet.tables import instance_mappings, server_group_members, server_groups
 
 
 @dataclass(frozen=True, slots=True)

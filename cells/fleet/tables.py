@@ -1,8 +1,113 @@
-"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, groups, hosts, aggregates, news."""
+"""Tables of the fleet database: cells, where instances are, keys, failures, journals, and what the fleet shares."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
-from cells.tables import BINARY_TEXT, JSON_VALUE, ROW_NUMBER, fleet_metadata
+from cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT
+
+fleet_metadata = MetaData(naming_convention=NAMES)
+
+cells = Table(
+    "cells",
+    fleet_metadata,
+    Column("uuid", UUID_TEXT, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("database_url", Text, nullable=False),
+    Column("transport_url", Text, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("api_database_url", Text),
+    Column("nova_uuid", UUID_TEXT),
+    Column("number", Integer),
+    Index("ix_cells_number", "number", unique=True),
+)
+
+instance_mappings = Table(
+    "instance_mappings",
+    fleet_metadata,
+    Column("instance_uuid", UUID_TEXT, primary_key=True),
+    Column("cell_uuid", UUID_TEXT, ForeignKey("cells.uuid"), nullable=False),
+    Column("project_id", BINARY_TEXT),
+    Column("user_id", BINARY_TEXT),
+    Column("created_at", BigInteger, nullable=False),
+    Column("queued_for_delete", Boolean, nullable=False),
+    Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
+)
+
+# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
+cell_keys = Table(
+    "cell_keys",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("key_id", String(16), primary_key=True),
+    Column("secret", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+
+# Messages that could not be indexed, until an operator has solved or dropped them (cells.fleet.failures).
+failures = Table(
+    "failures",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("cell_uuid", UUID_TEXT, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("instance_uuid", Text),
+    Column("first_at", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("reread_at", BigInteger),
+    Column("routing_key", Text, nullable=False),
+    Column("headers", JSON_VALUE, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("trace", Text),
+    Column("size", BigInteger, nullable=False, server_default="0"),
+    Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
+    Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
+)
+
+# How many of a cell had to make room for newer ones.
+dropped_failures = Table(
+    "dropped_failures",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+)
+
+# Changelogs of cells that keep none (cells.fleet.journals).
+journals = Table(
+    "journals",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("incarnation", UUID_TEXT, key="epoch", nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("followed_at", BigInteger, nullable=False),
+)
+
+journal_entries = Table(
+    "journal_entries",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("instance_uuid", UUID_TEXT, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("record", LargeBinary, nullable=False),
+    Column("is_gone", Boolean, nullable=False),
+    Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
+)
 
 flavors = Table(
     "flavors",

@@ -13,10 +13,9 @@ from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
-from cells.fleet.tables import listening_processes, recent_changes
+from cells.fleet.tables import cell_keys, cells, listening_processes, recent_changes
 from cells.migrations import upgrade_fleet
 from cells.model import Cell
-from cells.tables import cell_keys, cells
 
 HOUR = 3_600_000_000
 

@@ -14,8 +14,9 @@ from sqlalchemy import Engine, MetaData, select
 
 from cells import migrations
 from cells.database.engines import create_database_engine
+from cells.fleet.tables import fleet_metadata
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import cell_metadata, cell_state, fleet_metadata, instances, job_locks, job_operations, jobs
+from cells.tables import cell_metadata, cell_state, instances, job_locks, job_operations, jobs
 from operations.actions.vocabulary import VOCABULARY
 from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs

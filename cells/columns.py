@@ -1,0 +1,29 @@
+"""What the tables of the fleet database and of a cell database are made of: names of keys, and types of columns."""
+
+from sqlalchemy import JSON, BigInteger, Dialect, Integer, LargeBinary, String, Text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import TypeDecorator
+
+NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+# Text orders by code point in every cell (query.sort). That is SQLite's own order; PostgreSQL has to be told.
+BINARY_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+# SQLite counts up by itself only in a column whose type is exactly INTEGER.
+ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+UUID_TEXT = String(36)
+
+
+class Bytes(TypeDecorator[bytes]):
+    """SQLite keeps a text in a column of bytes, if it is given one; who reads it gets bytes all the same."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: bytes | str | None, dialect: Dialect) -> bytes | None:
+        return value.encode() if isinstance(value, str) else value
