@@ -14,7 +14,7 @@ import structlog
 
 from agents.rpcs import Effect, effect_of
 from agents.wire import Snapshot
-from operations.nodes.errors import StoreUnreachableError
+from operations.nodes.errors import RequestError, StoreUnreachableError
 from operations.nodes.metrics import CacheCounts
 from operations.nodes.requests import Request
 from operations.nodes.stores.memory import MonotonicClock
@@ -102,7 +102,8 @@ class NodeStateCache:
         except StoreUnreachableError as error:
             self._tell(error)
             return Fetch(node, request, self.clock(), None)
-        wanted = request if old is None else request.with_all_of(_answered_by(_decode_lean(old).request))
+        entry = None if old is None else _lean_entry(old)
+        wanted = request if entry is None else request.with_all_of(_answered_by(entry.request))
         return Fetch(node, wanted, self.clock(), ticket)
 
     def is_current(self, fetch: Fetch) -> bool:
@@ -196,7 +197,9 @@ def _parts_of(found: Mapping[str, Found], wanted: Mapping[str, Request]) -> dict
         if each.is_expired:
             continue
         request = wanted[node]
-        entry = _decode(each.content) if request.with_instances else _decode_lean(each.content)
+        entry = _whole_entry(each.content) if request.with_instances else _lean_entry(each.content)
+        if entry is None:
+            continue
         key = bytes(entry.request), id(request)
         is_covered = covered.get(key)
         if is_covered is None:
@@ -206,5 +209,25 @@ def _parts_of(found: Mapping[str, Found], wanted: Mapping[str, Request]) -> dict
     return parts
 
 
+def _whole_entry(content: bytes) -> _Entry | None:
+    """None of what is no entry: a server has what anybody has put there."""
+    try:
+        return _decode(content)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _lean_entry(content: bytes) -> _LeanEntry | None:
+    """As `_whole_entry`."""
+    try:
+        return _decode_lean(content)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 def _answered_by(request: msgspec.Raw) -> Request:
-    return Request.read(msgspec.json.decode(request))
+    """What an entry is the whole answer to; nothing where it does not say so."""
+    try:
+        return Request.read(msgspec.json.decode(request, type=dict[str, Any]))
+    except (RequestError, msgspec.MsgspecError):
+        return Request()

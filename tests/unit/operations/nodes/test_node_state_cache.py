@@ -115,6 +115,29 @@ def test_life_of_0_seconds_never_ends(nodes: PlayedNodes, clock: ManualClock) ->
     assert nodes.called() == []
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b'{"request": {}}',
+        b'{"request": {}, "snapshot": {"hv": 1}}',
+        b'{"request": {"cpu": 1}, "snapshot": {}}',
+        b'{"request": 5, "snapshot": {}}',
+    ],
+)
+def test_entry_that_is_none_is_a_miss(rpc: NodeRpc, nodes: PlayedNodes, content: bytes) -> None:
+    """A server that processes share keeps what anybody puts there."""
+    for request in (HV, BOOT):
+        store = rpc.cache.store
+        ticket, _ = store.begin_fetch(N1.name)
+        assert store.put(N1.name, ticket, content, 0.0)
+        ask(rpc, request)
+        assert nodes.called() == [N1.name]
+    ask(rpc, {**HV, **BOOT})
+
+
 def test_bypass_replaces_the_entry(rpc: NodeRpc, nodes: PlayedNodes) -> None:
     ask(rpc, BOOT)
     nodes.versions[N1.name] = 7
