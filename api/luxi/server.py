@@ -14,6 +14,7 @@ import structlog
 
 from api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
 from api.luxi.paths import LONGEST_PATH, is_short_enough
+from resources.malformed_json import MALFORMED_JSON
 
 _END = b"\x03"
 _MAX_MESSAGE_BYTES = 10 * 1024 * 1024
@@ -159,7 +160,7 @@ class _Server:
     async def _result(self, message: bytes) -> Result:
         try:
             request = _decode(message)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except MALFORMED_JSON as error:
             raise MalformedRequestError(str(error)) from None
         return await self._calls.answer(request.method, request.args)
 

@@ -26,6 +26,7 @@ from api.rapi.access import RapiAccess
 from api.rapi.faults import RapiError, rapi_fault
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.sources import CellReader
+from resources.malformed_json import MALFORMED_JSON
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 NAME = r"[\w._-]+"
@@ -196,5 +197,5 @@ async def _body(http: HttpRequest) -> Any:
         raise RapiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be of the type application/json")
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED_JSON:
         raise RapiError(HTTPStatus.BAD_REQUEST, "Unable to parse JSON data") from None

@@ -19,6 +19,7 @@ from operations.nodes.metrics import CacheCounts
 from operations.nodes.requests import Request
 from operations.nodes.stores.memory import MonotonicClock
 from operations.nodes.stores.store import Change, Found, Store, Ticket
+from resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
 
@@ -213,7 +214,7 @@ def _whole_entry(content: bytes) -> _Entry | None:
     """None of what is no entry: a server has what anybody has put there."""
     try:
         return _decode(content)
-    except (msgspec.MsgspecError, ValueError):
+    except MALFORMED_JSON:
         return None
 
 
@@ -221,7 +222,7 @@ def _lean_entry(content: bytes) -> _LeanEntry | None:
     """As `_whole_entry`."""
     try:
         return _decode_lean(content)
-    except (msgspec.MsgspecError, ValueError):
+    except MALFORMED_JSON:
         return None
 
 

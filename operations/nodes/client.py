@@ -21,6 +21,7 @@ from agents.tls import RenewedContext, TlsFiles
 from agents.wire import CALLS, PORT, UNDER_WAY
 from operations.nodes.connections import TimedConnectionPool
 from operations.nodes.model import Node, NodeResult, failure
+from resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
 
@@ -169,7 +170,7 @@ def _read(node: str, call: str, text: bytes) -> NodeResult:
     """The result that an answer means."""
     try:
         data = msgspec.json.decode(text)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
+    except MALFORMED_JSON:
         return failure(node, call, _MALFORMED)
     match data:
         case [True, payload]:

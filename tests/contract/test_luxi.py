@@ -191,6 +191,7 @@ def test_requests_of_one_connection_are_answered_one_after_the_other(luxi: Socke
         b"nonsense\3",
         b"[]\3",
         b"\xff\3",
+        b'{"method": "Query", "args": ["\xff"]}\3',
         b'{"method": "Query"}\3',
         b'{"method": 1, "args": []}\3',
         b'{"method": "Nothing", "args": []}\3',

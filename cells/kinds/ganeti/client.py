@@ -9,6 +9,7 @@ from cells.errors import UpstreamError
 from cells.upstream.address import UpstreamAddress
 from cells.upstream.credentials import Fixed, read_secret
 from cells.upstream.http import Connection
+from resources.malformed_json import MALFORMED_JSON
 
 Expression = Sequence[Any]
 """A filter as Ganeti takes it: its operator, then its operands."""
@@ -54,7 +55,7 @@ class GanetiApi:
         body = self._ask("PUT", f"/2/query/{item_type}", question, deadline_s)
         try:
             answer = _read_answer(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except MALFORMED_JSON as error:
             raise self._nonsense(item_type, str(error)) from error
         if [field.name for field in answer.fields] != list(fields):
             raise self._nonsense(item_type, "the fields are not those that were asked for")
@@ -68,7 +69,7 @@ class GanetiApi:
         body = self._ask("GET", "/2/os?bulk=1", None, deadline_s)
         try:
             return _read_list(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except MALFORMED_JSON as error:
             raise self._nonsense("os", str(error)) from error
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from cells.errors import UpstreamError
 from cells.upstream.credentials import Credentials
 from cells.upstream.http import Answer, Connection, PassingError
+from resources.malformed_json import MALFORMED_JSON
 
 Query = Sequence[tuple[str, str]]
 
@@ -140,7 +141,7 @@ class ComputeApi:
         try:
             page = _decode(answer.body)
             servers, links = page["servers"], page.get("servers_links", [])
-        except (msgspec.MsgspecError, TypeError, KeyError, AttributeError) as error:
+        except (*MALFORMED_JSON, TypeError, KeyError, AttributeError) as error:
             raise UpstreamError(f"{name} does not answer as a compute API does") from error
         if not isinstance(servers, list):
             raise UpstreamError(f"{name} does not answer as a compute API does")
@@ -163,7 +164,7 @@ class ComputeApi:
         try:
             document = _decode(answer.body)
             is_as_told = all(isinstance(item, dict) for item in document[key])
-        except (msgspec.MsgspecError, RecursionError, TypeError, KeyError) as error:
+        except (*MALFORMED_JSON, TypeError, KeyError) as error:
             raise UpstreamError(f"{name} does not list {key} as a compute API does") from error
         if not is_as_told:
             raise UpstreamError(f"{name} does not list {key} as a compute API does")

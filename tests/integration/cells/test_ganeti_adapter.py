@@ -252,7 +252,7 @@ NONSENSE = {
     "no JSON": (said(b"<html>"), "does not answer about instance"),
     "not an object": (said([1, 2]), "does not answer about instance"),
     "deep": (said(b'{"fields": ' + b"[" * 100_000), "does not answer about instance"),
-    "not UTF-8": (said(b'{"fields": [], "data": ["\xff"]}'), "does not answer about instance"),
+    "not UTF-8": (said(b'{"fields": [{"name": "\xff"}], "data": []}'), "does not answer about instance"),
     "other fields": (said({"fields": [{"name": "uuid"}], "data": []}), "not those that were asked for"),
     "half a body": (half_a_body, "cannot be reached"),
     "endless body": (endless_body, "answers with more than 1000000 bytes"),
