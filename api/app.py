@@ -223,7 +223,7 @@ def _add_compute_routes(
     reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
-    items = ItemLister(parts.cells)
+    items = ItemLister(parts.cells, app.state.index)
     past = PastLister(parts.cells, parts.search, clock=parts.clock)
     answerer = Answerer(app.state.lister, past, items, parts.cells, app.state.live, max_limit=parts.api.max_limit)
     of_queries = QueryExplainer(

@@ -106,6 +106,27 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
         return f"InstanceRow({self.uuid}, cell {self.cell_uuid}, revision {self.revision})"
 
 
+class ItemRow(msgspec.Struct, frozen=True, gc=False):
+    """One item of a type that an index has, as its cell has it; times are microseconds.
+
+    revision: as of InstanceRow. record: what the announcement of the item would say of it; None of a damaged row, and
+        then `problem` says why.
+    """
+
+    uuid: str
+    revision: int
+    record: Record | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRows:
+    """rows: all of a type, of one moment. has_unnumbered: whether a committed change of one has no sequence yet."""
+
+    rows: Sequence[ItemRow]
+    has_unnumbered: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What asked for a change: the request's id, and who made it for which project."""
@@ -304,4 +325,8 @@ class ChangelogAdapter(CellAdapter, Protocol):
 
     def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
         """The revision by uuid of the rows whose uuid begins with one of `prefixes`."""
+        ...
+
+    def item_rows(self, item_type: str) -> ItemRows:
+        """The items of one of the types in resources.indexed_items."""
         ...

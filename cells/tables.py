@@ -286,6 +286,8 @@ compute_nodes = Table(
     *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
     # Host and port of the agent that does the work of this host; without one the host is simulated.
     Column("agent_address", Text),
+    # +1 with each change that the index is told of (cells.kinds.native.stored_nodes).
+    Column("revision", BigInteger, nullable=False, server_default="1"),
 )
 
 # What placement calls traits of a resource provider: `HW_CPU_X86_AVX2`, `CUSTOM_RACK_7` …

@@ -1,4 +1,8 @@
-"""Lists of what cells have beside instances: nodes, groups, networks, jobs … No index has them, so cells are asked."""
+"""Lists of what cells have beside instances: nodes, groups, networks, jobs …
+
+Cells are asked, but for the types that an index has (resources.indexed_items): of these it answers for the cells that
+it follows closely enough, if the fields that are needed are all there. So a fleet-wide list of nodes asks no cell.
+"""
 
 import asyncio
 import time
@@ -8,9 +12,13 @@ from typing import Any
 
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
-from listing.answer import CellAnswer, Route
+from indexer.backends.base import CellProgress
+from listing.answer import CellAnswer, Consistency, Route
+from listing.freshness import Freshness
+from listing.index_gateway import IndexGateway
 from listing.sources import CellReader, log_failure
 from resources.fields import Record
+from resources.indexed_items import INDEXED_ITEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +35,22 @@ class CellItems:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """by_cell: of each cell that was asked. has_all_cells: as of listing.answer.Page."""
+    """by_cell: of each cell that was asked. has_all_cells: as of listing.answer.Page.
+
+    why_not_indexed: of the cells that were asked themselves, as a sentence.
+    """
 
     by_cell: Sequence[CellItems]
     has_all_cells: bool
+    why_not_indexed: str
 
 
 class ItemLister:
-    """Asks cells for their items, all at once."""
+    """Asks cells for their items, all at once, and first the index, if there is one."""
 
-    def __init__(self, reader: CellReader) -> None:
+    def __init__(self, reader: CellReader, index: IndexGateway | None = None) -> None:
         self._reader = reader
+        self._index = index
 
     async def list_items(
         self,
@@ -47,17 +60,55 @@ class ItemLister:
         cell_timeout_s: float,
         keys: Collection[Any] | None = None,
         only: Collection[str] | None = None,
+        consistency: Consistency = Consistency.STRONG,
+        ask_live: Collection[str] = (),
     ) -> Items:
         """All items of a type.
 
         fields, keys: as of cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of the cells
         to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer not complete.
+        consistency, ask_live: as of InstanceLister.list_page.
         Raises FleetUnreachableError when it is not known which cells there are.
         """
         has_all_cells = await self._reader.knows_all_cells()
         cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-        asked = (self._ask(cell, item_type, fields, keys, cell_timeout_s) for cell in cells)
-        return Items(await asyncio.gather(*asked), has_all_cells)
+        indexed, why_not = await self._indexed(item_type, fields, cells, consistency)
+        fresh = {
+            uuid: of_cell for uuid, of_cell in indexed.items() if uuid not in ask_live and of_cell.answers(consistency)
+        }
+        asked = (
+            self._ask(cell, item_type, fields, keys, cell_timeout_s, stand_in=indexed.get(cell.uuid))
+            for cell in cells
+            if cell.uuid not in fresh
+        )
+        by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
+        by_cell |= {uuid: of_cell.items(Route.INDEX) for uuid, of_cell in fresh.items()}
+        return Items([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
+
+    async def _indexed(
+        self, item_type: str, fields: Collection[str], cells: Sequence[Cell], consistency: Consistency
+    ) -> tuple[Mapping[str, "_Indexed"], str]:
+        """What the index has of each cell, by its uuid; and why of a cell nothing is taken from there."""
+        stored = INDEXED_ITEMS.get(item_type)
+        if stored is None:
+            return {}, "no index has such items, so cells are asked"
+        if consistency is Consistency.STRONG:
+            return {}, "the cells themselves were asked for"
+        if lacking := sorted({*fields} - {*stored.fields}):
+            return {}, f"the index does not have the field '{lacking[0]}', so cells are asked"
+        if self._index is None or self._index.why_not is not None:
+            return {}, "lists do not use the index" if self._index is None else str(self._index.why_not)
+        progress = await self._index.progress_or_nothing()
+        followed = {cell.uuid: cell for cell in cells if cell.uuid in progress}
+        began = time.perf_counter()
+        found = await self._index.items_or_nothing(stored.item_type, followed) if followed else {}
+        duration_s = time.perf_counter() - began
+        fresh = self._index.freshness()
+        indexed = {
+            uuid: _Indexed(followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s)
+            for uuid, records in found.items()
+        }
+        return indexed, "the index does not have all such items of the cell, or not closely enough"
 
     async def describe(
         self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
@@ -75,8 +126,17 @@ class ItemLister:
             return None
 
     async def _ask(
-        self, cell: Cell, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
+        self,
+        cell: Cell,
+        item_type: str,
+        fields: Collection[str],
+        keys: Collection[Any] | None,
+        timeout_s: float,
+        *,
+        stand_in: "_Indexed | None",
     ) -> CellItems:
+        """stand_in: what the index has of the cell, for when it does not answer."""
+
         def read(adapter: CellAdapter) -> Sequence[Record] | None:
             return adapter.read_items(item_type, fields, keys) if isinstance(adapter, ItemsAdapter) else None
 
@@ -85,12 +145,34 @@ class ItemLister:
             records = await self._reader.ask(cell.uuid, read, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
+            if stand_in is not None:
+                return stand_in.items(Route.INDEX_WHILE_DOWN, str(error))
             return _skipped(cell, str(error), time.perf_counter() - began)
         duration_s = time.perf_counter() - began
         if records is None:
             reason = f"cells of kind '{cell.kind}' do not tell of their items of type '{item_type}'"
             return _skipped(cell, reason, duration_s)
         return CellItems(CellAnswer(cell, Route.LIVE, is_complete=True), records, duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """What the index has of one cell, and how far it follows that."""
+
+    cell: Cell
+    progress: CellProgress
+    fresh: Freshness
+    records: Sequence[Record]
+    duration_s: float
+
+    def answers(self, consistency: Consistency) -> bool:
+        return self.fresh.answers(self.progress, consistency)
+
+    def items(self, route: Route, failure: str | None = None) -> CellItems:
+        is_complete = failure is None and self.fresh.is_complete(self.progress)
+        age_s = self.fresh.age_s(self.progress)
+        answer = CellAnswer(self.cell, route, is_complete, self.progress.watermark, age_s, failure)
+        return CellItems(answer, self.records, self.duration_s)
 
 
 def _skipped(cell: Cell, reason: str, duration_s: float) -> CellItems:

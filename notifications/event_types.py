@@ -17,6 +17,9 @@ INSTANCE_POWER_OFF_END = "instance.power_off.end"
 INSTANCE_DELETE_END = "instance.delete.end"
 INSTANCE_LIVE_MIGRATION_POST_DEST_END = "instance.live_migration_post_dest.end"
 CELL_HEARTBEAT = "cell.heartbeat"
+HYPERVISOR_CREATE = "hypervisor.create"
+HYPERVISOR_UPDATE = "hypervisor.update"
+HYPERVISOR_DELETE = "hypervisor.delete"
 NODE_STATUS_UPDATE = "node_status.update"
 INSTANCE_STATUS_UPDATE = "instance_status.update"
 
@@ -124,6 +127,9 @@ def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
         for event_type in [f"{base}.{phase}" for phase in phases] or [base]:
             yield event_type, frozenset({("fleetlight", "InstancePayload")})
     yield CELL_HEARTBEAT, frozenset({("fleetlight", "CellHeartbeatPayload")})
+    # Nova announces services and not their nodes, so these are events of our own.
+    for event_type in (HYPERVISOR_CREATE, HYPERVISOR_UPDATE, HYPERVISOR_DELETE):
+        yield event_type, frozenset({("fleetlight", "HypervisorPayload")})
     # Found by asking the hosts, and no change of an instance, hence not of `instance`.
     yield NODE_STATUS_UPDATE, frozenset({("fleetlight", "NodeStatusPayload")})
     yield INSTANCE_STATUS_UPDATE, frozenset({("fleetlight", "InstanceStatusPayload")})

@@ -134,13 +134,17 @@ class QueryExplainer:
 
     async def _of_items(self, explained: _Explained) -> Mapping[str, Any]:
         items = explained.observer.items
-        why = "no index has such items, so cells are asked"
+        whys = {
+            Route.INDEX: "the index has all items of the cell, closely enough",
+            Route.INDEX_WHILE_DOWN: "the cell does not answer: what the index has of it",
+        }
+        why_not = explained.observer.why_not_indexed
         return _document(
             explained,
             rows_read=sum(len(each.records) for each in items),
             matching=None,
             remarks=(),
-            cells=[cell_shown(each.answer, why=why, matching=None) for each in items],
+            cells=[cell_shown(each.answer, why=whys.get(each.answer.route, why_not), matching=None) for each in items],
             attempts=[
                 {
                     "failure": None,
@@ -153,9 +157,10 @@ class QueryExplainer:
     async def _source_of_items(self, explained: _Explained, items: CellItems) -> Mapping[str, Any]:
         plan, cell = explained.plan, items.answer.cell
         item_type, timeout_s = explained.question.known.name, explained.fresh.cell_timeout_s
-        is_asked = items.answer.route is not Route.SKIPPED
+        route = items.answer.route
+        is_asked = route is Route.LIVE
         return source_shown(
-            f"cell {cell.name}",
+            f"cell {cell.name}" if route in {Route.LIVE, Route.SKIPPED} else f"index, of cell {cell.name}",
             await self._items.describe(cell.uuid, item_type, plan.fields, plan.keys, timeout_s) if is_asked else None,
             batches=1,
             rows=len(items.records),

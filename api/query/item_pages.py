@@ -11,12 +11,12 @@ from api.query.observing import Plan
 from api.query.places import choose_cells, conditions_on_cells, keys_in
 from api.query.question import Question
 from cells.kinds.native.agent_addresses import AgentAddress
-from cells.kinds.native.items.nodes import AGENT_ADDRESS
 from listing.answer import Page
 from listing.list_items import CellItems, ItemLister
 from listing.sources import CellReader
 from query.filters import EVERYTHING, Filter, In
 from resources.fields import Record
+from resources.node import AGENT_ADDRESS
 from views.query2.catalog import values_of
 from views.query2.cell_facts import CellFacts
 from views.query2.projection import Row, RowMaker
@@ -62,12 +62,18 @@ class ItemPages:
         needed = tried.needs | maker.needs | {*sorted_by}
         keys = keys_in(rest, known.unique)
         items = await self._items.list_items(
-            known.name, needed, cell_timeout_s=fresh.cell_timeout_s, keys=keys, only=only
+            known.name,
+            needed,
+            cell_timeout_s=fresh.cell_timeout_s,
+            keys=keys,
+            only=only,
+            consistency=fresh.consistency,
+            ask_live=fresh.ask_live,
         )
         if observer is not None:
             of_cells = conditions_on_cells(question.filter)
             observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
-            observer.items = items.by_cell
+            observer.items, observer.why_not_indexed = items.by_cell, items.why_not_indexed
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
         ]

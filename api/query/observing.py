@@ -30,8 +30,12 @@ class Plan:
 
 @dataclass(slots=True)
 class QuestionObserver:
-    """listing: of the pages of instances. items: what each cell gave of other items."""
+    """listing: of the pages of instances. items: what each cell gave of other items, or the index of it.
+
+    why_not_indexed: of those that gave them themselves.
+    """
 
     listing: Observer = field(default_factory=Observer)
     plan: Plan | None = None
     items: Sequence[CellItems] = ()
+    why_not_indexed: str = ""

@@ -25,11 +25,15 @@ from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
 from resources.clock import system_clock
+from resources.indexed_items import INDEXED_ITEMS
 
 app = typer.Typer(
     no_args_is_help=True, epilog=examples("fleetlight index status", "fleetlight index sync", "fleetlight index verify")
 )
 app.add_typer(failures.app, name="failures")
+
+_ItemCounts = Mapping[str, Mapping[str, int]]
+"""By item type, and uuid of the cell, how many items the index has; of cells that it has all of."""
 
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
@@ -39,6 +43,9 @@ _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
     """Show per cell how far the index follows it.
 
+    COMPLETE is of instances. NODES is how many nodes the index has of a cell, `no` while it does not have all of them;
+    lists ask the cell for its nodes then.
+
     Exit code 1 unless the index is complete and up to date in every cell.
     """
     settings = load_settings(config, data_dir)
@@ -46,10 +53,12 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         cells = chosen_cells(fleet, None)
         failures_kept = fleet.failures.counts()
     problem: IndexUnavailableError | None = None
+    progress: Mapping[str, CellProgress] = {}
+    items: _ItemCounts = {}
     try:
-        progress = asyncio.run(_progress(settings.index))
+        progress, items = asyncio.run(_progress(settings.index, cells))
     except IndexUnavailableError as error:
-        progress, problem = {}, error
+        problem = error
     statuses = read_status(
         cells,
         progress,
@@ -60,10 +69,11 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         comparison_interval_s=settings.indexer.interval_s,
     )
     if json:
-        print_json([_as_json(each) for each in statuses])
+        print_json([_as_json(each, items) for each in statuses])
     else:
-        columns = ("CELL", "HEALTH", "COMPLETE", "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
-        print_table(columns, map(_as_row, statuses), right_aligned=columns[3:])
+        others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
+        columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
+        print_table(columns, [_as_row(each, items) for each in statuses], right_aligned=columns[3:])
     following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
         makes_it = f"; if it was never there, `{following}` makes it when it starts"
@@ -184,10 +194,13 @@ def _report_schema_violations(settings: IndexSettings) -> None:
         )
 
 
-async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:
+async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Mapping[str, CellProgress], "_ItemCounts"]:
     searcher = open_searcher(settings)
     try:
-        return await searcher.progress()
+        progress = await searcher.progress()
+        followed = [cell.uuid for cell in cells if cell.uuid in progress]
+        found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
+        return progress, {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
     finally:
         await searcher.close()
 
@@ -200,7 +213,7 @@ def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int],
     return failures_kept.get(cell.uuid, 0) + on_the_bus
 
 
-def _as_json(status: CellStatus) -> dict[str, Any]:
+def _as_json(status: CellStatus, items: _ItemCounts) -> dict[str, Any]:
     return {
         "cell": status.cell.name,
         "cell_uuid": status.cell.uuid,
@@ -211,12 +224,21 @@ def _as_json(status: CellStatus) -> dict[str, Any]:
         "lag_changes": status.lag_changes,
         "age_s": status.age_s,
         "dead_letters": status.dead_letters,
+        "items": {name: of.get(status.cell.uuid) for name, of in items.items()},
         "problem": status.problem,
     }
 
 
-def _as_row(status: CellStatus) -> list[str]:
-    values = _as_json(status)
+def _as_row(status: CellStatus, items: _ItemCounts) -> list[str]:
+    values = _as_json(status, items)
     age = "-" if status.age_s is None else f"{status.age_s:.1f} s"
     numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
-    return [status.cell.name, status.health.value, "yes" if status.is_complete else "no", *numbers, age]
+    is_complete = "yes" if status.is_complete else "no"
+    counts = (_item_count(status, items.get(name, {})) for name in INDEXED_ITEMS)
+    return [status.cell.name, status.health.value, is_complete, *counts, *numbers, age]
+
+
+def _item_count(status: CellStatus, counts: Mapping[str, int]) -> str:
+    """Of cells that do not number their changes the index has instances alone."""
+    count = counts.get(status.cell.uuid)
+    return str(count) if count is not None else "no" if status.cell.can.numbers_changes else "-"

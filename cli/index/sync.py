@@ -36,9 +36,11 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
 from indexer.reconcile.api_source import ApiSource
+from indexer.reconcile.differences import Verification
 from indexer.reconcile.external_cell import compare_cell
-from indexer.reconcile.fill import RESOURCE_TYPES, CellRows, SyncResult
+from indexer.reconcile.fill import CellRows, SyncResult
 from indexer.reconcile.fill import sync as sync_source
+from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
@@ -48,6 +50,7 @@ from indexer.writing.ownership import OwnWriter
 from indexer.writing.rereading import rows_of
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 from indexer.writing.throttle import Pace
+from resources.indexed_items import INDEXED_ITEMS, INSTANCES, RESOURCE_TYPES, IndexedItems
 
 
 class SyncSource(StrEnum):
@@ -59,7 +62,10 @@ class SyncSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the syncs of all cells share. upstream: the address of the API to read; None: the cells themselves."""
+    """What the syncs of all cells share.
+
+    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources.
+    """
 
     settings: Settings
     fleet: Fleet
@@ -68,6 +74,21 @@ class _Work:
     pace: Pace
     stop: Event
     upstream: str | None
+    wanted: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What came of one cell.
+
+    instances: None if only others were wanted. items: by type, of a cell that tells of them.
+    """
+
+    instances: SyncResult | None
+    items: Sequence[tuple[IndexedItems, Verification]] = ()
+
+
+Outcome = Synced | Exception
 
 
 def register(app: typer.Typer) -> None:
@@ -76,6 +97,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "fleetlight index sync",
             "fleetlight index sync --cell cell2 --rate 2000",
+            f"fleetlight index sync --type {RESOURCE_TYPES[-1]}",
             "fleetlight index sync --cell cell2 --source api --url https://nova:8774/v2.1",
         )
     )(sync)
@@ -84,8 +106,9 @@ def register(app: typer.Typer) -> None:
 def sync(
     *,
     resource_type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
-    ] = RESOURCE_TYPES[0],
+        str | None,
+        typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}; all unless given."),
+    ] = None,
     source: Annotated[SyncSource, typer.Option(help="The cells themselves, or the compute API in front of one.")] = (
         SyncSource.CELLS
     ),
@@ -108,10 +131,9 @@ def sync(
     more complete than before. Who we are there is in the section `upstream` of the configuration (upstream.token, or
     upstream.username and .password).
     """
-    if resource_type not in RESOURCE_TYPES:
-        raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
     settings = load_settings(config, data_dir)
     upstream = _upstream(settings, source, url, cell)
+    wanted = _wanted_types(resource_type, source)
     stop = Event()
     keep_collector_out_of_the_way()
     with (
@@ -121,7 +143,7 @@ def sync(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream)
+        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream, wanted)
         try:
             with shown_progress("instances") as start:
                 # Deleted instances are synced too, but nobody counts them.
@@ -155,9 +177,18 @@ def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str
     return address
 
 
-def _sync_cells(
-    work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int
-) -> list[SyncResult | Exception]:
+def _wanted_types(resource_type: str | None, source: SyncSource) -> Collection[str]:
+    """Raises ConfigurationError."""
+    if resource_type is not None and resource_type not in RESOURCE_TYPES:
+        raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
+    if source is SyncSource.API:
+        if resource_type not in {None, INSTANCES}:
+            raise ConfigurationError(f"--source api reads instances alone: use --type {INSTANCES}, or none")
+        return (INSTANCES,)
+    return RESOURCE_TYPES if resource_type is None else (resource_type,)
+
+
+def _sync_cells(work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[Outcome]:
     """Sync the cells, some at once; returns what came of each, in their order."""
     with (
         searchable_meanwhile(work.writer, work.pace),
@@ -172,7 +203,7 @@ def _sync_cells(
             raise
 
 
-def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
+def _outcome(done: Future[Synced]) -> Outcome:
     """What came of one cell, or what only this cell failed with; raises what stops the others too."""
     try:
         return done.result()
@@ -180,11 +211,26 @@ def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
         return error
 
 
-def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception) -> bool:
+def _is_complete(source: SyncSource, cell: Cell, outcome: Outcome) -> bool:
     """Say what came of one cell; returns whether the index has all of it."""
-    if not isinstance(outcome, SyncResult):
+    if isinstance(outcome, Exception):
         print_error(str(outcome))
         return False
+    are_complete = [
+        outcome.instances is None or _are_instances_complete(source, cell, outcome.instances),
+        *(_are_items_complete(cell, stored, verification) for stored, verification in outcome.items),
+    ]
+    return all(are_complete)
+
+
+def _are_items_complete(cell: Cell, stored: IndexedItems, verification: Verification) -> bool:
+    print_result(f"{cell.name}: {counted(verification.rows, stored.noun)} synced")
+    for difference in verification.remaining:
+        print_error(f"{cell.name}: {stored.noun} {difference.uuid} was rejected: {difference.problem}")
+    return not verification.remaining
+
+
+def _are_instances_complete(source: SyncSource, cell: Cell, outcome: SyncResult) -> bool:
     instances = counted(outcome.rows, "instance")
     is_numbered = source is SyncSource.CELLS and cell.can.numbers_changes
     promise = f", complete up to sequence {outcome.sequence}" if is_numbered else ""
@@ -195,32 +241,46 @@ def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception
     return not outcome.rejected
 
 
-def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
+def _sync_cell(work: _Work, target: Cell, show: Show) -> Synced:
     with work.leases.bulk(target) as confirm:
         # It may have been removed before we had the lease.
         cell = work.fleet.cell(target.uuid)
         on_progress = _between_pages(work, confirm, show)
-        if work.upstream is not None:
-            return _sync_from_api(work, work.upstream, cell, on_progress)
-        if not cell.can.numbers_changes:
-            return _compare(work, cell, on_progress)
-        checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
-        with closing(open_changelog_adapter(cell)) as adapter:
-            source = CellRows(
-                adapter,
-                batch_size=work.settings.indexer.sync_batch_size,
-                spend=work.pace.spend,
-                horizon=load_horizons(work.writer).get(cell.uuid, 0),
-            )
-            return sync_and_record(
-                cell.uuid,
-                source,
-                work.writer,
-                checkpoints=checkpoints,
-                on_progress=on_progress,
-                pause=work.stop.wait,
-                owners=work.fleet,
-            )
+        instances = _sync_instances(work, cell, on_progress) if INSTANCES in work.wanted else None
+        items = [each for each in INDEXED_ITEMS.values() if each.resource_type in work.wanted]
+        return Synced(instances, _sync_items(work, cell, items) if cell.can.numbers_changes else ())
+
+
+def _sync_items(work: _Work, cell: Cell, wanted: Sequence[IndexedItems]) -> Sequence[tuple[IndexedItems, Verification]]:
+    """What has no revision stays in its cell."""
+    if not wanted:
+        return ()
+    with closing(open_changelog_adapter(cell)) as adapter:
+        return [(each, reconcile_items(adapter, work.writer, each.item_type)) for each in wanted]
+
+
+def _sync_instances(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
+    if work.upstream is not None:
+        return _sync_from_api(work, work.upstream, cell, on_progress)
+    if not cell.can.numbers_changes:
+        return _compare(work, cell, on_progress)
+    checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
+    with closing(open_changelog_adapter(cell)) as adapter:
+        source = CellRows(
+            adapter,
+            batch_size=work.settings.indexer.sync_batch_size,
+            spend=work.pace.spend,
+            horizon=load_horizons(work.writer).get(cell.uuid, 0),
+        )
+        return sync_and_record(
+            cell.uuid,
+            source,
+            work.writer,
+            checkpoints=checkpoints,
+            on_progress=on_progress,
+            pause=work.stop.wait,
+            owners=work.fleet,
+        )
 
 
 def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:

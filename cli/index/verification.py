@@ -18,10 +18,12 @@ from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.reconcile.differences import Difference, Verification
 from indexer.reconcile.external_cell import ExternalComparison
+from indexer.reconcile.items import verify_items
 from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.reconcile import Comparison, verify
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
+from resources.indexed_items import INDEXED_ITEMS, IndexedItems
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
 _CATCH_UP_TIMEOUT_S = 30.0
@@ -34,17 +36,25 @@ _COLUMNS = ("CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED", "FOREIGN", "DIF
 class Verified:
     """One cell; verification is None if it could not be compared, and `problem` says why.
 
-    deleted: how many of the rows of the cell are of instances that are deleted.
+    deleted: how many of the rows of the cell are of instances that are deleted. items: of other types, of a cell that
+    tells of them.
     """
 
     cell: Cell
     verification: Verification | None
     deleted: int = 0
     problem: str | None = None
+    items: Sequence[tuple[IndexedItems, Verification]] = ()
 
     @property
     def agrees(self) -> bool:
-        return self.verification is not None and not self.verification.remaining
+        others = (verification for _, verification in self.items)
+        return self.verification is not None and not any(each.remaining for each in (self.verification, *others))
+
+    @property
+    def has_caught_up(self) -> bool:
+        others = (verification for _, verification in self.items)
+        return self.verification is None or all(each.has_caught_up for each in (self.verification, *others))
 
 
 def verify_cells(
@@ -69,6 +79,8 @@ def print_verified(verified: Sequence[Verified]) -> None:
     for each in verified:
         if each.verification is not None:
             _print_differences(each.cell, each.verification)
+        for stored, verification in each.items:
+            _print_differences(each.cell, verification, f"{stored.noun} ")
 
 
 def print_problems(verified: Sequence[Verified]) -> None:
@@ -76,7 +88,7 @@ def print_problems(verified: Sequence[Verified]) -> None:
     for each in verified:
         if each.problem is not None:
             print_error(each.problem)
-        elif each.verification is not None and not each.verification.has_caught_up:
+        elif not each.has_caught_up:
             print_notice(
                 f"{each.cell.name}: the index did not catch up within {_CATCH_UP_TIMEOUT_S:.0f} s, so some of this may "
                 "be lag: see `fleetlight index status`"
@@ -100,9 +112,20 @@ def _verify(
                 show(compared, differences)
 
             verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair)
+            items = _verified_items(cell, writer, on_progress, repair=repair) if cell.can.numbers_changes else ()
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, problem=str(error))
-    return Verified(cell, verification, deleted)
+    return Verified(cell, verification, deleted, items=items)
+
+
+def _verified_items(
+    cell: Cell, writer: IndexWriter, on_progress: Callable[[int, int], None], *, repair: bool
+) -> Sequence[tuple[IndexedItems, Verification]]:
+    with closing(open_changelog_adapter(cell)) as adapter:
+        return [
+            (stored, verify_items(adapter, writer, stored.item_type, _CATCH_UP_TIMEOUT_S, on_progress, repair=repair))
+            for stored in INDEXED_ITEMS.values()
+        ]
 
 
 def _verification(
@@ -170,7 +193,17 @@ def _as_json(verified: Verified) -> dict[str, Any]:
         "rows_read": verification.rows_read,
         "has_caught_up": verification.has_caught_up,
         "differences": [asdict(difference) for difference in verification.differences],
+        "others": {stored.item_type: _items_as_json(found) for stored, found in verified.items},
         "problem": None,
+    }
+
+
+def _items_as_json(found: Verification) -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "indexed": found.documents,
+        "has_caught_up": found.has_caught_up,
+        "differences": [asdict(difference) for difference in found.differences],
     }
 
 
@@ -178,23 +211,24 @@ def _as_row(verified: Verified) -> list[str]:
     verification = verified.verification
     if verification is None:
         return [verified.cell.name, "unknown", *["-"] * (len(_COLUMNS) - 2)]
-    different = len(verification.differences)
+    both = (verification, *(found for _, found in verified.items))
+    different = sum(len(each.differences) for each in both)
     numbers = (
         verification.rows,
         verified.deleted,
         verification.documents,
         verification.external,
         different,
-        different - len(verification.remaining),
+        different - sum(len(each.remaining) for each in both),
     )
     return [verified.cell.name, "yes" if verified.agrees else "no", *map(str, numbers)]
 
 
-def _print_differences(cell: Cell, verification: Verification) -> None:
+def _print_differences(cell: Cell, verification: Verification, noun: str = "") -> None:
     # What is not repaired is what a person has to see.
     differences = sorted(verification.differences, key=lambda difference: difference.is_repaired)
     for difference in differences[:_SHOWN_DIFFERENCES]:
-        print_result(f"{cell.name}: {difference.uuid} {_sentence(difference)}")
+        print_result(f"{cell.name}: {noun}{difference.uuid} {_sentence(difference)}")
     more = len(differences) - _SHOWN_DIFFERENCES
     if more > 0:
         print_result(f"{cell.name}: and {more} more (--json lists them all)")

@@ -17,6 +17,7 @@ from indexer.extra_fields import Extra
 from query.counts import CountRequest, Counts, Group
 from query.page import PageRequest
 from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
 from views.compute.view import View
 from views.projection import Projection
 
@@ -30,11 +31,12 @@ def is_time(version: int) -> bool:
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """What the index keeps of one instance.
+    """What the index keeps of one instance, or of an item of another type (indexer.transform.items).
 
     version: the revision of the instance; an older one never overwrites a newer one.
-    record: field name -> stored value, every field of INSTANCE_FIELDS present.
-    view: the ready pieces of the answers that show this instance (views.compute.view).
+    record: field name -> stored value, every field of INSTANCE_FIELDS present; of another type its stored record, with
+        `deleted` and `deleted_at`.
+    view: the ready pieces of the answers that show this instance (views.compute.view); other items have none.
     extra: what a newer producer says of it (indexer.extra_fields).
     """
 
@@ -43,10 +45,15 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     record: Record
     view: View
     extra: Extra | None = None
+    item_type: str = INSTANCE_FIELDS.name
 
     @property
     def id(self) -> str:
         return str(self.record["uuid"])
+
+    @property
+    def is_instance(self) -> bool:
+        return self.item_type == INSTANCE_FIELDS.name
 
 
 MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
@@ -178,7 +185,34 @@ class BareDocument:
     record: Record
 
 
-class IndexWriter(Protocol):
+class ItemStore(Protocol):
+    """What an index keeps of items of other types than instances, beside `IndexWriter.write`, which takes them too.
+
+    There are some thousand of a cell, so they are read all at once. What is known of them outlives rebuilds. `purge`
+    and `remove_cell` are about them too, and count them not.
+    """
+
+    def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
+        """The searchable items of a cell, deleted ones too, by uuid."""
+        ...
+
+    def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
+        """Remove items, by uuid, each only if it is not newer than its version here.
+
+        Afterwards an item of any version can be written in their place.
+        """
+        ...
+
+    def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
+        """Say whether the searchable items are all that the cell has, as of the watermark of the cell; at once."""
+        ...
+
+    def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
+        """What was said last; no where nothing was."""
+        ...
+
+
+class IndexWriter(ItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
@@ -362,6 +396,13 @@ class IndexSearcher(Protocol):
         """By uuid of those of `cells` that have any, all of one moment. Raises NotExpressibleError as `search` does.
 
         If there are more groups than one answer may have, all cells together, every one of them is partial.
+        """
+        ...
+
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        """The records of items of another type than instances that are not deleted, by uuid of the cell.
+
+        Of those of `cells` alone whose items are said to be whole (ItemStore.mark_items).
         """
         ...
 

@@ -25,9 +25,6 @@ from query.retention import remembered
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
 
-RESOURCE_TYPES = ("OS::Nova::Server",)
-"""What can be synced, by the name that users give it (Searchlight's, and Heat's)."""
-
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0

@@ -15,6 +15,7 @@ from indexer.backends.base import CellProgress, Generations, IndexWriter
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.reconcile.differences import Verification
 from indexer.reconcile.fill import CellRows, sync
+from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.other_index import copy_bare, copy_differing
 from indexer.reconcile.ranges import ignore
@@ -27,6 +28,7 @@ from indexer.writing.ownership import KnowsOwners, OwnWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import WritesDocuments
+from resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
 """The kind of state that tells what the previous index has followed of each cell, by its uuid: the epoch
@@ -204,6 +206,9 @@ class FollowedCell(RebuiltCell):
         if has_other_history or (self._is_filled and not self._has_followed_this_history()):
             # Of a future that the cell lost since, it may have rows that differ in no revision.
             result = self._verified(on_step, contents_at_once=self._batch_size)
+        for item_type in INDEXED_ITEMS:
+            # They are not in the generations of the index, and compared all the same.
+            reconcile_items(self._adapter, self._new, item_type, on_step)
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
             for each in result.remaining:
@@ -264,7 +269,7 @@ class FollowedCell(RebuiltCell):
         def read_again(dead: Sequence[tuple[Change, MalformedMessageError]]) -> None:
             # The indexer has put the messages where a person sees them.
             for change, _ in dead:
-                if change.revision != NO_REVISION:
+                if change.revision != NO_REVISION and change.instance_uuid:
                     rereader.add(change.instance_uuid)
 
         is_done = catch_up(

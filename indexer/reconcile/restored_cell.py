@@ -10,6 +10,7 @@ from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import forget_checkpoints
 from indexer.writing.epoch_history import History
 from indexer.writing.ownership import KnowsOwners
+from resources.indexed_items import INDEXED_ITEMS
 
 
 def forget_lost_future(
@@ -33,6 +34,8 @@ def forget_lost_future(
     owners: as of indexer.reconcile.native_cell.NativeComparison.
     """
     history.begin_reconcile()
+    for item_type in INDEXED_ITEMS:
+        writer.mark_items(item_type, adapter.cell.uuid, are_whole=False)
     forget_checkpoints(writer, cell_uuid=adapter.cell.uuid)
     # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
     take_back()

@@ -81,6 +81,7 @@ class Consumer:
         and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch. turn: what
         is known of whether this indexer gets the messages of the cell.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
+    on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
     clock: of the fleet.
     """
 
@@ -102,6 +103,7 @@ class Consumer:
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
+        on_item_lost: Callable[[], None] = _nothing,
         clock: Clock = system_clock,
     ) -> None:
         self._cell_uuid = cell_uuid
@@ -119,6 +121,7 @@ class Consumer:
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._own_rows = own_rows and partial(self._in_thread, own_rows)
+        self._on_item_lost = on_item_lost
         self._clock = clock
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
@@ -249,6 +252,8 @@ class Consumer:
         pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.refused.items()]
 
     def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
+        if any(_is_about_item(letter.message) for letter in letters):
+            self._on_item_lost()
         for instance_uuid in self._dead_letters.keep(letters):
             self._rereader.add(instance_uuid)
 
@@ -276,6 +281,11 @@ class Consumer:
         while not wait([future], _KEEP_ALIVE_INTERVAL_S).done:
             self._receiver.keep_alive()
         return future.result()
+
+
+def _is_about_item(message: Message) -> bool:
+    """Whether a change of the cell's has a revision, but of no instance."""
+    return REVISION_HEADER in message.headers and RESOURCE_HEADER not in message.headers
 
 
 def _received(delivery: Delivery) -> Message:

@@ -185,6 +185,7 @@ class Follower(ABC):
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
+        on_item_lost: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Consumer, Rereader]]:
         """The consumer of the cell's bus, and what reads instances again that it could not index.
 
@@ -217,6 +218,7 @@ class Follower(ABC):
             accepts=accepts,
             rows=rows,
             own_rows=own_rows,
+            on_item_lost=on_item_lost,
             clock=self._clock,
         )
         try:

@@ -10,8 +10,9 @@ import structlog
 from cells.epochs import EpochHistory, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.errors import CellRestoredError, StopRequestedError
+from indexer.errors import CellRestoredError, LeaseHeldError, StopRequestedError
 from indexer.reconcile.fill import is_empty, sync_cell
+from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared
@@ -21,12 +22,15 @@ from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import WritesAndReads
+from resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
 
 _ASK_OTHERS_INTERVAL_S = 1.0
 # As often the connection to the bus is kept alive while nothing is taken from it.
 _WAIT_STEP_S = 0.5
+# So long lists ask a cell for items of which the index has lost some.
+_ITEMS_INTERVAL_S = 15.0
 
 
 class CellFollower(Follower):
@@ -40,6 +44,7 @@ class CellFollower(Follower):
         self._followed_as: str | None = None
         self._seen: Position | None = None
         self._history: History | None = None
+        self._items_due_s = 0.0
 
     def _epoch_history(self) -> EpochHistory | None:
         return None if self._history is None else self._history.epoch_history
@@ -58,6 +63,7 @@ class CellFollower(Follower):
                     rereads_to=ExtraFieldKeeper(writer, writer),
                     accepts=history.accepts,
                     own_rows=read_rows,
+                    on_item_lost=self._distrust_items,
                 ) as (consumer, rereader):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
             finally:
@@ -90,6 +96,8 @@ class CellFollower(Follower):
             self._publish_progress()
             self._recovered()
             now_s = time.monotonic()
+            if now_s >= self._items_due_s:
+                self._complete_items(adapter, consumer.keep_alive)
             hole_age_s = tracker.hole_age_s(now_s)
             if hole_age_s >= self._settings.hole_timeout_s:
                 self._metrics.hole_found(self.cell.uuid)
@@ -163,6 +171,7 @@ class CellFollower(Follower):
         # and a hole up to it would stay open for ever.
         tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
+        self._complete_items(adapter, between_batches)
         self._publish_progress()
         self._activity = Activity.FOLLOWING
 
@@ -190,6 +199,7 @@ class CellFollower(Follower):
             self._activity = Activity.SYNCING
             _log.info("indexer.sync_started", cell=self.cell.name)
             self._start_over()
+            self._distrust_items()
             result = sync_cell(
                 adapter,
                 keeping_extras(writer, writer, self._writer),
@@ -220,6 +230,7 @@ class CellFollower(Follower):
 
         def take_back() -> None:
             self._start_over()
+            self._items_due_s = 0.0
             with self._saving:
                 self._writer.save_progress([self.progress])
 
@@ -245,6 +256,34 @@ class CellFollower(Follower):
                 grace_s=self._lists_grace_s,
             )
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=differences)
+
+    def _distrust_items(self) -> None:
+        """The index may lack items other than instances: until they are compared lists ask the cell for them."""
+        for item_type in INDEXED_ITEMS:
+            self._writer.mark_items(item_type, self.cell.uuid, are_whole=False)
+        self._items_due_s = 0.0
+
+    def _complete_items(self, adapter: ChangelogAdapter, on_step: Callable[[], None]) -> None:
+        """Make the index have all items of the types that it lacks some of."""
+        self._items_due_s = time.monotonic() + _ITEMS_INTERVAL_S
+        for item_type in INDEXED_ITEMS:
+            if self._writer.are_items_whole(item_type, self.cell.uuid):
+                continue
+            try:
+                with self._leases.bulk(self.cell):
+                    verification = reconcile_items(adapter, self._writer, item_type, on_step)
+            except LeaseHeldError:
+                # By who compares them too, most likely.
+                continue
+            for difference in verification.remaining:
+                _log.error(
+                    "indexer.item_rejected",
+                    cell=self.cell.name,
+                    item_type=item_type,
+                    item=difference.uuid,
+                    reason=difference.problem,
+                )
+            _log.info("indexer.items_synced", cell=self.cell.name, item_type=item_type, rows=verification.rows)
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

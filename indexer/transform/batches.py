@@ -17,6 +17,7 @@ from indexer.backends.base import Document
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
 from indexer.transform.external_rows import settle
+from indexer.transform.items import ItemChange, item_document
 from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
@@ -78,6 +79,7 @@ class Batch:
         self._rows = rows
         self._own = own
         self._native: dict[str, NativeChange | _Unread] = {}
+        self._items: dict[str, ItemChange] = {}
         self._external: dict[str, list[ExternalChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
@@ -107,6 +109,8 @@ class Batch:
         match meaning:
             case NativeChange():
                 return self._keep_newest(meaning.uuid, meaning)
+            case ItemChange():
+                return self._keep_newest_item(meaning)
             case ExternalChange():
                 self._refuse_future(meaning)
                 self.changes += 1
@@ -137,7 +141,9 @@ class Batch:
 
     def count_applied(self, dead: Collection[str]) -> int:
         """How many messages about instances were applied. dead: uuids of those of which one is a dead letter."""
-        return self.changes - sum(1 for uuid in dead if uuid in self._native or self._external.get(uuid))
+        return self.changes - sum(
+            1 for uuid in dead if uuid in self._native or uuid in self._items or self._external.get(uuid)
+        )
 
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
         """The documents to write, which can be gone through again and again; each is made when it is asked for.
@@ -145,7 +151,8 @@ class Batch:
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
         Raises what `read` and `own` raise.
         """
-        return _Documents(self._native_documents, self._external_documents(read))
+        items = [item_document(self._cell_uuid, change) for change in self._items.values()]
+        return _Documents(self._native_documents, [*self._external_documents(read), *items])
 
     def _refuse_future(self, change: ExternalChange) -> None:
         if change.version > self._now + _AHEAD:
@@ -165,6 +172,17 @@ class Batch:
                 return ()
         self._native[uuid] = change
         return (uuid,)
+
+    def _keep_newest_item(self, change: ItemChange) -> Sequence[str]:
+        known = self._items.get(change.uuid)
+        if known is None:
+            self.changes += 1
+        else:
+            self.superseded += 1
+            if known.revision >= change.revision:
+                return ()
+        self._items[change.uuid] = change
+        return (change.uuid,)
 
     def _native_documents(self) -> Iterator[Document]:
         for uuid, newest in self._native.items():

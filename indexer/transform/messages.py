@@ -11,6 +11,7 @@ from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.extra_fields import SCHEMA_KEY, read_extra
 from indexer.transform.documents import ExternalChange, NativeChange
+from indexer.transform.items import ItemChange, read_item_change
 from indexer.transform.native_messages import read_record
 from notifications.envelope import Notification, decode, size_problem
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
@@ -51,7 +52,7 @@ class OtherNotification:
     event_type: str
 
 
-Meaning = NativeChange | ExternalChange | Hint | Heartbeat | OtherNotification
+Meaning = NativeChange | ItemChange | ExternalChange | Hint | Heartbeat | OtherNotification
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
@@ -126,7 +127,9 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
         case fleetlight.CellHeartbeatPayload():
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
-            return OtherNotification(notification.event_type)
+            # Who has no revision is not the cell itself.
+            change = None if revision is None else read_item_change(payload, revision)
+            return change or OtherNotification(notification.event_type)
 
 
 def _aside(notification: Notification) -> Hint | OtherNotification | None:

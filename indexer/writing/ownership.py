@@ -114,7 +114,8 @@ class OwnWriter:
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """As the writer does; documents of other cells' instances are among the rejected ones."""
         documents = list(documents)
-        refused = self._refused({document.id: document.version for document in documents})
+        # Whose the others are says the document itself: its place in the index is of its cell alone.
+        refused = self._refused({each.id: each.version for each in documents if each.is_instance})
         if not refused:
             return self._writer.write(documents)
         rejected = tuple(Rejection(each, refused[each.id]) for each in documents if each.id in refused)

@@ -160,6 +160,45 @@ class CellHeartbeatPayload(VersionedPayload):
     at: PreciseTime
 
 
+class HypervisorPayload(VersionedPayload):
+    """All that a cell keeps of one node, read in the transaction that changed it; what runs there is not in it.
+
+    `ndparams` has what the group and the cell fill in, `custom_ndparams` what is set on the node. `status` is what the
+    node was found to be when it was asked last, and null while that is `up`.
+
+    1.0  first version
+    """
+
+    NAMESPACE: ClassVar[str] = "fleetlight"
+    VERSION: ClassVar[str] = "1.0"
+    uuid: Uuid
+    hypervisor_hostname: str
+    host: str
+    host_ip: str
+    secondary_ip: str | None
+    agent_address: str | None
+    group: str | None
+    group_uuid: Uuid | None
+    offline: bool
+    drained: bool
+    master_candidate: bool
+    master_capable: bool
+    vm_capable: bool
+    ndparams: dict[str, Any]
+    custom_ndparams: dict[str, Any]
+    vcpus: Int64
+    memory_mib: Int64
+    disk_gib: Int64
+    tags: list[str]
+    serial_no: Int64
+    created_at: PreciseTime
+    updated_at: PreciseTime | None
+    status: Literal["up", "down", "offline"] | None
+    status_since: PreciseTime | None
+    deleted: bool
+    deleted_at: PreciseTime | None
+
+
 class NodeStatusPayload(VersionedPayload):
     """A node answers no more, or again, or was marked offline. `reason` is why it does not answer.
 

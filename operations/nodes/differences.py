@@ -7,6 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete, insert, select, update
 
 from cells.kinds.native import outbox
+from cells.kinds.native.stored_nodes import OBSERVED_NODE, announce_changed_nodes
 from cells.model import Cell
 from cells.tables import compute_nodes, instances, job_operations, observed_statuses
 from notifications.event_types import INSTANCE_STATUS_UPDATE, NODE_STATUS_UPDATE
@@ -20,7 +21,7 @@ NODE_DOWN: NodeStatus = "down"
 NODE_OFFLINE: NodeStatus = "offline"
 
 _NODE_STATUSES: Mapping[str, NodeStatus] = {each: each for each in (NODE_UP, NODE_DOWN, NODE_OFFLINE)}
-_NODE, _INSTANCE = "node", "instance"
+_NODE, _INSTANCE = OBSERVED_NODE, "instance"
 # Placeholders that one statement may have.
 _AT_ONCE = 500
 
@@ -62,6 +63,7 @@ class Differences:
 
     def _note_nodes(self, found: Found) -> None:
         known = _known(self._connection, _NODE)
+        changed: set[str] = set()
         for name, (status, reason) in found.nodes.items():
             before = _NODE_STATUSES.get(known.get(name, NODE_UP), NODE_UP)
             if status == before:
@@ -78,8 +80,12 @@ class Differences:
                     at=from_microseconds(self._now),
                 ),
             )
+            changed.add(name)
         if found.is_of_all:
-            self._forget(_NODE, known.keys() - found.nodes.keys())
+            changed |= (gone := known.keys() - found.nodes.keys())
+            self._forget(_NODE, gone)
+        for part in _parts(changed):
+            announce_changed_nodes(self._connection, self._now, compute_nodes.c.hypervisor_hostname.in_(part))
 
     def _note_instances(self, found: Found) -> None:
         known = _known(self._connection, _INSTANCE)

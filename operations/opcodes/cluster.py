@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import select, update
 
+from cells.kinds.native.items.cluster import read_parameters
+from cells.kinds.native.stored_nodes import announce_changed_nodes
 from cells.tables import cluster_parameters, instances
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.model import Lock
@@ -135,8 +137,11 @@ def _plan(op: ClusterSetParams, task: Task) -> Parameters:
 
 def _carry_out(parameters: Parameters, task: Task) -> None:
     of = cluster_parameters.c
+    before = read_parameters(task.connection)
     values = {"parameters": parameters, "serial_no": of.serial_no + 1, "updated_at": task.now}
     task.connection.execute(update(cluster_parameters).values(**values))
+    if filled_cluster(parameters)["ndparams"] != before["ndparams"]:
+        announce_changed_nodes(task.connection, task.now)
 
 
 def _check(op: ClusterSetParams, task: Task, cluster: Parameters) -> None:

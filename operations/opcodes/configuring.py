@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row, Table, update
 
+from cells.kinds.native.stored_nodes import announce_changed_nodes
+from cells.tables import compute_nodes, node_groups
 from operations.jobs.model import Lock
 from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
@@ -15,6 +17,8 @@ Op = TypeVar("Op", bound=OpCode)
 Plan = TypeVar("Plan")
 Changes = list[list[Any]]
 """What Ganeti's `modify` operations answer: [name, value] of what they have set."""
+# Of their group.
+_SHOWN_BY_NODES = frozenset({"name", "ndparams"})
 
 
 def configuring(
@@ -42,9 +46,13 @@ def configuring(
 
 
 def change_item(task: Task, table: Table, item: Row[Any], values: Mapping[str, Any]) -> None:
-    """Write values of a row with a uuid, a serial number and the time of its last change."""
+    """Write values of a row with a uuid, a serial number and the time of its last change; nodes show it at once."""
     task.connection.execute(
         update(table)
         .where(table.c.uuid == item.uuid)
         .values(**values, serial_no=table.c.serial_no + 1, updated_at=task.now)
     )
+    if table is compute_nodes:
+        announce_changed_nodes(task.connection, task.now, compute_nodes.c.uuid == item.uuid)
+    elif table is node_groups and not _SHOWN_BY_NODES.isdisjoint(values):
+        announce_changed_nodes(task.connection, task.now, compute_nodes.c.group_uuid == item.uuid)

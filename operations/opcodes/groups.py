@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select, update
 
+from cells.kinds.native.stored_nodes import announce_changed_nodes
 from cells.tables import compute_nodes, instances, network_connections, node_groups
 from operations.jobs.errors import JobError, PrerequisiteError, Reason
 from operations.jobs.model import Lock
@@ -203,11 +204,10 @@ def _newly_split(task: Task, moving: Collection[str], group_uuid: str) -> Sequen
 def _assign(plan: tuple[Row[Any], Sequence[Row[Any]]], task: Task) -> None:
     group, nodes = plan
     columns = compute_nodes.c
-    task.connection.execute(
-        update(compute_nodes)
-        .where(columns.uuid.in_([node.uuid for node in nodes]), columns.group_uuid.is_distinct_from(group.uuid))
-        .values(group_uuid=group.uuid, serial_no=columns.serial_no + 1, updated_at=task.now)
-    )
+    is_moving = columns.uuid.in_([node.uuid for node in nodes if node.group_uuid != group.uuid])
+    values = {"group_uuid": group.uuid, "serial_no": columns.serial_no + 1, "updated_at": task.now}
+    task.connection.execute(update(compute_nodes).where(is_moving).values(values))
+    announce_changed_nodes(task.connection, task.now, is_moving)
 
 
 def _lock(op: _GroupOpCode, _instance_uuid: str | None) -> Collection[Lock]:

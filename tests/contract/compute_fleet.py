@@ -41,6 +41,7 @@ from indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
+from indexer.reconcile.items import reconcile_items
 from indexer.stream.liveness import Probes
 from indexer.transform.documents import to_document
 from listing.explanation import DescribesSearches
@@ -55,6 +56,8 @@ from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.clock import Clock, system_clock
+from resources.fields import Record
+from resources.indexed_items import INDEXED_ITEMS
 from resources.instance import INSTANCE_FIELDS
 from views.projection import Projection
 
@@ -192,6 +195,10 @@ class CountingSearcher:
         self._count()
         return await self._inner.progress()
 
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        self._count()
+        return await self._inner.items(item_type, cells)
+
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         assert isinstance(self._inner, DescribesSearches)
         return self._inner.describe(request, cells)
@@ -320,6 +327,8 @@ class ComputeFleet:
         for name in cells or CELLS:
             adapter = open_changelog_adapter(self.cells[name])
             rows: Sequence[InstanceRow] = adapter.read_page(everything)
+            for item_type in INDEXED_ITEMS:
+                reconcile_items(adapter, self._writer, item_type)
             epoch = adapter.epoch_history().current
             adapter.close()
             if epoch is not None:

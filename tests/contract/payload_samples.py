@@ -12,6 +12,9 @@ import notifications
 from notifications.envelope import Notification, encode
 from notifications.event_types import (
     CELL_HEARTBEAT,
+    HYPERVISOR_CREATE,
+    HYPERVISOR_DELETE,
+    HYPERVISOR_UPDATE,
     INSTANCE_CREATE_END,
     INSTANCE_DELETE_END,
     INSTANCE_LIVE_MIGRATION_POST_DEST_END,
@@ -24,6 +27,7 @@ from notifications.event_types import (
 from notifications.payloads.fleetlight import (
     AddressPayload,
     CellHeartbeatPayload,
+    HypervisorPayload,
     InstancePayload,
     InstanceStatusPayload,
     NodeStatusPayload,
@@ -35,6 +39,39 @@ from notifications.versioned import VersionedPayload
 DIRECTORY = Path(notifications.__path__[0]) / "samples"
 CELL_UUID = "7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 _CREATED = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
+
+
+def hypervisor_payload(**changes: Any) -> HypervisorPayload:
+    """A node that may run instances and has an agent, except for `changes`."""
+    fields: dict[str, Any] = {
+        "uuid": "c2a1e0f4-5b7d-4c1e-8a39-6d2f9b0e7711",
+        "hypervisor_hostname": "cell1-compute-02.example.org",
+        "host": "cell1-compute-02",
+        "host_ip": "192.0.2.12",
+        "secondary_ip": None,
+        "agent_address": "cell1-compute-02.example.org:1811",
+        "group": "default",
+        "group_uuid": "6f0d1a1c-35f2-4a0e-9a5c-2b7e4c8d9f10",
+        "offline": False,
+        "drained": False,
+        "master_candidate": False,
+        "master_capable": True,
+        "vm_capable": True,
+        "ndparams": {"oob_program": "", "spindle_count": 1, "exclusive_storage": False},
+        "custom_ndparams": {},
+        "vcpus": 32,
+        "memory_mib": 131_072,
+        "disk_gib": 2000,
+        "tags": [],
+        "serial_no": 1,
+        "created_at": _CREATED,
+        "updated_at": _CREATED,
+        "status": None,
+        "status_since": None,
+        "deleted": False,
+        "deleted_at": None,
+    }
+    return HypervisorPayload(**{**fields, **changes})
 
 
 def instance_payload(**changes: Any) -> InstancePayload:
@@ -183,6 +220,9 @@ def samples() -> dict[str, Notification]:
             previous_status=None,
             at=later,
         ),
+        HYPERVISOR_CREATE: hypervisor_payload(),
+        HYPERVISOR_UPDATE: hypervisor_payload(drained=True, tags=["rack:7"], serial_no=2, updated_at=later),
+        HYPERVISOR_DELETE: hypervisor_payload(deleted=True, deleted_at=later),
     }
     return {
         event_type: Notification(

@@ -67,13 +67,21 @@ def test_pages_that_were_read_for_one_answer_are_told_together(fleet: ComputeFle
     assert (found["rows_read"], found["rows"]) == (6, 0)
 
 
-def test_items_tell_every_statement_and_what_was_kept(fleet: ComputeFleet) -> None:
+def test_items_of_the_index_say_so(fleet: ComputeFleet) -> None:
     found = explained(fleet.api(), what="node", filter='cell == "east" and name =* "*host0"')
+    assert (found["rows"], found["rows_read"], found["matching"]) == (1, 2, None)
+    assert reasons(found)["east"] == "index: the index has all items of the cell, closely enough"
+    [[source]] = [attempt["sources"] for attempt in found["attempts"]]
+    assert (source["source"], source["query"]) == ("index, of cell east", None)
+
+
+def test_items_tell_every_statement_and_what_was_kept(fleet: ComputeFleet) -> None:
+    found = explained(fleet.api(), what="node", fields="name,pinst_cnt", filter='cell == "east" and name =* "*host0"')
     assert (found["rows"], found["rows_read"], found["matching"]) == (1, 2, None)
     assert found["filter"]["pushed"] == ["and"]
     assert "name" in json.dumps(found["filter"]["tried"])
     assert reasons(found) == {
-        "east": "live: no index has such items, so cells are asked",
+        "east": "live: the index does not have the field 'pinst_cnt', so cells are asked",
         "north": "not-asked: a condition on `cell` is not true of it",
         "south": "not-asked: a condition on `cell` is not true of it",
     }

@@ -1,17 +1,23 @@
 """From an operation to the index: cell, relay, bus, indexer and index are the real ones, on either bus and index."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import kombu
+from sqlalchemy import delete
 
 from bus.bus import Message, Publisher, Receiver, dead_letters
 from bus.memory_transport import MemoryTransport
 from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
+from cells.database.engines import writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from cells.tables import changes
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from operations.actions.immediate import InstanceOperations
 from operations.simulation.simulated_instances import new_instance, new_metadata
+from tests.support.changing_nodes import ChangingNodes
 from tests.support.indexer_worlds import World
 from tests.support.waiting import wait_until
 
@@ -78,6 +84,33 @@ def test_what_the_bus_loses_under_the_running_indexer_is_caught_up_with(world: W
     with world.relaying(loses=lambda _: chance.random() < 0.2), world.indexing():
         operate(world.operations, 100, seed=1)
         wait_until(world.index_equals_cell)
+
+
+def test_nodes_are_followed_as_instances_are(world: World) -> None:
+    """Also those of whose joining nobody was told, and what the bus loses."""
+    chance = random.Random(5)
+    nodes = ChangingNodes(world.engine, world.fleet, world.cell, ("host1", "host2"))
+    with writing(world.engine) as connection:
+        # As a program of the version before adds hosts.
+        connection.execute(delete(changes))
+    with world.relaying(loses=lambda _: chance.random() < 0.3):
+        with world.indexing():
+            wait_until(world.index_has_the_items)
+            nodes.add("host3")
+            for number in range(12):
+                nodes.disable(f"host{chance.randrange(3) + 1}", disabled=bool(number % 2))
+            nodes.remove("host2")
+            operate(world.operations, 5)
+            wait_until(world.index_has_the_items)
+            wait_until(world.index_equals_cell)
+        with closing(open_writer(world.index)) as writer:
+            # Somebody damages the index while no indexer runs.
+            writer.mark_items("node", world.cell.uuid, are_whole=False)
+            uuids = list(writer.items("node", world.cell.uuid))
+            writer.remove_items("node", world.cell.uuid, dict.fromkeys(uuids, 1_000))
+        nodes.force_down("host1", forced_down=True)
+        with world.indexing():
+            wait_until(world.index_has_the_items)
 
 
 def test_poison_on_the_bus_disturbs_nothing_else_and_is_kept_with_its_reason(world: World) -> None:

@@ -35,6 +35,7 @@ from operations.actions.immediate import InstanceOperations
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.indexed_items import INDEXED_ITEMS
 from resources.instance import INSTANCE_FIELDS
 
 INDEXER = IndexerSettings(batch_max_messages=50, batch_wait_s=0.02, hole_timeout_s=0.3, retry_wait_max_s=0.2)
@@ -110,6 +111,19 @@ class World:
         }
         for row in rows:
             assert documents[row.uuid].record == to_document(row.cell_uuid, row.revision, row.record).record
+        return True
+
+    def index_has_the_items(self) -> bool:
+        """Whether the index has every item of the cell that an index may have, and says so."""
+        with closing(open_writer(self.index)) as reader, closing(open_changelog_adapter(self.cell)) as adapter:
+            for item_type in INDEXED_ITEMS:
+                assert reader.are_items_whole(item_type, self.cell.uuid)
+                documents = reader.items(item_type, self.cell.uuid)
+                living = {uuid: each for uuid, each in documents.items() if not each.record["deleted"]}
+                rows = {row.uuid: row for row in adapter.item_rows(item_type).rows}
+                assert {uuid: (document.version, document.record) for uuid, document in living.items()} == {
+                    uuid: (row.revision, row.record) for uuid, row in rows.items()
+                }
         return True
 
 

@@ -12,7 +12,7 @@ from cells.epochs import EpochHistory, Position
 from cells.errors import CellUnreachableError
 from cells.kinds.native.instance_payload import to_payload
 from cells.kinds.native.outbox import heartbeat_message
-from cells.model import NO_REVISION, Cell, Change, InstanceRow
+from cells.model import NO_REVISION, Cell, Change, InstanceRow, ItemRow, ItemRows
 from notifications.envelope import Notification, encode
 from operations.actions.new_instance import new_record
 from query.page import PageRequest
@@ -41,6 +41,7 @@ class MemoryCell:
         self.is_away = False
         self.pages_read = 0
         self.without_number: set[str] = set()
+        self.items: dict[str, dict[str, ItemRow]] = {}
 
     def create(self, **values: Any) -> Message:
         record = new_record(values, NOW)
@@ -131,6 +132,10 @@ class MemoryCell:
     def _remembered(self, horizon: int) -> dict[str, int]:
         kept = remembered(horizon)
         return {uuid: row.revision for uuid, row in self.rows.items() if is_kept(kept, row.record, INSTANCE_FIELDS)}
+
+    def item_rows(self, item_type: str) -> ItemRows:
+        self._require_cell()
+        return ItemRows(list(self.items.get(item_type, {}).values()), has_unnumbered=False)
 
     def close(self) -> None:
         """Nothing to let go of."""

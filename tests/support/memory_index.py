@@ -27,6 +27,8 @@ class MemoryIndex:
     searchable: dict[str, Document] = field(default_factory=dict)
     saved: dict[str, CellProgress] = field(default_factory=dict)
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stored_items: dict[tuple[str, str, str], Document] = field(default_factory=dict)
+    whole_items: set[tuple[str, str]] = field(default_factory=set)
     writes: list[int] = field(default_factory=list)
     reads: list[set[str]] = field(default_factory=list)
     failures: int = 0
@@ -57,13 +59,46 @@ class MemoryIndex:
             self.writes.append(len(documents))
             applied, rejected = 0, []
             for document in documents:
-                known = self.documents.get(document.id)
                 if document.id in self.refused:
                     rejected.append(Rejection(document, self.refused[document.id]))
-                elif known is None or document.version > known.version:
+                    continue
+                if not document.is_instance:
+                    applied += self._write_item(document)
+                    continue
+                known = self.documents.get(document.id)
+                if known is None or document.version > known.version:
                     self.documents[document.id] = document
                     applied += 1
             return WriteResult(applied, len(documents) - applied - len(rejected), tuple(rejected))
+
+    def _write_item(self, document: Document) -> bool:
+        key = (document.item_type, document.cell_uuid, document.id)
+        known = self.stored_items.get(key)
+        if known is not None and known.version >= document.version:
+            return False
+        self.stored_items[key] = document
+        return True
+
+    def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
+        self._maybe_fail()
+        of_cell = {key: each for key, each in self.stored_items.items() if key[:2] == (item_type, cell_uuid)}
+        return {uuid: document for (_, _, uuid), document in of_cell.items()}
+
+    def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
+        for uuid, version in versions.items():
+            known = self.stored_items.get((item_type, cell_uuid, uuid))
+            if known is not None and known.version <= version:
+                del self.stored_items[item_type, cell_uuid, uuid]
+
+    def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
+        self._maybe_fail()
+        self.whole_items.discard((item_type, cell_uuid))
+        if are_whole:
+            self.whole_items.add((item_type, cell_uuid))
+
+    def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
+        self._maybe_fail()
+        return (item_type, cell_uuid) in self.whole_items
 
     def make_searchable(self) -> None:
         with self._lock:

@@ -25,9 +25,9 @@ from cells.kinds.native.instance_rows import (
     read_damaged,
     read_row,
 )
-from cells.kinds.native.items.reading import READERS
+from cells.kinds.native.items.reading import READERS, ROW_READERS
 from cells.kinds.native.past_instances import PastInstances
-from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
+from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow, ItemRows
 from cells.node_capacity import NodeCapacity
 from cells.tables import cell_state, changes, epochs, instances
 from query.counts import CountRequest, Counts, limited
@@ -39,6 +39,7 @@ from query.retention import remembered
 from query.sort import SortOrder
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.fields import Record
+from resources.indexed_items import INDEXED_ITEMS
 from resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
@@ -218,6 +219,15 @@ class NativeAdapter:
         with self._reading(at_one_moment=True) as connection, recorded_statements(connection) as statements:
             read(connection, self._cell, fields, keys)
         return {"statements": statements}
+
+    def item_rows(self, item_type: str) -> ItemRows:
+        is_unnumbered = select(changes.c.id).where(
+            changes.c.sequence.is_(None),
+            changes.c.event_type.startswith(f"{INDEXED_ITEMS[item_type].events}.", autoescape=True),
+        )
+        with self._reading(at_one_moment=True) as connection:
+            rows = ROW_READERS[item_type](connection)
+            return ItemRows(rows, connection.execute(is_unnumbered.limit(1)).first() is not None)
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
         with self._reading(at_one_moment=True) as connection:

@@ -7,8 +7,10 @@ from sqlalchemy import Connection, Engine, or_, select, update
 
 from cells.database.engines import cell_failures, writing
 from cells.errors import HostNotFoundError
+from cells.kinds.native.stored_nodes import announce_changed_nodes
 from cells.model import Cell
 from cells.tables import compute_nodes, services
+from resources.clock import Clock, system_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,10 @@ def read_agents(connection: Connection, hosts: Collection[str] | None = None) ->
 class AgentAddresses:
     """The agents of one native cell. Every call raises CellUnreachableError when its database does not answer."""
 
-    def __init__(self, engine: Engine, cell: Cell) -> None:
+    def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
         self._cell = cell
+        self._clock = clock
 
     def all(self) -> Sequence[AgentAddress]:
         with cell_failures(self._cell.name), self._engine.connect() as connection:
@@ -66,8 +69,9 @@ class AgentAddresses:
 
         Raises HostNotFoundError.
         """
-        service_id = select(services.c.id).where(services.c.host == host)
-        statement = update(compute_nodes).where(compute_nodes.c.service_id.in_(service_id))
+        is_of_host = compute_nodes.c.service_id.in_(select(services.c.id).where(services.c.host == host))
+        statement = update(compute_nodes).where(is_of_host).values(agent_address=address)
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            if not connection.execute(statement.values(agent_address=address)).rowcount:
+            if not connection.execute(statement).rowcount:
                 raise HostNotFoundError(host)
+            announce_changed_nodes(connection, self._clock(), is_of_host)

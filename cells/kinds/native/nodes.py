@@ -25,6 +25,7 @@ from sqlalchemy import (
 from cells.database.engines import cell_failures, writing
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.kinds.native.outbox import append_event
+from cells.kinds.native.stored_nodes import announce_changed_nodes, announce_new_nodes, announce_removed_nodes
 from cells.model import Cell
 from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups, node_traits, services
 from notifications.payloads.resources import ServiceStatusPayload
@@ -193,8 +194,11 @@ class CellNodes:
             return {row[0]: Capacity(*(int(amount) for amount in row[1:])) for row in connection.execute(statement)}
 
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
-        """Add hosts with one node each, in the oldest group; those that are there (by their name) stay as they are."""
-        now = self._clock()
+        """Add hosts with one node each, in the oldest group; those that are there (by their name) stay as they are.
+
+        Each is announced as `hypervisor.create`.
+        """
+        now, added = self._clock(), []
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             known = set(connection.scalars(select(services.c.host)))
             group = connection.scalar(select(node_groups.c.uuid).order_by(node_groups.c.id).limit(1))
@@ -215,8 +219,9 @@ class CellNodes:
                     )
                     .returning(services.c.id)
                 ).scalar_one()
-                connection.execute(
-                    insert(compute_nodes).values(
+                node_id = connection.execute(
+                    insert(compute_nodes)
+                    .values(
                         uuid=str(uuid4()),
                         service_id=service_id,
                         hypervisor_hostname=new.node or new.host,
@@ -229,7 +234,10 @@ class CellNodes:
                         created_at=now,
                         group_uuid=group,
                     )
-                )
+                    .returning(compute_nodes.c.id)
+                ).scalar_one()
+                added.append(node_id)
+            announce_new_nodes(connection, added, now)
 
     def update_service(
         self,
@@ -269,10 +277,14 @@ class CellNodes:
                 change_service(connection, uuid, {"availability_zone": zone}, now)
 
     def remove_service(self, uuid: str) -> None:
-        """Remove a service and its nodes. Raises HostNotFoundError, and HostInUseError while instances use a node."""
+        """Remove a service and its nodes, each announced as `hypervisor.delete`.
+
+        Raises HostNotFoundError, and HostInUseError while instances use a node.
+        """
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
             _require_unused(connection, row)
+            announce_removed_nodes(connection, self._clock(), compute_nodes.c.service_id == row.id)
             nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == row.id)
             connection.execute(delete(node_traits).where(node_traits.c.node_id.in_(nodes)))
             connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
@@ -306,11 +318,15 @@ def _require_unused(connection: Connection, service: Row[Any]) -> None:
 
 
 def change_service(connection: Connection, uuid: str, values: Mapping[str, object], now: int) -> ComputeService:
-    """Write values of a service, and announce it as `service.update`, in the transaction of the caller."""
+    """Write values of a service, in the transaction of the caller.
+
+    It is announced as `service.update`, and its nodes as `hypervisor.update`.
+    """
     statement = update(services).where(services.c.uuid == uuid).values(**values, updated_at=now)
     service = _service(connection.execute(statement.returning(services)).one())
     payload, publisher_id = _status_payload(service), f"{COMPUTE}:{service.host}"
     append_event(connection, "service.update", payload, publisher_id=publisher_id, at=now)
+    announce_changed_nodes(connection, now, compute_nodes.c.service_id == service.id)
     return service
 
 

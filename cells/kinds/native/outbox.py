@@ -64,16 +64,18 @@ def append_event(
     *,
     publisher_id: str,
     at: int,
+    revision: int = NO_REVISION,
     request: Request = NO_REQUEST,
 ) -> None:
-    """Append a notification of our own that changes no row: of a service, of the scheduler.
+    """Append a notification of our own that is about no instance: of a service, of the scheduler, of a node.
 
-    at: microseconds since the epoch. Raises PayloadError (notifications.errors).
+    at: microseconds since the epoch. revision: of what it is about, if an index has that.
+    Raises PayloadError (notifications.errors).
     """
     connection.execute(
         insert(changes).values(
             instance_uuid="",
-            revision=NO_REVISION,
+            revision=revision,
             event_type=event_type,
             routing_key=topology.routing_key(_priority(event_type)),
             message=_encode(publisher_id, event_type, payload, at, request),

@@ -32,7 +32,8 @@ class PastInstances:
         self._connection = connection
         self._cell = cell
         self._moment = moment
-        self._is_later = (changes.c.committed_at > moment) & (changes.c.revision != NO_REVISION)
+        is_of_instance = (changes.c.revision != NO_REVISION) & (changes.c.instance_uuid != "")
+        self._is_later = (changes.c.committed_at > moment) & is_of_instance
 
     @property
     def is_unchanged(self) -> ColumnElement[bool]:

@@ -67,7 +67,7 @@ def _role(prefix: str, account: str) -> Mapping[str, Any]:
     """Nothing of the cluster itself, and of its indexes only ours."""
     if account == "api":
         # The alias, not what is behind it: a list must never see an index that is still being filled.
-        readable = [f"{prefix}-instances", f"{prefix}-progress", f"{prefix}-state"]
+        readable = [f"{prefix}-{name}" for name in ("instances", "items", "progress", "state")]
         return {"cluster": [], "indices": [{"names": readable, "privileges": ["read"]}]}
     # `manage`: it makes its indexes, extends their mappings, refreshes them, and moves the aliases.
     privileges = ["read", "write", "manage"]

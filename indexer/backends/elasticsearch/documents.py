@@ -14,6 +14,7 @@ import msgspec
 from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
+from indexer.backends.elasticsearch.items import item_lines
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
 from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
@@ -185,10 +186,11 @@ _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
-def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterator[Bulk]:
+def to_bulks(documents: Iterable[Document], rejected: dict[int, str], items: str = "") -> Iterator[Bulk]:
     """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES; one is made while those before it are under way.
 
-    rejected: gets the numbers of the documents that cannot be sent at all, and why.
+    rejected: gets the numbers of the documents that cannot be sent at all, and why. items: the alias where those go
+    that are not instances; the others go where the request does.
     """
     numbers: list[int] = []
     ids: list[str] = []
@@ -196,7 +198,7 @@ def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterato
     size = schema_violations = 0
     for number, document in enumerate(documents):
         try:
-            line = _bulk_line(document)
+            line = _bulk_line(document) if document.is_instance else item_lines(document, items)
         except (ValueError, OverflowError) as error:
             rejected[number] = str(error)
             continue

@@ -103,7 +103,7 @@ def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
     fields, orders, missing = zip(*_DEFAULT_ORDER, strict=True)
     return {
         "number_of_shards": shards,
-        **_copies(replicas),
+        **copies(replicas),
         "refresh_interval": "-1",
         "mapping": {"coerce": False},
         "sort": {"field": fields, "order": orders, "missing": missing},
@@ -112,10 +112,11 @@ def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
 
 def progress_settings(*, replicas: int | None) -> dict[str, Any]:
     """The `settings` of the index that keeps how far each cell is followed."""
-    return {"number_of_shards": 1, **_copies(replicas)}
+    return {"number_of_shards": 1, **copies(replicas)}
 
 
-def _copies(replicas: int | None) -> dict[str, Any]:
+def copies(replicas: int | None) -> dict[str, Any]:
+    """The `settings` that say how often an index is kept."""
     return {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
 
 

@@ -11,7 +11,7 @@ class Names:
     """The names that belong to one prefix.
 
     read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
-    progress, next_progress, state: indexes.
+    progress, next_progress, state: indexes. items: the alias of the index of items other than instances.
     """
 
     read: str
@@ -21,6 +21,7 @@ class Names:
     progress: str
     next_progress: str
     state: str
+    items: str
 
     @classmethod
     def of(cls, prefix: str) -> "Names":
@@ -33,6 +34,7 @@ class Names:
             progress=progress,
             next_progress=f"{progress}-next",
             state=f"{prefix}-state",
+            items=f"{prefix}-items",
         )
 
 

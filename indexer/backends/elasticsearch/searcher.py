@@ -16,6 +16,7 @@ from indexer.backends.elasticsearch.documents import (
     from_states_hits,
     state_of,
 )
+from indexer.backends.elasticsearch.items import search_items
 from indexer.backends.elasticsearch.known_pages import KnownPages
 from indexer.backends.elasticsearch.names import Names
 from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
@@ -27,6 +28,7 @@ from query.errors import NotExpressibleError
 from query.filters import Filter
 from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from views.projection import Projection
 
@@ -81,6 +83,12 @@ class ElasticsearchSearcher:
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         body = count_body(request, _wanted(request.filter, cells))
         return await self._run(lambda: counts_in(self._ask(body), request))
+
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        path = f"/{self._names.items}/_search?allow_partial_search_results=false"
+        return await self._run(
+            lambda: search_items(lambda body: send(self._client, "POST", path, body), item_type, cells)
+        )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""

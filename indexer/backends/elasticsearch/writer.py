@@ -14,6 +14,7 @@ from cells.digests import RangeDigest
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
 from indexer.backends.elasticsearch import digests as compared
+from indexer.backends.elasticsearch import items
 from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, TooLargeError, open_client, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
@@ -88,6 +89,7 @@ class ElasticsearchWriter:
                 settings=progress_settings(replicas=self._settings.replicas),
                 mappings=state_mapping(),
             )
+        self._create_items()
         if not self._extend_mapping():
             physical = self._agree_on_physical_index()
             self._forget_progress()
@@ -105,7 +107,8 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         refused: dict[int, str] = {}
-        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), refused)
+        described = described_documents(documents, self._settings.schemas_dir)
+        bulks = to_bulks(described, refused, self._names.items)
         first = list(islice(bulks, 2))
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
@@ -131,7 +134,8 @@ class ElasticsearchWriter:
 
     def make_searchable(self) -> None:
         self._target.keep_up()
-        send(self._client, "POST", f"/{self._names.write}/_refresh")
+        # The index of items may have been removed by hand: it is made again by who finds that it cannot be written to.
+        send(self._client, "POST", f"/{self._names.write},{self._names.items}/_refresh?ignore_unavailable=true")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         return read_around_damage(ids, self._read)
@@ -164,6 +168,25 @@ class ElasticsearchWriter:
             return
         self._delete(versions)
         self._have_forgotten(versions.keys())
+
+    def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
+        return items.read_items(self._search_items, item_type, cell_uuid)
+
+    def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
+        if versions:
+            lines = items.removal_lines(item_type, cell_uuid, versions)
+            compared.newer_in(self._send_items(lines), list(versions))
+            time.sleep(_TOMBSTONE_CLOCK_S)
+            self.make_searchable()  # which also forgets what was removed
+
+    def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
+        check_state_saved(self._send_items(items.mark_lines(item_type, cell_uuid, are_whole=are_whole)))
+        self.make_searchable()
+
+    def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
+        path = f"/{self._names.items}/_count?ignore_unavailable=true"
+        body = {"query": items.mark_of(item_type, cell_uuid)}
+        return compared.from_count(send(self._client, "POST", path, body)) > 0
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
@@ -202,6 +225,8 @@ class ElasticsearchWriter:
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self.make_searchable()
+        while self._remove_matching(self._names.items, items.forgotten_items(cell_uuid, horizon)).deleted:
+            pass
         removed = 0
         while True:
             # What has changed since it was found is not removed, and what stays for good ends this.
@@ -218,6 +243,8 @@ class ElasticsearchWriter:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
         self.make_searchable()
         of_cell = {"term": {"cell_uuid": cell_uuid}}
+        while self._remove_matching(self._names.items, of_cell).deleted:
+            pass
         removed = 0
         last: Collection[str] = ()
         while found := self._some_of(of_cell):
@@ -238,6 +265,14 @@ class ElasticsearchWriter:
     def _search(self, body: Mapping[str, Any]) -> bytes:
         # What a shard does not answer must not pass for a difference, nor for none.
         return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
+
+    def _search_items(self, body: Mapping[str, Any]) -> bytes:
+        path = f"/{self._names.items}/_search?allow_partial_search_results=false"
+        return send(self._client, "POST", path, body)
+
+    def _send_items(self, lines: bytes) -> bytes:
+        path = f"/{self._names.items}/_bulk?require_alias=true"
+        return send(self._client, "POST", path, lines, content_type=NDJSON)
 
     def _some_of(self, query: dict[str, Any]) -> Collection[str]:
         """The ids of enough searchable documents to have some of every shard, if there are as many."""
@@ -296,12 +331,19 @@ class ElasticsearchWriter:
     def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
         """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""
         try:
+            self._create_items()
             self._target.keep_up()
         except IndexVersionError as error:
             return error
         except IndexUnavailableError:
             pass
         return failure
+
+    def _create_items(self) -> None:
+        """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
+        if not mappings_of(self._client, self._names.items):
+            body = items.items_index(replicas=self._settings.replicas)
+            self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
 
     def _extend_mapping(self) -> bool:
         """Whether there is an index already, with every field that we write."""

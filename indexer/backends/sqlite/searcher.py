@@ -18,11 +18,13 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
+from indexer.backends.sqlite.items import search_items
 from indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
 from indexer.errors import IndexUnavailableError
 from query.counts import CountRequest, Counts
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
+from resources.fields import Record
 from views.projection import Projection
 
 T = TypeVar("T")
@@ -48,6 +50,9 @@ class SqliteSearcher:
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         return await self._call(lambda connection: count(connection, request, cells))
+
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        return await self._call(lambda connection: search_items(connection, item_type, cells))
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""

@@ -18,6 +18,7 @@ from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
 from indexer.backends.extra import count_schema_violations, described_documents
+from indexer.backends.sqlite import items
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     UNSTORABLE,
@@ -81,22 +82,27 @@ class SqliteWriter:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
+            self._connection.execute(items.CREATE_ITEMS)
         with self._mutex, translated(self._path):
             require_known_schema(schema_version(self._connection), self._path)
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         schema_violations = 0
         try:
-            rows = []
+            rows, item_rows = [], []
             for document in described_documents(documents, self._schemas_dir):
+                if not document.is_instance:
+                    item_rows.append(items.item_row(document))
+                    continue
                 rows.append(row_of(document))
                 schema_violations += 0 if document.extra is None else len(document.extra.schema_violations)
             with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
+                applied += self._connection.executemany(items.UPSERT_ITEM, item_rows).rowcount if item_rows else 0
         except UNSTORABLE:
             return self._write_one_by_one(list(described_documents(documents, self._schemas_dir)))
-        return WriteResult(applied, len(rows) - applied, schema_violations=schema_violations)
+        return WriteResult(applied, len(rows) + len(item_rows) - applied, schema_violations=schema_violations)
 
     def make_searchable(self) -> None:
         """Nothing to do: what is committed can be found."""
@@ -135,6 +141,22 @@ class SqliteWriter:
         with self.transaction():
             statement = f"DELETE FROM {self._documents.name} WHERE uuid = ? AND version <= ?"  # noqa: S608
             self._connection.executemany(statement, versions.items())
+
+    def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
+        with self._mutex, translated(self._path):
+            return items.read_items(self._connection, item_type, cell_uuid)
+
+    def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
+        with self.transaction() as connection:
+            items.remove_items(connection, item_type, cell_uuid, versions)
+
+    def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
+        with self.transaction() as connection:
+            items.mark_items(connection, item_type, cell_uuid, are_whole=are_whole)
+
+    def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
+        with self._mutex, translated(self._path):
+            return items.are_items_whole(self._connection, item_type, cell_uuid)
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         with self._writing():
@@ -183,6 +205,8 @@ class SqliteWriter:
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         removed = 0
+        with self.transaction() as connection:
+            items.purge_items(connection, cell_uuid, horizon)
         while True:
             with self.transaction():
                 rows = forgotten_rows(self._connection, self._documents, cell_uuid, horizon, _REMOVE_BATCH)
@@ -198,6 +222,7 @@ class SqliteWriter:
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self.transaction():
             self._connection.execute(f"DELETE FROM {self._progress} WHERE cell_uuid = ?", (cell_uuid,))  # noqa: S608
+            items.remove_items_of(self._connection, cell_uuid)
         removed, last = 0, 0
         table = self._documents.name
         # In the order of the rows, so that all batches together read the table once.
@@ -221,11 +246,15 @@ class SqliteWriter:
         with self._writing():
             for document in documents:
                 try:
-                    applied += self._connection.execute(self._upsert, row_of(document)).rowcount
+                    applied += self._write_one(document)
                 except UNSTORABLE as error:
                     rejected.append(Rejection(document, str(error)))
         stale = len(documents) - applied - len(rejected)
         return WriteResult(applied, stale, tuple(rejected), count_schema_violations(documents))
+
+    def _write_one(self, document: Document) -> int:
+        statement, row = (self._upsert, row_of) if document.is_instance else (items.UPSERT_ITEM, items.item_row)
+        return self._connection.execute(statement, row(document)).rowcount
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -29,7 +29,9 @@ def announced(engine: Engine) -> list[tuple[str, dict[str, Any]]]:
         rows = connection.execute(select(changes.c.event_type, changes.c.message).order_by(changes.c.id)).all()
     messages = [msgspec.json.decode(msgspec.json.decode(row.message)["oslo.message"]) for row in rows]
     return [
-        (row.event_type, message["payload"]["nova_object.data"]) for row, message in zip(rows, messages, strict=True)
+        (row.event_type, message["payload"]["nova_object.data"])
+        for row, message in zip(rows, messages, strict=True)
+        if row.event_type.startswith("service.")
     ]
 
 

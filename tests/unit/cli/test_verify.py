@@ -37,7 +37,7 @@ def cell_uuids(empty_place: Path, run: Run) -> list[str]:
         embedded.engine.dispose()
         uuids.append(embedded.cell.uuid)
     fleet.close()
-    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    assert run("index", "sync").exit_code == 0
     return uuids
 
 

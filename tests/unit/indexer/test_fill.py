@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult
 from indexer.errors import IndexUnavailableError
-from indexer.reconcile.fill import RESOURCE_TYPES, CellRows, sync_cell
+from indexer.reconcile.fill import CellRows, sync_cell
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.transform.documents import to_document
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
@@ -98,10 +98,6 @@ def test_row_that_cannot_be_rendered_is_named_and_the_others_are_written() -> No
     result = sync_cell(cell, index, batch_size=3)
     assert list(result.rejected) == [broken.uuid]
     assert index.documents.keys() == cell.rows.keys() - {broken.uuid}
-
-
-def test_servers_can_be_synced() -> None:
-    assert list(RESOURCE_TYPES) == ["OS::Nova::Server"]
 
 
 class CutOffError(Exception):

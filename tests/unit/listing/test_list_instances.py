@@ -21,6 +21,7 @@ from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder
 from resources.clock import system_clock
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_document, make_record
 from tests.support.shown_items import stored_item
@@ -93,6 +94,9 @@ class Index:
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         raise NotImplementedError
+
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        return {}
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return {

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, select
 
 from cells.kinds.native.items.cluster import read_parameters
 from cells.kinds.native.items.json_columns import as_text, decoded_or
-from cells.kinds.native.items.nodes import instance_counts, instance_names, node_parameters
+from cells.kinds.native.items.nodes import instance_counts, instance_names
+from cells.kinds.native.stored_nodes import node_parameters
 from cells.model import Cell
 from cells.tables import compute_nodes, node_groups
 from query.sort import nice_key

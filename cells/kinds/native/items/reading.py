@@ -14,9 +14,11 @@ from cells.kinds.native.items.locks import read_locks
 from cells.kinds.native.items.networks import read_networks
 from cells.kinds.native.items.nodes import read_node_records
 from cells.kinds.native.items.operating_systems import read_operating_systems
-from cells.model import Cell
+from cells.kinds.native.stored_nodes import read_node_rows
+from cells.model import Cell, ItemRow
 from resources.cluster_parameters import CLUSTER
 from resources.fields import Record
+from resources.query_fields.node import NODE
 
 Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]
 """Reads the records of items of a cell; fields and keys as of cells.model.ItemsAdapter."""
@@ -33,3 +35,6 @@ READERS: Mapping[str, Read] = {
     AGENT: read_agent_records,
 }
 """By item type; a native cell has no exports."""
+
+ROW_READERS: Mapping[str, Callable[[Connection], Sequence[ItemRow]]] = {NODE.name: read_node_rows}
+"""By item type, what reads the items that an index has (resources.indexed_items)."""

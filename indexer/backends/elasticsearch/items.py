@@ -1,0 +1,158 @@
+"""Items other than instances in Elasticsearch: bodies of requests, and what their answers say; pure but for one walk.
+
+They have an index of their own, one for all types and outside of the generations: a record is an object that nothing
+searches in, so the mapping is the same whatever the fields of a type are, and a rebuild has no need of another one. The
+id of a document begins with its cell, so no cell can write what is another one's.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import Document
+from indexer.backends.elasticsearch.mapping import copies
+from indexer.backends.elasticsearch.rows import decoded
+from resources.fields import Record
+
+# That of a document which says that all items of the type are there; no item has it.
+_WHOLE = "whole"
+# index.max_result_window of Elasticsearch.
+_PAGE = 10_000
+_encode = msgspec.json.Encoder().encode
+
+Search = Callable[[Mapping[str, Any]], bytes]
+"""Sends the body of a search, and returns the answer."""
+
+
+class _Source(msgspec.Struct):
+    cell_uuid: str
+    uuid: str
+    record: dict[str, Any]
+
+
+class _Hit(msgspec.Struct):
+    source: _Source = msgspec.field(name="_source")
+    sort: list[Any]
+    version: int = msgspec.field(name="_version", default=0)
+
+
+class _Hits(msgspec.Struct):
+    hits: list[_Hit]
+
+
+class _Answer(msgspec.Struct):
+    hits: _Hits
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def items_index(*, replicas: int | None) -> dict[str, Any]:
+    """The body that creates the index. What is deleted is forgotten at once: deleted items stay, and say so."""
+    keyword, number = {"type": "keyword"}, {"type": "long"}
+    properties = {
+        "item_type": keyword,
+        "cell_uuid": keyword,
+        "uuid": keyword,
+        "version": number,
+        "deleted_at": number,
+        "record": {"type": "object", "enabled": False},
+    }
+    settings = {"number_of_shards": 1, **copies(replicas), "refresh_interval": "-1", "gc_deletes": "0s"}
+    return {"settings": settings, "mappings": {"dynamic": "strict", "properties": properties}}
+
+
+def item_lines(document: Document, index: str) -> bytes:
+    """The two lines of a bulk request. index: the alias that it is written to."""
+    record, uuid = document.record, document.id
+    action = {"_index": index, "_id": _id(document.item_type, document.cell_uuid, uuid)}
+    source = {
+        "item_type": document.item_type,
+        "cell_uuid": document.cell_uuid,
+        "uuid": uuid,
+        "version": document.version,
+        "record": record,
+    }
+    if record["deleted"]:
+        source["deleted_at"] = record["deleted_at"]
+    versioned = {**action, "version": document.version, "version_type": "external"}
+    return b"%b\n%b\n" % (_encode({"index": versioned}), _encode(source))
+
+
+def mark_lines(item_type: str, cell_uuid: str, *, are_whole: bool) -> bytes:
+    """The lines of a bulk request that say whether all items are there."""
+    action = {"_id": _id(item_type, cell_uuid, _WHOLE)}
+    if not are_whole:
+        return _encode({"delete": action}) + b"\n"
+    source = {"item_type": item_type, "cell_uuid": cell_uuid, "uuid": _WHOLE, "version": 0, "record": {}}
+    return b"%b\n%b\n" % (_encode({"index": action}), _encode(source))
+
+
+def removal_lines(item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> bytes:
+    """The lines of a bulk request that deletes items unless they are newer than these versions."""
+    ids = {uuid: _id(item_type, cell_uuid, uuid) for uuid in versions}
+    actions = (
+        {"delete": {"_id": ids[uuid], "version": version, "version_type": "external_gte"}}
+        for uuid, version in versions.items()
+    )
+    return b"".join(_encode(action) + b"\n" for action in actions)
+
+
+def mark_of(item_type: str, cell_uuid: str) -> dict[str, Any]:
+    """The query for the document that says that all items of a cell are there."""
+    return {"ids": {"values": [_id(item_type, cell_uuid, _WHOLE)]}}
+
+
+def forgotten_items(cell_uuid: str, horizon: int) -> dict[str, Any]:
+    """The query for those that were deleted before the horizon."""
+    return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, {"range": {"deleted_at": {"lt": horizon}}}]}}
+
+
+def read_items(search: Search, item_type: str, cell_uuid: str) -> dict[str, Document]:
+    """All items of a cell, deleted ones too, by uuid."""
+    documents = (
+        Document(cell_uuid, hit.version, hit.source.record, (), None, item_type)
+        for hit in _all(search, _of(item_type, [cell_uuid]))
+        if hit.source.uuid != _WHOLE
+    )
+    return {document.id: document for document in documents}
+
+
+def search_items(search: Search, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
+    """indexer.backends.base.IndexSearcher.items."""
+    wanted = _of(item_type, cells)
+    wanted["bool"]["must_not"] = {"exists": {"field": "deleted_at"}}
+    whole: set[str] = set()
+    records: dict[str, list[Record]] = {}
+    for hit in _all(search, wanted):
+        if hit.source.uuid == _WHOLE:
+            whole.add(hit.source.cell_uuid)
+        else:
+            records.setdefault(hit.source.cell_uuid, []).append(hit.source.record)
+    return {cell_uuid: records.get(cell_uuid, []) for cell_uuid in whole}
+
+
+def _of(item_type: str, cells: Collection[str]) -> dict[str, Any]:
+    return {"bool": {"filter": [{"term": {"item_type": item_type}}, {"terms": {"cell_uuid": list(cells)}}]}}
+
+
+def _all(search: Search, query: Mapping[str, Any]) -> Iterator[_Hit]:
+    """Whatever a query finds, page by page; what says that a cell is whole comes behind all its items."""
+    body: dict[str, Any] = {
+        "size": _PAGE,
+        "track_total_hits": False,
+        "version": True,
+        "query": query,
+        "sort": [{"cell_uuid": "asc"}, {"uuid": "asc"}],
+    }
+    while True:
+        hits = decoded(_ANSWER, search(body)).hits.hits
+        yield from hits
+        if len(hits) < _PAGE:
+            return
+        body["search_after"] = hits[-1].sort
+
+
+def _id(item_type: str, cell_uuid: str, uuid: str) -> str:
+    return f"{item_type}:{cell_uuid}:{uuid}"

@@ -1,0 +1,144 @@
+"""Items of one type in a cell that numbers its changes, beside the index (indexer.reconcile.reconcile).
+
+They are some thousand at most, so each is compared with what the index says, and a restored cell needs nothing else.
+Documents are read before rows: what only the index has, or has newer, is not on its way then, but gone from the cell.
+Deleted items stay in the index, marked so, that no late message brings one back; they are no difference.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from cells.model import ChangelogAdapter, ItemRow
+from indexer.backends.base import Document, IndexWriter
+from indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from indexer.reconcile.ranges import ignore
+from indexer.reconcile.reconcile import Comparison, Found, verify
+from indexer.transform.items import ItemChange, item_document
+
+_PAUSE_S = 0.05
+_REMEMBERED = "the index has it otherwise, and does not take what the cell has"
+
+
+class ItemComparison(Comparison):
+    """Calls raise CellUnreachableError, and what the writer raises.
+
+    catch_up_timeout_s: how long to wait for the index to get as far as the cell; 0: what differs at first sight counts.
+    """
+
+    def __init__(
+        self, adapter: ChangelogAdapter, writer: IndexWriter, item_type: str, *, catch_up_timeout_s: float = 0
+    ) -> None:
+        super().__init__(writer)
+        self._adapter = adapter
+        self._cell_uuid = adapter.cell.uuid
+        self._item_type = item_type
+        self._catch_up_timeout_s = catch_up_timeout_s
+        self._rows: Mapping[str, ItemRow] = {}
+
+    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        deadline_s = time.monotonic() + self._catch_up_timeout_s
+        differences = self._differences()
+        while differences and self._catch_up_timeout_s:
+            on_step()
+            has_caught_up, before = self._wait(deadline_s), set(differences)
+            differences = self._differences()
+            # What was on its way has arrived, and what differs now did so before.
+            if (has_caught_up and before.issuperset(differences)) or time.monotonic() >= deadline_s:
+                self.has_caught_up = has_caught_up
+                break
+        if differences:
+            yield Found(sorted(differences, key=lambda difference: difference.uuid))
+        on_step()
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        # A list that reads them meanwhile asks the cell.
+        self.index.mark_items(self._item_type, self._cell_uuid, are_whole=False)
+        self.index.remove_items(self._item_type, self._cell_uuid, versions)
+
+    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
+        rows = [self._rows[each.uuid] for each in found.differences if each.uuid in self._rows]
+        rejected = self.index.write([document for row in rows if (document := self._document(row))]).rejected
+        reasons = {rejection.document.id: rejection.reason for rejection in rejected}
+        remaining = {each.uuid: each for each in self._differences()}
+        return {
+            each.uuid: reasons.get(each.uuid) or remaining[each.uuid].problem or _REMEMBERED
+            for each in found.differences
+            if each.uuid in remaining
+        }
+
+    def _differences(self) -> list[Difference]:
+        self.index.make_searchable()
+        documents = self.index.items(self._item_type, self._cell_uuid)
+        rows = self._adapter.item_rows(self._item_type).rows
+        self._rows = {row.uuid: row for row in rows}
+        living = {uuid: document for uuid, document in documents.items() if not document.record["deleted"]}
+        self.seen.rows, self.seen.other_rows = len(rows), len(living)
+        self.seen.steps += len(rows)
+        found = [each for row in rows if (each := self._difference(row, documents.get(row.uuid))) is not None]
+        found += [
+            Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, document.version)
+            for uuid, document in living.items()
+            if uuid not in self._rows
+        ]
+        return found
+
+    def _difference(self, row: ItemRow, document: Document | None) -> Difference | None:
+        version = None if document is None else document.version
+        if document is None:
+            kind = DifferenceKind.MISSING
+        elif document.version != row.revision:
+            kind = DifferenceKind.OLDER if document.version < row.revision else DifferenceKind.NEWER
+        elif document.record != row.record:
+            kind = DifferenceKind.CHANGED
+        else:
+            return None
+        return Difference(row.uuid, kind, row.revision, version, problem=row.problem)
+
+    def _document(self, row: ItemRow) -> Document | None:
+        if row.record is None:
+            return None
+        return item_document(self._cell_uuid, ItemChange(self._item_type, row.revision, row.record))
+
+    def _wait(self, deadline_s: float) -> bool:
+        """Return when the index has all that the cell has committed by now; False if that takes too long."""
+        while True:
+            # Asked for before the sequence: what is numbered by then has at most this one.
+            has_unnumbered = self._adapter.item_rows(self._item_type).has_unnumbered
+            progress = self.index.load_progress().get(self._cell_uuid)
+            reached = progress.watermark if progress else 0
+            if not has_unnumbered and reached >= self._adapter.published_sequence():
+                return True
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_PAUSE_S)
+
+
+def verify_items(
+    adapter: ChangelogAdapter,
+    writer: IndexWriter,
+    item_type: str,
+    catch_up_timeout_s: float,
+    on_progress: Callable[[int, int], None] = ignore,
+    *,
+    repair: bool,
+) -> Verification:
+    """Compare the index with a cell, and with `repair` make it have the items of the cell, and say whether it has them.
+
+    on_progress, repair: as of `verify`.
+    """
+    comparison = ItemComparison(adapter, writer, item_type, catch_up_timeout_s=catch_up_timeout_s)
+    verification = verify(comparison, repair=repair, on_progress=on_progress)
+    if repair:
+        writer.mark_items(item_type, adapter.cell.uuid, are_whole=not verification.remaining)
+    return verification
+
+
+def reconcile_items(
+    adapter: ChangelogAdapter, writer: IndexWriter, item_type: str, on_step: Callable[[], None] = lambda: None
+) -> Verification:
+    """Make the index have the items of a cell, and say there whether it has them all. on_step: as of `reconcile`."""
+
+    def on_progress(_compared: int, _differences: int) -> None:
+        on_step()
+
+    return verify_items(adapter, writer, item_type, 0, on_progress, repair=True)

@@ -1,0 +1,43 @@
+"""From what a cell says of items other than instances to documents of the index; pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from cells.kinds.native.stored_nodes import from_payload
+from indexer.backends.base import Document
+from notifications.payloads.fleetlight import HypervisorPayload
+from notifications.versioned import VersionedPayload
+from resources.fields import Record
+from resources.query_fields.node import NODE
+
+ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record]]] = {
+    HypervisorPayload: (NODE.name, from_payload)
+}
+"""By payload: the type of the item that it tells of whole, and what reads its record."""
+
+
+class ItemChange(msgspec.Struct, frozen=True, gc=False):
+    """One revision of an item, with its complete record."""
+
+    item_type: str
+    revision: int
+    record: Record
+
+    @property
+    def uuid(self) -> str:
+        return str(self.record["uuid"])
+
+
+def read_item_change(payload: VersionedPayload, revision: int) -> ItemChange | None:
+    """None for a payload of something else."""
+    known = ITEM_PAYLOADS.get(type(payload))
+    if known is None:
+        return None
+    item_type, to_record = known
+    return ItemChange(item_type, revision, to_record(payload))
+
+
+def item_document(cell_uuid: str, change: ItemChange) -> Document:
+    return Document(cell_uuid, change.revision, change.record, (), None, change.item_type)
