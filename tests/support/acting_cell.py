@@ -80,7 +80,9 @@ class ActingCell:
 
     def events(self) -> Sequence[Event]:
         with self.engine.connect() as connection:
-            rows = connection.execute(select(changes).order_by(changes.c.id)).all()
+            # What nodes go through is told of each of them.
+            of_others = ~changes.c.event_type.startswith("hypervisor.")
+            rows = connection.execute(select(changes).where(of_others).order_by(changes.c.id)).all()
         return [_event(row.message, row.revision) for row in rows]
 
     def check_revisions(self) -> None:
@@ -88,7 +90,9 @@ class ActingCell:
         with self.engine.connect() as connection:
             rows = connection.execute(select(instances.c.uuid, instances.c.revision)).all()
             found = connection.execute(
-                select(changes.c.instance_uuid, changes.c.revision).where(changes.c.revision > 0).order_by(changes.c.id)
+                select(changes.c.instance_uuid, changes.c.revision)
+                .where(changes.c.revision > 0, changes.c.instance_uuid != "")
+                .order_by(changes.c.id)
             ).all()
         announced: dict[str, list[int]] = {}
         for uuid, revision in found:
