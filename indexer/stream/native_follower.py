@@ -10,7 +10,7 @@ import structlog
 from cells.epochs import EpochHistory, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.errors import CellRestoredError, LeaseHeldError, StopRequestedError
+from indexer.errors import CellRestoredError, StopRequestedError
 from indexer.reconcile.fill import is_empty, sync_cell
 from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.restored_cell import forget_lost_future
@@ -269,12 +269,8 @@ class CellFollower(Follower):
         for item_type in INDEXED_ITEMS:
             if self._writer.are_items_whole(item_type, self.cell.uuid):
                 continue
-            try:
-                with self._leases.bulk(self.cell):
-                    verification = reconcile_items(adapter, self._writer, item_type, on_step)
-            except LeaseHeldError:
-                # By who compares them too, most likely.
-                continue
+            # Without the lease for bulk work: it takes a moment, and who else does it at the same time does the same.
+            verification = reconcile_items(adapter, self._writer, item_type, on_step)
             for difference in verification.remaining:
                 _log.error(
                     "indexer.item_rejected",
