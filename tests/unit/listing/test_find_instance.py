@@ -24,6 +24,7 @@ from query.filters import Eq
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder
 from resources.clock import system_clock
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from views.projection import FieldValues, Projection
 
@@ -80,6 +81,9 @@ class Fleet:
             raise self.fails
         item = msgspec.json.encode(["demo", "ada", *INDEXED])
         return [FoundRow((UUID,), item)] if self._is_indexed else []
+
+    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
+        return {}
 
     async def progress(self) -> Mapping[str, CellProgress]:
         now = system_clock()
