@@ -21,12 +21,15 @@ from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cli.data_folder import DataFolder
 from cli.processes.embedded import EmbeddedCell
+from operations.opcodes.refresh import postpone_refresh
 from operations.simulation.simulated_instances import node_of, zone_of
 from resources.cluster_parameters import CLUSTER_DEFAULTS
 
 _log = structlog.get_logger(__name__)
 
 _LOOPBACK = "127.0.0.1"
+# In which agents have started, also on a busy machine.
+_START_S = 30.0
 _LOOK_INTERVAL_S = 0.5
 _RESTART_WAIT_S = 1.0
 _END_TIMEOUT_S = 15.0
@@ -60,6 +63,8 @@ class SimulatedAgents:
             return
         from cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
+        # Before anybody may ask them: what was found of them when they ran last is at other addresses.
+        postpone_refresh(cell.engine, cell.cell, _START_S)
         for child in self._children:
             child.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_certificates(folder.certificates, cell.cell.name, map(node_of, names), ["worker"], tell=_log.debug)

@@ -16,7 +16,7 @@ from cells.tables import instances
 from operations.jobs.errors import NodeAwayError
 from operations.jobs.nodes import NodeCall, Nodes
 from operations.nodes.differences import NODE_DOWN, NODE_OFFLINE, NODE_UP, Found, NodeStatus, read_known_instances
-from operations.nodes.errors import NoCertificateError
+from operations.nodes.errors import NoCertificateError, StoreUnreachableError
 from operations.nodes.model import NodeResult
 from operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
 from operations.nodes.opening import NodeRpcs
@@ -27,7 +27,7 @@ from resources.query_fields.instance_status import ERRORS, Seen, observed_status
 REFRESH = "refresh"
 """The name of the call."""
 ALL_NODES = "all nodes"
-"""The host of the call: it is about no single one."""
+"""The host of this call, and of host_calls.FORGET where it is about no single one."""
 
 # The worker waits for it with all its other jobs, and a node that hangs is asked again by the next refresh.
 _LIMIT_S = 10.0
@@ -48,7 +48,19 @@ class RefreshingHosts:
         self._hosts = hosts
 
     def call(self, call: NodeCall, key: str) -> Any:
-        return self._hosts.call(call, key) if call.name != REFRESH else self._refresh(call)
+        if call.host != ALL_NODES:
+            return self._hosts.call(call, key)
+        return self._refresh(call) if call.name == REFRESH else self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is remembered of any node (contracts/ganeti-node-state-cache, 5). Raises NodeAwayError."""
+        with self._engine.connect() as connection:
+            has_agents = bool(read_agents(connection))
+        if has_agents:
+            try:
+                self._rpc().cache.forget(None)
+            except StoreUnreachableError as error:
+                raise NodeAwayError(str(error)) from error
 
     def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
         """What operations.nodes.differences.Found says, as JSON. Raises NodeAwayError."""

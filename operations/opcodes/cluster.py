@@ -12,7 +12,10 @@ from cells.kinds.native.stored_nodes import announce_changed_nodes
 from cells.tables import cluster_parameters, instances
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.model import Lock
+from operations.jobs.nodes import NodeCall
 from operations.jobs.vocabulary import Operation, Task
+from operations.nodes.host_calls import FORGET
+from operations.nodes.refreshing import ALL_NODES
 from operations.opcodes.building import operation
 from operations.opcodes.configuring import configuring
 from operations.opcodes.groups import refuse_states
@@ -258,11 +261,17 @@ _MERGED: Mapping[str, Merge] = {
 }
 
 
+def _forget(op: ClusterSetParams, _task: Task) -> NodeCall | None:
+    """What nodes are asked for has changed with the cell."""
+    is_about_nodes = op.enabled_hypervisors is not None or op.vg_name is not None
+    return NodeCall(ALL_NODES, FORGET) if is_about_nodes else None
+
+
 def _lock(_op: ClusterSetParams, _instance_uuid: str | None) -> Collection[Lock]:
     return (Lock("cluster", "cluster"),)
 
 
 CLUSTER: tuple[tuple[str, Operation], ...] = (
     operation(RedistributeConfiguration, _nothing_to_check),
-    configuring(ClusterSetParams, _plan, _carry_out, locks=_lock),
+    configuring(ClusterSetParams, _plan, _carry_out, locks=_lock, call=_forget),
 )

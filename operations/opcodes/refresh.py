@@ -100,6 +100,17 @@ class Refresher:
         return connection.execute(statement.values(due_at=now + round(interval_s * _MICROSECONDS))).rowcount == 1
 
 
+def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = system_clock) -> None:
+    """Let no refresh begin by itself before so many seconds have passed: agents that are starting are not down.
+
+    Raises CellUnreachableError.
+    """
+    columns, due_at = periodic_jobs.c, clock() + round(by_s * _MICROSECONDS)
+    is_earlier = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at < due_at)
+    with cell_failures(cell.name), writing(engine) as connection:
+        connection.execute(update(periodic_jobs).where(*is_earlier).values(due_at=due_at))
+
+
 def _is_under_way(connection: Connection) -> bool:
     columns = job_operations.c
     is_one = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.ended_at.is_(None))

@@ -17,7 +17,9 @@ from notifications.envelope import decode
 from notifications.registry import parse_payload
 from operations.jobs.model import NewJob, NewOperation
 from operations.jobs.queue import add_jobs
-from operations.opcodes.refresh import NodeSnapshotRefresh, Refresher
+from operations.nodes.model import Node
+from operations.opcodes.cluster import ClusterSetParams
+from operations.opcodes.refresh import NodeSnapshotRefresh, Refresher, postpone_refresh
 from operations.opcodes.submitting import JobSubmission
 from operations.vocabulary import ALL_OPERATIONS
 from resources.power_states import RUNNING
@@ -101,6 +103,25 @@ def test_all_nodes_with_an_agent_are_asked_for_everything_and_remembered(
     assert hosts.calls == []
     refresh(fleet, hosts, nodes=[N1])
     assert hosts.calls == [(N1, EVERYTHING)]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_forgotten"),
+    [
+        ({"enabled_hypervisors": ["kvm", "fake"]}, True),
+        ({"vg_name": "fast"}, True),
+        ({"candidate_pool_size": 3}, False),
+    ],
+)
+def test_nothing_is_remembered_when_a_cell_has_other_hypervisors_or_another_volume_group(
+    fleet: ComputeFleet, hosts: PlayedHosts, change: dict[str, Any], is_forgotten: bool
+) -> None:
+    refresh(fleet, hosts)
+    hosts.calls.clear()
+    JobSubmission(fleet.engine(CELL), fleet.cells[CELL]).submit([ClusterSetParams(**change)], NO_REQUEST)
+    fleet.work(hosts)
+    hosts.of(fleet.cells[CELL]).node_snapshot([Node(N0, "host:1")], {"bootid": True})
+    assert bool(hosts.calls) is is_forgotten
 
 
 def test_node_that_fails_fails_nothing_else(fleet: ComputeFleet, hosts: PlayedHosts) -> None:
@@ -246,6 +267,16 @@ def test_refresh_is_queued_once_in_an_interval_whoever_looks(fleet: ComputeFleet
     assert [each.submit() for each in of_two_workers] == [0, 0]
     clock.wait(62)
     assert sorted(each.submit() for each in of_two_workers) == [0, 1]
+
+
+def test_refresh_waits_for_agents_that_start(fleet: ComputeFleet) -> None:
+    clock, cell, engine = ManualClock(), fleet.cells[CELL], fleet.engine(CELL)
+    for seconds in (30, 20):
+        postpone_refresh(engine, cell, seconds, clock)
+    refresher = Refresher(engine, cell, 300, clock)
+    assert refresher.submit() == 0
+    clock.wait(30)
+    assert refresher.submit() == 1
 
 
 def test_refresh_that_waits_still_is_not_doubled(fleet: ComputeFleet, hosts: PlayedHosts) -> None:
