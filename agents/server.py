@@ -179,12 +179,17 @@ async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
 
 
 async def _follow_files(tls: RenewedContext) -> None:
-    """Show a new certificate as soon as there is one."""
+    """Show a new certificate as soon as there is one; says once what is wrong with the files."""
+    told = None
     while True:
         await asyncio.sleep(_LOOK_INTERVAL_S)
+        reason = None
         try:
             if tls.renew():
                 _log.info("agent.certificate_renewed")
         except CertificateError as error:
             # Of the two files one may be written already.
-            _log.warning("agent.certificate_unusable", reason=str(error))
+            reason = str(error)
+            if reason != told:
+                _log.warning("agent.certificate_unusable", reason=reason)
+        told = reason

@@ -45,6 +45,8 @@ class AgentClient:
     def __init__(self, files: TlsFiles, *, connect_timeout_s: float = 5.0) -> None:
         self._tls = RenewedContext(files, is_server=False)
         self._looked_at = time.monotonic()
+        # What was wrong with the files at the last look.
+        self._told: str | None = None
         self._connect_timeout_s = connect_timeout_s
         self._guard = Lock()
         self._pools: dict[tuple[str, str], TimedConnectionPool] = {}
@@ -126,11 +128,15 @@ class AgentClient:
             return pool
 
     def _renew(self) -> None:
+        reason = None
         try:
             self._tls.renew()
         except CertificateError as error:
             # Of the two files one may be written already.
-            _log.warning("nodes.certificate_unusable", reason=str(error))
+            reason = str(error)
+            if reason != self._told:
+                _log.warning("nodes.certificate_unusable", reason=reason)
+        self._told = reason
 
     def _answer(self, pool: TimedConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
         """Status and body. Raises TimeoutError, and what urllib3 raises.

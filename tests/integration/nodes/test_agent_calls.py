@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from structlog.testing import capture_logs
 
 from agents.certificates import Role
 from operations.nodes.cache import NodeStateCache
@@ -127,6 +128,24 @@ def test_half_of_a_new_pair_is_not_used(certificates: Certificates, new_agent: N
     with pytest.raises(Exception, match="are not a certificate and its key"):
         agent.tls.renew()
     assert shown_certificate(certificates, agent) == before
+
+
+def test_files_that_cannot_be_used_are_told_about_once(
+    certificates: Certificates, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.server._LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("operations.nodes.client._LOOK_INTERVAL_S", 0.0)
+    with capture_logs() as logs:
+        agent = new_agent()
+        client = AgentClient(certificates.files(Role.WORKER, "worker1"))
+        for files in (agent.tls, client._tls):
+            files._files.key.write_text("nothing")
+        for _ in range(20):
+            assert not snapshot(client, agent).has_failed
+        wait_until(lambda: sum("unusable" in each["event"] for each in logs) >= 2)
+    client.close()
+    said = [each["event"] for each in logs if "unusable" in each["event"]]
+    assert sorted(said) == ["agent.certificate_unusable", "nodes.certificate_unusable"]
 
 
 def shown_certificate(certificates: Certificates, agent: ServedAgent) -> bytes | None:
