@@ -22,8 +22,8 @@ EXTRAS = {
     "redis": {"operations/nodes/stores/redis.py"},
     "libvirt": {"agents/drivers/libvirt.py"},
 }
-# They run in an environment of their own, with Nova (scripts/nova-environment).
-WITH_NOVA = {"tests/nova", "bench/nova_peer.py"}
+# They run in environments of their own, with Nova (scripts/nova-environment) and with mutmut (scripts/mutate).
+ELSEWHERE = {"tests/nova", "bench/nova_peer.py", "scripts/mutants.py"}
 
 
 def _declared(requirements: list[str]) -> set[str]:
@@ -55,7 +55,7 @@ def _undeclared(package: str, declared: set[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in (ROOT / package).rglob("*.py"):
         module = path.relative_to(ROOT).as_posix()
-        if any(module == place or module.startswith(f"{place}/") for place in WITH_NOVA):
+        if any(module == place or module.startswith(f"{place}/") for place in ELSEWHERE):
             continue
         extras = [
             PROJECT["project"]["optional-dependencies"][extra] for extra, users in EXTRAS.items() if module in users
