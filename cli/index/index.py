@@ -20,7 +20,7 @@ from cli.output import in_brackets, print_error, print_json, print_notice, print
 from cli.settings import load_settings
 from indexer.backends.base import REPAIRS, CellProgress
 from indexer.backends.opening import open_generations, open_searcher, open_writer
-from indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
+from indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, IndexUnavailableError
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
@@ -199,7 +199,11 @@ async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Map
     try:
         progress = await searcher.progress()
         followed = [cell.uuid for cell in cells if cell.uuid in progress]
-        found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
+        try:
+            found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
+        except IndexForbiddenError:
+            # The account was made for an earlier version.
+            return progress, {}
         return progress, {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
     finally:
         await searcher.close()

@@ -1,11 +1,14 @@
 """What every index promises of items other than instances: one suite, run over each backend."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticsearch import Elasticsearch
 
 from indexer.backends.base import CellProgress, Document, IndexSearcher, IndexWriter, WriteResult
 from indexer.backends.opening import open_searcher, open_writer
@@ -20,7 +23,10 @@ NODE = "node"
 class Items:
     """An index, by both of its sides."""
 
-    def __init__(self, writer: IndexWriter, searcher: IndexSearcher, runner: asyncio.Runner) -> None:
+    def __init__(
+        self, settings: IndexSettings, writer: IndexWriter, searcher: IndexSearcher, runner: asyncio.Runner
+    ) -> None:
+        self._settings = settings
         self.writer = writer
         self._searcher = searcher
         self._runner = runner
@@ -34,6 +40,15 @@ class Items:
         """The records of each of the cells, by their uuids."""
         found = self._runner.run(self._searcher.items(NODE, cells or (HERE, THERE)))
         return {cell: sorted(records, key=lambda record: str(record["uuid"])) for cell, records in found.items()}
+
+    def lose(self) -> None:
+        """As where an older program has prepared the index, or somebody has removed what is of items."""
+        if self._settings.backend == "sqlite":
+            with closing(sqlite3.connect(self._settings.path)) as connection:
+                connection.execute("DROP TABLE items")
+        else:
+            with closing(Elasticsearch(self._settings.urls[0])) as client:
+                client.indices.delete(index=f"{self._settings.prefix}-items-v1")
 
     def instances(self) -> Mapping[str, Document]:
         return self.writer.read([make_uuid(1)])
@@ -51,7 +66,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Items]:
     with asyncio.Runner() as runner:
         try:
             writer.prepare()
-            yield Items(writer, searcher, runner)
+            yield Items(settings, writer, searcher, runner)
         finally:
             runner.run(searcher.close())
             writer.close()
@@ -139,4 +154,15 @@ def test_preparing_again_keeps_items(index: Items) -> None:
     index.writer.mark_items(NODE, HERE, are_whole=True)
     index.writer.save_progress([CellProgress(HERE, 1, 1, is_complete=True)])
     index.writer.prepare()
+    assert index.listed() == {HERE: [item(1).record]}
+
+
+def test_index_without_a_place_for_items_has_none_and_gets_one(index: Items) -> None:
+    index.writer.mark_items(NODE, HERE, are_whole=True)
+    index.lose()
+    assert index.listed() == {}
+    index.writer.prepare()
+    index.write(item(1))
+    assert index.listed() == {}, "nothing is believed of one that is new"
+    index.writer.mark_items(NODE, HERE, are_whole=True)
     assert index.listed() == {HERE: [item(1).record]}

@@ -85,7 +85,8 @@ class ElasticsearchSearcher:
         return await self._run(lambda: counts_in(self._ask(body), request))
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        path = f"/{self._names.items}/_search?allow_partial_search_results=false"
+        # There is no such index where an older program has prepared everything, and then no cell is whole.
+        path = f"/{self._names.items}/_search?allow_partial_search_results=false&ignore_unavailable=true"
         return await self._run(
             lambda: search_items(lambda body: send(self._client, "POST", path, body), item_type, cells)
         )
