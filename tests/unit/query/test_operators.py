@@ -173,7 +173,7 @@ def test_what_looks_into_a_value_is_left_to_python_and_open_of_a_null(
         ("é" * (MAX_TERM_BYTES // 2 + 1), {"sqlite", "postgresql", "mysql"}),
         (0.5, {"sqlite", "postgresql", "mysql", "elasticsearch"}),
     ],
-    ids=lambda value: repr(value)[:20],
+    ids=lambda given: " ".join(sorted(given)) if isinstance(given, set) else repr(given)[:20],
 )
 def test_value_is_sent_only_to_stores_that_can_hold_it(value: Any, holders: set[Store]) -> None:
     stores: tuple[Store, ...] = ("sqlite", "postgresql", "mysql", "elasticsearch")
