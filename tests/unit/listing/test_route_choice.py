@@ -1,0 +1,80 @@
+"""For which cells the index answers, and what is said of what each cell contributed."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pytest
+
+from cells.capabilities import CellKind
+from cells.errors import CellUnreachableError
+from cells.model import Cell
+from indexer.backends.base import CellProgress
+from listing.answer import CellAnswer, Consistency, Route
+from listing.freshness import Freshness
+from listing.route_choice import Indexed, answer_of, choose_indexed
+from listing.sources import CellFailure
+from query.filters import EVERYTHING, Eq, Filter
+
+NOW = 1_790_000_000_000_000
+HORIZON = NOW - 1_000_000_000
+FRESH = Freshness(NOW, 5)
+CELL, OLD, STALE, UNKNOWN = (Cell(name, name, CellKind.NATIVE, "", "") for name in ("c0", "c1", "c2", "c3"))
+LIVE_ONES = Eq("deleted", False)
+
+
+def progress(cell: Cell, behind_s: float = 1, horizon: int = 0) -> CellProgress:
+    return CellProgress(cell.uuid, 7, NOW - round(behind_s * 1e6), is_complete=True, horizon=horizon)
+
+
+PROGRESS = {"c0": progress(CELL), "c1": progress(OLD, horizon=HORIZON), "c2": progress(STALE, 6)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "consistency", "ask_live", "indexed", "too_short"),
+    [
+        (LIVE_ONES, Consistency.BOUNDED, (), {"c0", "c1"}, []),
+        (LIVE_ONES, Consistency.ANY, (), {"c0", "c1", "c2"}, []),
+        (LIVE_ONES, Consistency.ANY, ("c0", "c3"), {"c1", "c2"}, []),
+        (LIVE_ONES, Consistency.STRONG, (), set(), []),
+        (EVERYTHING, Consistency.BOUNDED, (), {"c0"}, [HORIZON]),
+        (EVERYTHING, Consistency.ANY, (), {"c0", "c2"}, [HORIZON]),
+    ],
+)
+def test_index_answers_for_cells_that_it_follows_well_enough_for_the_question(
+    wanted: Filter, consistency: Consistency, ask_live: Collection[str], indexed: set[str], too_short: list[int]
+) -> None:
+    cells = (CELL, OLD, STALE, UNKNOWN)
+    chosen = choose_indexed(wanted, cells, PROGRESS, FRESH, consistency=consistency, ask_live=ask_live)
+    assert chosen == Indexed(indexed, too_short)
+
+
+@dataclass
+class Live:
+    failure: CellFailure | None = None
+    has_stand_in: bool = False
+    damaged: int = 0
+    left_out: int = 0
+
+
+AWAY = CellUnreachableError("c0", "away")
+SAYS = str(AWAY)
+
+
+@pytest.mark.parametrize(
+    ("live", "followed", "answer"),
+    [
+        (None, progress(CELL), CellAnswer(CELL, Route.INDEX, True, 7, 1.0)),
+        (None, progress(CELL, 6), CellAnswer(CELL, Route.INDEX, False, 7, 6.0)),
+        (None, None, CellAnswer(CELL, Route.SKIPPED, False)),
+        (Live(), progress(CELL), CellAnswer(CELL, Route.LIVE, True)),
+        (Live(damaged=2, left_out=1), None, CellAnswer(CELL, Route.LIVE, False, left_out=1)),
+        (Live(AWAY), None, CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
+        (Live(AWAY), progress(CELL), CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
+        (Live(AWAY, True), None, CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
+        (Live(AWAY, True), progress(CELL, 3), CellAnswer(CELL, Route.INDEX_WHILE_DOWN, False, 7, 3.0, SAYS)),
+    ],
+)
+def test_only_a_fresh_index_and_a_cell_without_damage_contribute_everything(
+    live: Live | None, followed: CellProgress | None, answer: CellAnswer
+) -> None:
+    assert answer_of(CELL, live, followed, FRESH) == answer
