@@ -19,25 +19,28 @@ from tests.support.identity import DEMO, OTHER, login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
 V3 = "/identity/v3"
-FOR_ADMINISTRATORS = [
-    "projects",
-    "users",
-    "domains",
-    "roles",
-    "role_assignments",
-    "services",
-    "endpoints",
-    "regions",
-    "services/none",
-    "endpoints/none",
-    "regions/none",
-    f"projects/{OTHER}",
-    "projects/none",
-    "users/id-ada",
-    "users/none",
-    "users/id-ada/projects",
-    "users/id-ada/application_credentials",
-]
+# By the path, the rule of Keystone that guards it.
+FOR_ADMINISTRATORS = {
+    "projects": "list_projects",
+    "users": "list_users",
+    "domains": "list_domains",
+    "domains/none": "get_domain",
+    "roles": "list_roles",
+    "roles/none": "get_role",
+    "role_assignments": "list_role_assignments",
+    "services": "list_services",
+    "endpoints": "list_endpoints",
+    "regions": "list_regions",
+    "services/none": "get_service",
+    "endpoints/none": "get_endpoint",
+    "regions/none": "get_region",
+    f"projects/{OTHER}": "get_project",
+    "projects/none": "get_project",
+    "users/id-ada": "get_user",
+    "users/none": "get_user",
+    "users/id-ada/projects": "list_user_projects",
+    "users/id-ada/application_credentials": "list_application_credentials",
+}
 
 
 @pytest.fixture
@@ -45,12 +48,13 @@ def site(fleet: ComputeFleet, tmp_path: Path) -> Site:
     return Site(fleet, tmp_path)
 
 
-@pytest.mark.parametrize("path", FOR_ADMINISTRATORS)
+@pytest.mark.parametrize(("path", "rule"), FOR_ADMINISTRATORS.items())
 def test_what_is_not_ones_own_is_for_administrators_and_looks_the_same_whether_it_is_there(
-    site: Site, path: str
+    site: Site, path: str, rule: str
 ) -> None:
     response = site.get(f"{V3}/{path}", site.log_in("bob"))
     assert (response.status_code, response.json()["error"]["title"]) == (403, "Forbidden")
+    assert f" identity:{rule} " in f"{response.json()['error']['message']} "
     assert site.api.get(f"{V3}/{path}").status_code == 401
 
 
