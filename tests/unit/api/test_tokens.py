@@ -154,6 +154,14 @@ def test_name_and_id_of_a_user_are_the_users_own(identifier: str, name: str) -> 
         DIRECTORY.with_new_user(User(id=identifier, name=name, password_hash=""))
 
 
+def test_new_project_is_found_and_has_users_with_a_role_in_it() -> None:
+    new = Project(id="new", name="New")
+    directory = DIRECTORY.with_project(new).with_role(BOB, new, "reader")
+    assert directory.named_project("New") is new
+    assert directory.roles_of(directory.users["id-bob"], new) == {"reader"}
+    assert set(directory.projects) == {"demo", "other", "new"}
+
+
 def test_roles_are_given_and_taken_one_by_one() -> None:
     both = DIRECTORY.with_role(ADA, DEMO, "reader")
     assert set(both.users["id-ada"].roles["demo"]) == {"member", "reader"}
