@@ -394,6 +394,29 @@ def test_relay_that_let_go_does_not_take_a_restored_cell_for_what_it_left(
     assert len(epochs_of(bus)) == 2
 
 
+def test_relay_promises_nothing_of_a_cell_that_was_restored_under_its_eyes(
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, engine: Engine
+) -> None:
+    relay = new_relay(heartbeat_interval_s=1e-9)
+    operations.create({})
+    operations.create({})
+    drain(relay)
+    promised = len(bus.heartbeats)
+    with engine.begin() as connection:  # the backup was made between the two
+        connection.execute(update(cell_state).values(last_sequence=1))
+        connection.execute(delete(changes).where(changes.c.sequence == 2))
+    relay.run_once()
+    assert len(bus.heartbeats) == promised, "nobody knows which changes of the backup have no number yet"
+    relay.run_once()
+    assert [beat.sequence for beat in bus.heartbeats[promised:]] == [1]
+    operations.create({})
+    drain(relay)
+    assert bus.sequences == [1, 2, 2]
+    assert len(epochs_of(bus)) == 2
+    told = {message.headers["fleetlight-incarnation"] for message in bus.messages[-1:]}
+    assert told == {epochs_of(bus)[-1]}
+
+
 def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
     new_relay: NewRelay, engine: Engine, cell: Cell, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
