@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from notifications.event_types import INSTANCE_UPDATE
 from operations.actions import vocabulary as actions
 from operations.actions.host_parameters import guest_of, with_copies
 from operations.actions.steps import Step as ActionStep
@@ -17,6 +18,7 @@ from operations.jobs.nodes import NodeCall
 from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
 from operations.jobs.vocabulary import Operation, Step, Task
 from operations.opcodes.opcode import OpCode
+from resources.fields import Record
 
 Op = TypeVar("Op", bound=OpCode)
 
@@ -39,6 +41,11 @@ def no_locks(_op: OpCode, _instance_uuid: str | None) -> Collection[Lock]:
 def instance_lock(_op: OpCode, instance_uuid: str | None) -> Collection[Lock]:
     """The same lock as for an action of the compute API, so that neither changes what the other is changing."""
     return () if instance_uuid is None else (Lock("instance", instance_uuid),)
+
+
+def event_of_update(record: Record) -> str:
+    """What a change of an instance is told as: who follows servers alone is told nothing of reservations."""
+    return "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
 
 
 def _show_nothing(_op: OpCode, _task: Task, _error: Exception) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from sqlalchemy import Row, Table, select, update
 
 from cells.tables import cluster_parameters, compute_nodes, networks, node_groups
-from notifications.event_types import INSTANCE_UPDATE
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.model import Lock
 from operations.jobs.vocabulary import Operation, Task
+from operations.opcodes.building import event_of_update
 from operations.opcodes.configuring import change_item, configuring
 from operations.opcodes.lookups import known_group, known_network, known_node
 from operations.opcodes.opcode import OpCode
@@ -104,7 +104,7 @@ def _carry_out(change: _Change, task: Task) -> None:
         return
     values = {"tags": list(change.tags)}
     if change.kind == "instance":
-        task.instance.change(INSTANCE_UPDATE, values, task.now, request=task.job.request)
+        task.instance.change(event_of_update(task.record), values, task.now, request=task.job.request)
     elif change.item is None:
         of = cluster_parameters.c
         changed = update(cluster_parameters).values(**values, serial_no=of.serial_no + 1, updated_at=task.now)

@@ -16,6 +16,7 @@ from operations.opcodes.building import OpStep, host_step, instance_lock, operat
 from operations.opcodes.instances.checks import check_state, check_system, known_instance, real_instance
 from operations.opcodes.instances.configuration import configuration_of
 from operations.opcodes.opcode import InstanceOpCode, OpCode
+from resources.query_fields.ganeti import DISKS_FORTHCOMING, own_value
 
 _OFF = frozenset({"stopped", "error"})
 
@@ -157,6 +158,8 @@ def _tell(op: InstanceQueryData, task: Task) -> None:
     record = known_instance(_Named(op.instances[0]), task)
     configuration = configuration_of(record)
     name = record["display_name"] or task.instance.uuid
+    # Of what the compute API has made nothing is told disk by disk.
+    flags = own_value(record, DISKS_FORTHCOMING) or [record["forthcoming"] for _ in configuration.disks]
     wanted = "up" if record["vm_state"] == "active" else "down"
     task.job.result = {
         name: {
@@ -169,7 +172,10 @@ def _tell(op: InstanceQueryData, task: Task) -> None:
             "os": configuration.os,
             "hypervisor": configuration.hypervisor,
             "disk_template": configuration.template,
-            "disks": [{"iv_name": f"disk/{index}", **disk} for index, disk in enumerate(configuration.disks)],
+            "disks": [
+                {"iv_name": f"disk/{index}", **disk, "forthcoming": is_forthcoming}
+                for index, (disk, is_forthcoming) in enumerate(zip(configuration.disks, flags, strict=True))
+            ],
             "nics": list(configuration.nics),
             "be_instance": dict(configuration.backend),
             "hv_instance": dict(configuration.hypervisor_parameters),

@@ -11,10 +11,9 @@ from pydantic import Field
 
 from cells.kinds.native.items.cluster import read_parameters
 from cells.kinds.native.nodes import Capacity
-from notifications.event_types import INSTANCE_UPDATE
 from operations.jobs.errors import PrerequisiteError, Reason
 from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, host_step, instance_lock, operation
+from operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
 from operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor_parameters,
@@ -250,8 +249,7 @@ def _write(task: Task, after: Configuration, cluster: Parameters, places: Places
     if places is not None:
         node = places.primary
         values |= {"host": node.host, "node": node.name, "availability_zone": node.zone}
-    event_type = "reservation.update" if task.record["forthcoming"] else INSTANCE_UPDATE
-    task.instance.change(event_type, values, task.now, request=task.job.request)
+    task.instance.change(event_of_update(task.record), values, task.now, request=task.job.request)
 
 
 def _rename(op: InstanceRename, task: Task) -> None:
@@ -270,9 +268,8 @@ def _rename(op: InstanceRename, task: Task) -> None:
         check_name_is_free(task, name, task.instance.uuid)
     task.job.result = name
     if not op.dry_run:
-        event_type = "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
         values = {"display_name": name, "hostname": name.partition(".")[0].lower()}
-        task.instance.change(event_type, values, task.now, request=task.job.request)
+        task.instance.change(event_of_update(record), values, task.now, request=task.job.request)
 
 
 def _check_grow(op: InstanceGrowDisk, task: Task) -> None:
