@@ -255,7 +255,7 @@ def test_file_of_users_is_read_again_and_a_bad_one_keeps_the_old_users(fleet: Co
 
 
 def test_cell_that_is_down_is_missing_and_the_answer_says_so(fleet: ComputeFleet) -> None:
-    api = fleet.api(pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
     response = api.get("/2/nodes")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "false"
