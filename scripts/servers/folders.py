@@ -13,8 +13,8 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Running servers of this checkout, and their data; FLEETLIGHT_SERVERS_DIR names another place for them."""
-    if chosen := os.environ.get("FLEETLIGHT_SERVERS_DIR"):
+    """Running servers of this checkout, and their data; FLEETLIGHT_TEST_SERVERS_DIR names another place for them."""
+    if chosen := os.environ.get("FLEETLIGHT_TEST_SERVERS_DIR"):
         return Path(chosen)
     checkout = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:12]
     return _folder("XDG_STATE_HOME", ".local/state", "/var/lib") / "servers" / checkout
