@@ -64,7 +64,10 @@ def test_nothing_is_left_running_of_a_bench_that_is_ended_in_a_fault(number: sig
     # With its own, it has five without anybody who is connected.
     wait_until(lambda: len(_processes_in(data)) > 10, timeout_s=120)
     bench.send_signal(number)
-    said, _ = bench.communicate(timeout=120)
+    try:
+        said, _ = bench.communicate(timeout=120)
+    finally:
+        bench.kill()  # or its load goes on beside all other tests
     assert bench.returncode == (-number if number is signal.SIGKILL else 128 + number), said.decode()
     wait_until(lambda: not _processes_in(data))
     if number is signal.SIGKILL:
