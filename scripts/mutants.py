@@ -59,7 +59,7 @@ def mutate(path: Path, sample: int, seed: int) -> Module:
     mutated = mutate_file_contents(str(path), path.read_text())
     path.write_text(mutated.code)
     names = [get_mutant_name(path, name) for name in mutated.mutant_names]
-    chance = random.Random(f"{seed} {path}")  # noqa: S311  # nobody guesses
+    chance = random.Random(f"{seed} {path}")  # noqa: S311  # no secret
     tried = chance.sample(names, sample) if 0 < sample < len(names) else names
     lines, spans = mutated.code.splitlines(), mutated.line_span_by_function_name
     functions = {name: lines[span.start - 1 : span.end] for name, span in spans.items()}
@@ -83,7 +83,7 @@ class Mutants:
         self.outcomes: dict[str, str] = {}
 
     def pytest_configure(self) -> None:
-        """An example that fails is enough; nobody reads the smallest."""
+        """An example that fails is enough; the smallest is not needed."""
         from hypothesis import Phase, settings  # noqa: PLC0415  # pytest warns of what is imported before it
 
         settings.register_profile("mutants", settings(), phases=[Phase.explicit, Phase.generate])

@@ -47,7 +47,7 @@ def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted:
         raise ConfigurationError(
             f"there are no certificates in {folder} to renew: name those that are to be made with --agent and --worker"
         )
-    # A key alone is of a call that was ended here: nobody trusts it yet.
+    # A key alone is of a call that was ended here: no process trusts it yet.
     authority = new_authority(cell, now)
     _write(key, authority.key, 0o600)
     _write(certificate, authority.certificate, 0o644)

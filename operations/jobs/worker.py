@@ -148,7 +148,7 @@ class Worker:
             last = found[-1]
 
     def _work_on_one_of(self, places: Sequence[Place]) -> bool:
-        """The next step of the first of these jobs that nobody else has, or the failure of that; False without one."""
+        """The next step of the first of these jobs that no other worker has, or its failure; False without one."""
         left = places
         while left:
             at = left[0] if len(left) == 1 else None

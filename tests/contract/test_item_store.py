@@ -42,7 +42,7 @@ class Items:
         return {cell: sorted(records, key=lambda record: str(record["uuid"])) for cell, records in found.items()}
 
     def lose(self) -> None:
-        """As where an older program has prepared the index, or somebody has removed what is of items."""
+        """As where an older program has prepared the index, or an operator has removed what is of items."""
         if self._settings.backend == "sqlite":
             with closing(sqlite3.connect(self._settings.path)) as connection:
                 connection.execute("DROP TABLE items")

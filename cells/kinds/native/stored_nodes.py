@@ -1,6 +1,6 @@
 """The nodes of a native cell as they are stored (resources.node), and the announcement of each change of one.
 
-A node changes with its row, its service, its group, the parameters of the cell, and what it was found to be. Whoever
+A node changes with its row, its service, its group, the parameters of the cell, and what it was found to be. What
 writes one of these calls `announce_changed_nodes` in the same transaction: the rows of the nodes are locked there, so
 that their revisions are in commit order, and read after that.
 """

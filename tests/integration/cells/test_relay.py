@@ -406,7 +406,7 @@ def test_relay_promises_nothing_of_a_cell_that_was_restored_under_its_eyes(
         connection.execute(update(cell_state).values(last_sequence=1))
         connection.execute(delete(changes).where(changes.c.sequence == 2))
     relay.run_once()
-    assert len(bus.heartbeats) == promised, "nobody knows which changes of the backup have no number yet"
+    assert len(bus.heartbeats) == promised, "it is not known which changes of the backup have no number yet"
     relay.run_once()
     assert [beat.sequence for beat in bus.heartbeats[promised:]] == [1]
     operations.create({})

@@ -103,7 +103,7 @@ def _reserved(connection: Connection) -> Mapping[int, Capacity]:
 
 
 def _free(stored: Record, used: ComputeNode | None, reserved: Capacity) -> Mapping[str, Any]:
-    """What is free of a node but for reservations. used: None where nobody asks, or it has just joined."""
+    """What is free of a node but for reservations. used: None where not asked for, or the node has just joined."""
     if stored["offline"]:
         return dict.fromkeys(_FREE, CellStatus.OFFLINE)
     if used is None or not has_size(stored):
