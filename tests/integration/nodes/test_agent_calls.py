@@ -1,5 +1,6 @@
 """Agents called over real TLS: who may, what fails how, and that connections are used again."""
 
+import select
 import socket
 import ssl
 import time
@@ -353,7 +354,7 @@ class answering:  # noqa: N801  # reads as a function
             try:
                 for part in self._answer():
                     connection.sendall(part)
-                    time.sleep(self._pause_s)
+                    select.select([connection], [], [], self._pause_s)  # or until the caller has hung up
             except OSError:
                 pass  # the caller has given up
 
