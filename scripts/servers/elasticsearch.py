@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,10 +75,9 @@ class Elasticsearch:
             (folder / name).mkdir()
         shutil.copytree(home / "config", folder / "config")
         settings: dict[str, str | int | bool] = {
-            "discovery.type": "single-node",
             "network.host": "127.0.0.1",
             "http.port": port,
-            "transport.port": process.free_port(),
+            **self._discovery(),
             "path.data": str(folder / "data"),
             "path.logs": str(folder / "logs"),
             "cluster.routing.allocation.disk.threshold_enabled": False,
@@ -113,6 +113,10 @@ class Elasticsearch:
     def _headers(self) -> dict[str, str]:
         return {}
 
+    def _discovery(self) -> dict[str, str | int | bool]:
+        """How it finds the nodes of its cluster: it is alone."""
+        return {"discovery.type": "single-node", "transport.port": process.free_port()}
+
     def _security(self, folder: Path) -> dict[str, str | int | bool]:
         """Settings; called when `folder`/config is there."""
         return {"xpack.security.enabled": False}
@@ -128,6 +132,27 @@ class BriefElasticsearch(Elasticsearch):
     CONTAINER_PORT: ClassVar[int | None] = None
     _HEAP: ClassVar[str] = "512m"
     _JAVA_OPTIONS: ClassVar[tuple[str, ...]] = (_COMPILED_ONCE,)
+
+
+class NodeOfElasticsearch(BriefElasticsearch):
+    """One of the nodes of a cluster: the first makes the cluster, the others join it.
+
+    transport_ports: where the nodes speak to each other, in one order for all of them. number: which one this is.
+    """
+
+    def __init__(self, transport_ports: Sequence[int], number: int) -> None:
+        self._transport_ports = transport_ports
+        self._number = number
+
+    def _discovery(self) -> dict[str, str | int | bool]:
+        settings: dict[str, str | int | bool] = {
+            "node.name": f"node-{self._number}",
+            "transport.port": self._transport_ports[self._number],
+            "discovery.seed_hosts": ",".join(f"127.0.0.1:{port}" for port in self._transport_ports),
+        }
+        if self._number == 0:
+            settings["cluster.initial_master_nodes"] = "node-0"
+        return settings
 
 
 class SecuredElasticsearch(BriefElasticsearch):
