@@ -458,7 +458,7 @@ def test_stale_cell_of_which_all_is_indexed_that_was_published_may_lack_a_relay(
 
 
 def test_status_tells_of_a_repair_that_was_cut_off(run: Run, cells: Sequence[Cell]) -> None:
-    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    assert run("index", "sync").exit_code == 0
     with closing(open_writer(load_settings(None, None).index)) as writer:
         writer.save_state(REPAIRS, {cells[0].uuid: True})
     result = run("index", "status")
