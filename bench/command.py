@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import balance, cache, ingest, latency, listing, memory, query, reservations, scheduler, sync, verify
+from bench import balance, cache, ingest, latency, listing, memory, query, reservations, scale, scheduler, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -21,6 +21,7 @@ BENCHES = {
     "memory": memory.run,
     "query": query.run,
     "reservations": reservations.run,
+    "scale": scale.run,
     "scheduler": scheduler.run,
     "sync": sync.run,
     "verify": verify.run,

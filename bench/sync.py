@@ -59,7 +59,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
         return
     count = 4_000 if quick else 80_000
     rounds = 3 if quick else 5
-    cells = [_filled_cell(directory, number, count // _CELLS) for number in range(_CELLS)]
+    cells = [filled_cell(directory, number, count // _CELLS, of=_CELLS) for number in range(_CELLS)]
     documents = _as_dicts(cells)
     fleet = create_database_engine(f"sqlite:///{directory}/fleet.db")  # for its leases alone
     ways: dict[str, Callable[[_Index], float]] = {
@@ -211,8 +211,9 @@ def _parallel_bulk(url: str, prefix: str, documents: Sequence[tuple[str, dict[st
     return bulk_all
 
 
-def _filled_cell(directory: Path, number: int, count: int) -> Cell:
-    url, uuid = f"sqlite:///{directory}/cell{number}.db", made_up.cell_uuids(_CELLS)[number]
+def filled_cell(directory: Path, number: int, count: int, *, of: int) -> Cell:
+    """A cell in SQLite with `count` instances; the `number`th (from 0) of `of` cells, each with others."""
+    url, uuid = f"sqlite:///{directory}/cell{number}.db", made_up.cell_uuids(of)[number]
     engine = create_database_engine(url)
     upgrade_cell(engine)
     records = made_up.records(count, seed=number + 2)
