@@ -1,7 +1,7 @@
 """The headers by which an answer says what it covers (docs/architecture.md, "One merge, many sources")."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -18,6 +18,8 @@ TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
 CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+# nginx takes 4 KiB of headers of an answer unless told otherwise, and answers 502 where there are more.
+_LONGEST_ROUTE = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,24 @@ def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
 def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
     """Fleetlight-Complete and Fleetlight-Route; others than administrators learn neither names nor number of cells.
 
-    For administrators the route is a dictionary of RFC 8941, with a member for each cell.
+    For administrators the route is a dictionary of RFC 8941, with a member for each cell; where the cells are too
+    many for a header, with one for each route.
     """
-    route = ", ".join(map(_member, page.cells)) if caller.is_admin else page.summary
+    route = _routes(page.cells) if caller.is_admin else page.summary
     return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
+
+
+def _routes(cells: Sequence[CellAnswer]) -> str:
+    of_cells = ", ".join(map(_member, cells))
+    return of_cells if len(of_cells) <= _LONGEST_ROUTE else ", ".join(_summed_up(cells))
+
+
+def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
+    """A member for each route: how many cells took it, and the age of the oldest. No cell's name begins with a star."""
+    for route in sorted({answer.route for answer in cells}):
+        taken = [answer for answer in cells if answer.route is route]
+        ages = [answer.age_s for answer in taken if answer.age_s is not None]
+        yield f"*{route}={len(taken)}" + (f";age={max(ages):.1f}" if ages else "")
 
 
 def _member(answer: CellAnswer) -> str:
