@@ -28,6 +28,7 @@ from api.explaining.endpoint import EXPLAIN, Explainer
 from api.explaining.queries import QueryExplainer
 from api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
 from api.http.faults import fault, no_such_route
+from api.http.request_metrics import RequestMetrics
 from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
@@ -160,6 +161,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.mappings = mappings
     app.state.live = live
     metrics = ApiMetrics(parts.other_metrics)
+    app.add_middleware(RequestMetrics, observe=metrics.count_request)
     _add_compute_routes(app, parts, finder, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.

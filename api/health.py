@@ -81,8 +81,10 @@ class Health:
         """Bring the metrics up to date that are not counted as things happen."""
         try:
             names = {cell.uuid: cell.name for cell in await self._reader.cells()}
+            self.metrics.show_fleet(is_reachable=await self._reader.knows_all_cells())
         except FleetUnreachableError:
             names = {}
+            self.metrics.show_fleet(is_reachable=False)
         try:
             progress = await self._index.progress() or {}
         except IndexerError as error:

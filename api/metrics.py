@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from listing.answer import Page
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_YES_NO = {True: "yes", False: "no"}
 
 
 class ApiMetrics:
@@ -17,53 +18,84 @@ class ApiMetrics:
         self._others = others
         self._list_duration = Histogram(
             "fleetlight_list_duration_seconds",
-            "Time from an accepted list request to its page, by where the rows came from.",
+            "Time from an accepted list request to its page, by where the rows came from",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._incomplete_lists = Counter(
-            "fleetlight_incomplete_lists",
-            "Lists that some cell did not fully contribute to.",
+        self._lists = Counter(
+            "fleetlight_lists",
+            "Lists by where the rows came from, and whether every cell fully contributed",
+            ["route", "complete"],
+            registry=self._registry,
+        )
+        self._requests = Counter(
+            "fleetlight_api_requests",
+            "Requests by their route, an address as it is registered, and the status of the answer; `none`: no answer",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._request_seconds = Histogram(
+            "fleetlight_api_request_seconds",
+            "Time from a request to the beginning of its answer, by its route",
+            ["method", "route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._fleet_reachable = Gauge(
+            "fleetlight_api_fleet_reachable",
+            "1: the fleet database answered when this was measured, else 0",
             registry=self._registry,
         )
         self._index_avoided = Gauge(
             "fleetlight_safe_connect_tripped",
-            "1 while the index failed and is not asked any more, else 0.",
+            "1 while the index failed and is not asked any more, else 0",
             registry=self._registry,
         )
         self._watermark = Gauge(
             "fleetlight_api_index_watermark",
-            "Sequence up to which the index has every change of a cell.",
+            "Sequence up to which the index has every change of a cell",
             ["cell"],
             registry=self._registry,
         )
         self._cell_info = Gauge(
             "fleetlight_cell_info",
-            "1 for each cell: its uuid, by which metrics call it, and its name.",
+            "1 for each cell: its uuid, by which metrics call it, and its name",
             ["cell", "name"],
             registry=self._registry,
         )
         self._cell_hangs = Gauge(
             "fleetlight_cell_hangs",
-            "1 while a cell hangs and is not asked before a probe was answered, else 0.",
+            "1 while a cell hangs and is not asked before a probe was answered, else 0",
             ["cell"],
             registry=self._registry,
         )
         self._age = Gauge(
             "fleetlight_api_index_age_seconds",
-            "Age of what the index has of a cell.",
+            "Age of what the index has of a cell",
             ["cell"],
             registry=self._registry,
         )
 
+        for route in ("index", "cells", "mixed"):
+            self._list_duration.labels(route)
+            for complete in _YES_NO.values():
+                self._lists.labels(route, complete)
+
     def count_list(self, page: Page, duration_s: float) -> None:
         self._list_duration.labels(page.summary).observe(duration_s)
-        if not page.is_complete:
-            self._incomplete_lists.inc()
+        self._lists.labels(page.summary, _YES_NO[page.is_complete]).inc()
+
+    def count_request(self, method: str, route: str, status: str, duration_s: float) -> None:
+        """As api.http.request_metrics tells of it."""
+        self._requests.labels(method, route, status).inc()
+        self._request_seconds.labels(method, route).observe(duration_s)
 
     def show_safe_connect(self, *, is_tripped: bool) -> None:
         self._index_avoided.set(is_tripped)
+
+    def show_fleet(self, *, is_reachable: bool) -> None:
+        self._fleet_reachable.set(is_reachable)
 
     def show_cells(self, names: Mapping[str, str], hanging: Collection[str]) -> None:
         """The name of each cell by its uuid, and which of them hang; cells that are not named any more disappear."""

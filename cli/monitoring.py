@@ -1,16 +1,18 @@
 """`/metrics`, `/healthz` and `/readyz` of a process, at an address of their own: they tell the names of cells."""
 
+import platform
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, make_wsgi_app
 
 from cli.errors import CommandError
 from cli.settings import MonitoringSettings
@@ -28,7 +30,7 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
     if settings.port is None:
         yield
         return
-    ProcessCollector(registry=registry)
+    add_process_metrics(registry)
     is_ipv6 = ":" in settings.host
     kind = _Ipv6Server if is_ipv6 else _Server
     try:
@@ -48,6 +50,13 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
         finally:
             server.shutdown()
             thread.join()
+
+
+def add_process_metrics(registry: CollectorRegistry) -> None:
+    """What every process tells of itself."""
+    ProcessCollector(registry=registry)
+    build = Info("fleetlight_build", "1 for the version of the program, and that of its Python", registry=registry)
+    build.info({"version": version("fleetlight"), "python": platform.python_version()})
 
 
 def _application(registry: CollectorRegistry, probes: Probes) -> Callable[..., Iterable[bytes]]:

@@ -8,6 +8,7 @@ from indexer.backends.base import CellProgress
 
 _BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MICROSECONDS = 1_000_000
+_DOCUMENT_OUTCOMES = ("applied", "stale", "rejected")
 
 
 class IndexerMetrics:
@@ -94,6 +95,18 @@ class IndexerMetrics:
             registry=registry,
         )
 
+    def cell_followed(self, progress: CellProgress) -> None:
+        """The indexer begins to follow a cell, from this saved progress: what it counts there begins with 0."""
+        cell = progress.cell_uuid
+        self.searchable(progress, progress.watermark)
+        self.active(cell, is_active=False)
+        self._holes.labels(cell)
+        self._schema_violations.labels(cell)
+        self._batch_messages.labels(cell)
+        self._write_seconds.labels(cell)
+        for outcome in _DOCUMENT_OUTCOMES:
+            self._documents.labels(cell, outcome)
+
     def failures_kept(self, cell_uuids: Iterable[str], counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
         """How many messages of each cell wait for a person, and how many do not any more without having been seen."""
         for cell_uuid in cell_uuids:
@@ -119,7 +132,7 @@ class IndexerMetrics:
     def documents_written(
         self, cell_uuid: str, *, applied: int, stale: int, rejected: int, schema_violations: int, duration_s: float
     ) -> None:
-        for outcome, count in (("applied", applied), ("stale", stale), ("rejected", rejected)):
+        for outcome, count in zip(_DOCUMENT_OUTCOMES, (applied, stale, rejected), strict=True):
             if count:
                 self._documents.labels(cell_uuid, outcome).inc(count)
         if schema_violations:

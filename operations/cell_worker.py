@@ -6,6 +6,7 @@ from sqlalchemy import Engine
 
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
+from operations.jobs.metrics import WorkerMetrics
 from operations.jobs.worker import Worker
 from operations.nodes.cell_hosts import CellHosts
 from operations.nodes.opening import NodeRpcs
@@ -25,8 +26,9 @@ def new_worker(
     chores: Sequence[Callable[[], object]] = (),
     beat: Callable[[], None] = lambda: None,
     rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
 ) -> Worker:
     """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
     rpcs = rpcs or NodeRpcs(NodesSettings())
     nodes = RefreshingHosts(engine, cell, rpcs, CellHosts(engine, cell, rpcs, SimulatedHosts()))
-    return Worker(engine, fleet, cell, ALL_OPERATIONS, nodes, clock=clock, chores=chores, beat=beat)
+    return Worker(engine, fleet, cell, ALL_OPERATIONS, nodes, clock=clock, chores=chores, beat=beat, metrics=metrics)

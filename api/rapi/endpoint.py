@@ -19,6 +19,7 @@ from api.compute.protocol.proof import AskedFreshness, asked_freshness
 from api.http.client import address_of_client
 from api.http.errors import NotFoundError, status_of
 from api.http.query_string import QueryString
+from api.http.request_metrics import name_route
 from api.identity.caller import Caller
 from api.identity.connection import LookingAhead
 from api.query.whole_answers import Asking
@@ -35,6 +36,8 @@ JOB = r"[0-9]{1,100}"
 _log = structlog.get_logger(__name__)
 _NOTHING = object()
 _ADDRESS = re.compile(r"/(?:cells/[^/]*/)?2(?:/|\Z)|/version\Z")
+# A variable part of the path of a resource.
+_GROUP = re.compile(r"\(\?P<(\w+)>[^()]*\)")
 _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
@@ -161,6 +164,7 @@ class RapiEndpoint:
         fitting = [(each, found) for each in self._resources if (found := each.path.fullmatch(path)) is not None]
         for each, found in fitting:
             if http.method in each.verbs:
+                name_route(http.scope, _GROUP.sub(r"{\1}", each.path.pattern))
                 return each.verbs[http.method], found.groupdict()
         if fitting:
             raise _unsupported(http.method, http.url.path)

@@ -33,6 +33,7 @@ from operations.actions.accepting import Acceptance
 from operations.actions.reclaiming import Reclaimer
 from operations.cell_worker import new_worker
 from operations.jobs.chores import Chore
+from operations.jobs.metrics import WorkerMetrics
 from operations.jobs.pruning import Pruner
 from operations.jobs.worker import Worker
 from operations.nodes.opening import NodeRpcs
@@ -91,12 +92,22 @@ def run_relay(
 
 
 def run_worker(
-    settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: Beat = _unheard, *, rpcs: NodeRpcs | None = None
+    settings: Settings,
+    fleet: Fleet,
+    cell: Cell,
+    stop: Event,
+    beat: Beat = _unheard,
+    *,
+    rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
 ) -> None:
-    """Carry out the jobs of one native cell until `stop` is set; connections of its own. rpcs: as of `worker_of`."""
+    """Carry out the jobs of one native cell until `stop` is set; connections of its own.
+
+    rpcs, metrics: as of `worker_of`.
+    """
     engine = create_database_engine(cell.database_url, must_exist=True)
     try:
-        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs).run(stop)
+        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics).run(stop)
     finally:
         engine.dispose()
 
@@ -109,8 +120,9 @@ def worker_of(
     beat: Beat = _unheard,
     *,
     rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
 ) -> Worker:
-    """A worker of one native cell. rpcs: what calls the agents of its hosts, in the process."""
+    """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
     chores = [
         Chore(pruner.prune),
@@ -124,7 +136,7 @@ def worker_of(
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
         chores.append(Chore(reclaimer.reclaim, interval_s))
-    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs)
+    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs, metrics=metrics)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

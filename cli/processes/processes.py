@@ -30,6 +30,7 @@ from cli.settings import Settings, load_settings
 from indexer.metrics import IndexerMetrics
 from indexer.stream.liveness import Probes
 from indexer.stream.probes import IndexerProbes
+from operations.jobs.metrics import WorkerMetrics
 from operations.nodes.opening import opened_nodes
 
 app = typer.Typer()
@@ -103,6 +104,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     configure_logging(settings.log)
     heartbeats = CellHeartbeats()
     registry = CollectorRegistry()
+    metrics = WorkerMetrics(registry)
 
     def begin(fleet: Fleet) -> Run:
         def worked_cells() -> Sequence[Cell]:
@@ -116,7 +118,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
         # Asked also when no cell is named: whether the fleet database can be used shows now.
         if not worked_cells() and cell is not None:
             raise ConfigurationError(f"there is no native cell '{cell}'")
-        return partial(run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs)
+        return partial(run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs, metrics=metrics)
 
     with opened_nodes(settings.nodes, registry) as rpcs:
         _run_until_signal("workers", settings, registry, heartbeats, begin)

@@ -15,6 +15,7 @@ from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
+from operations.jobs.metrics import WorkerMetrics
 from operations.nodes.opening import NodeRpcs
 from resources.clock import Clock
 
@@ -48,12 +49,14 @@ def run_workers(
     stop: Event,
     *,
     rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
 ) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
     choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
+    metrics: where workers count.
     """
-    run = partial(_beating, partial(run_worker, settings, fleet, rpcs=rpcs), heartbeats)
+    run = partial(_beating, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
     run_for_cells("worker", run, settings, choose_cells, stop)
 
 

@@ -46,6 +46,7 @@ from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.stream.probes import IndexerProbes
+from operations.jobs.metrics import WorkerMetrics
 from operations.nodes.metrics import CacheCounts
 from operations.nodes.opening import NodeRpcs
 from operations.simulation.simulated_instances import PROJECTS, hosts_for
@@ -252,8 +253,9 @@ class _Process:
         self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
         if self._agents.hosts:
             self._agent_processes = [Part("agents", self._agents.run, stop)]
+        metrics = WorkerMetrics(self._metrics)
         workers = {
-            cell.cell.name: worker_of(settings, cell.engine, self._fleet, cell.cell, rpcs=self._nodes)
+            cell.cell.name: worker_of(settings, cell.engine, self._fleet, cell.cell, rpcs=self._nodes, metrics=metrics)
             for cell in self._cells
         }
         self._workers = [Part(f"worker-{name}", worker.run, stop) for name, worker in workers.items()]

@@ -354,6 +354,7 @@ class IndexerService:
         else:
             follower = ExternalFollower(cell, saved, self._shared, self._open_external)
         follower.horizon = horizon
+        self._metrics.cell_followed(follower.reached.progress)
         stop = Event()
         threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")
         self._running[cell.uuid] = _Running(follower, stop, threads, threads.submit(follower.run, stop))

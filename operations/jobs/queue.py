@@ -30,6 +30,7 @@ from operations.jobs.model import Job, NewJob, Place, Stage, Status
 from operations.jobs.vocabulary import Vocabulary
 
 _LIMIT, _JOB, _PLACES = "most", "of_job", "places"
+_HAS_NOT_BEGUN = {Status.QUEUED, Status.WAITING}
 _IS_CURRENT = and_(job_operations.c.job_id == jobs.c.id, job_operations.c.position == jobs.c.position)
 _PLACE = (
     jobs.c.id,
@@ -141,6 +142,18 @@ def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -
         )
         for row in connection.execute(_READY if after is None else _READY_AFTER, parameters)
     ]
+
+
+def count_unended(connection: Connection) -> tuple[Mapping[str, int], int | None]:
+    """How many jobs have not ended, by status, and when the oldest was received that has not begun."""
+    statement = (
+        select(jobs.c.status, func.count().label("number"), func.min(jobs.c.received_at).label("since"))
+        .where(jobs.c.ended_at.is_(None))
+        .group_by(jobs.c.status)
+    )
+    rows = connection.execute(statement).all()
+    has_not_begun = [row.since for row in rows if row.status in _HAS_NOT_BEGUN]
+    return {row.status: row.number for row in rows}, min(has_not_begun, default=None)
 
 
 def read_job(connection: Connection, place: Place) -> Job | None:

@@ -28,10 +28,12 @@ from operations.jobs.ending import end_jobs, end_operation
 from operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
 from operations.jobs.failures import ends_alone
 from operations.jobs.locks import take_locks, want_locks
-from operations.jobs.model import Job, Place, Stage, Status
+from operations.jobs.metrics import WorkerMetrics
+from operations.jobs.model import ENDED, Job, Place, Stage, Status
 from operations.jobs.nodes import NodeCall, Nodes
 from operations.jobs.queue import (
     begin_job,
+    count_unended,
     fill_in,
     let_wait,
     lock_first_job,
@@ -54,6 +56,8 @@ _LARGEST_RESTING = 1000
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
 _EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
+# Between two counts of the queue, which read all jobs that are kept.
+_COUNT_INTERVAL_S = 15.0
 # Jobs that are looked at together; more only where other transactions have locked these.
 _LOOKED_AT = 8
 
@@ -71,7 +75,7 @@ class Worker:
     vocabulary: what jobs consist of. nodes: of the cell.
     chores: called between jobs, as operations.actions.reclaiming.
     beat: called by `run` after each step, and before each wait for what is away.
-    node_rest_s: how long a job rests whose node is away.
+    node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Worker:
         chores: Sequence[Callable[[], object]] = (),
         beat: Callable[[], None] = lambda: None,
         node_rest_s: float = _NODE_REST_S,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self._engine = engine
         self._fleet = fleet
@@ -96,14 +101,17 @@ class Worker:
         self._chores = chores
         self._beat = beat
         self._node_rest_s = node_rest_s
+        self._metrics = metrics or WorkerMetrics()
+        self._count_due_s = 0.0
         self._resting: dict[str, float] = {}
         self._is_waiting = False
 
     def run(self, stop: Event) -> None:
         """Work until `stop` is set; waits, longer and longer, while a database is away."""
+        self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(stop, _UNREACHABLE, self._tell_of_wait, longest_wait_s=_LONGEST_WAIT_S)
         while not stop.is_set():
-            for chore in self._chores:
+            for chore in (*self._chores, self._count_queue):
                 retrying(chore)
             has_worked = retrying(self.run_once)
             if self._is_waiting and not stop.is_set():
@@ -120,6 +128,19 @@ class Worker:
         """
         with cell_failures(self._cell.name):
             return any(self._work_on_one_of(places) for places in self._together())
+
+    def _count_queue(self) -> None:
+        if time.monotonic() < self._count_due_s:
+            return
+        with cell_failures(self._cell.name), one_statement(self._engine) as connection:
+            counts, waiting_since = count_unended(connection)
+        self._metrics.queue_seen(self._cell.uuid, counts, waiting_since)
+        self._count_due_s = time.monotonic() + _COUNT_INTERVAL_S
+
+    def _count_if_ended(self, place: Place, job: Job) -> None:
+        """To be called when the transaction has been committed that may have ended `job`."""
+        if job.status in ENDED:
+            self._metrics.ended(self._cell.uuid, place.operation, job.status, place.received_at)
 
     def _rests(self, place: Place) -> bool:
         """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
@@ -159,8 +180,10 @@ class Worker:
                     if job is None:
                         return False
                     at = next(place for place in left if place.job_id == job.id)
-                    if self._advance(connection, at, job, answer):
-                        return True
+                    has_advanced = self._advance(connection, at, job, answer)
+                if has_advanced:
+                    self._count_if_ended(at, job)
+                    return True
             except Exception as error:
                 if not ends_alone(error):
                     raise
@@ -179,7 +202,10 @@ class Worker:
             self._resting[place.key] = time.monotonic() + self._node_rest_s
             return False
         with writing(self._engine) as connection:
-            return self._end_failed(connection, place, error)
+            job = self._end_failed(connection, place, error)
+        if job is not None:
+            self._count_if_ended(place, job)
+        return job is not None
 
     def _next_call(self, place: Place) -> tuple[Operation, Step, Callable[[Task], NodeCall | None]] | None:
         """The next step of a job that has begun, if it calls a node: of which operation, and what makes the call."""
@@ -263,18 +289,21 @@ class Worker:
         end_operation(connection, job, now, has_locked_names=has_locked_names)
         if job.status is Status.CANCELING:
             end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job_number(self._cell, job.id)), now)
+            job.status = Status.CANCELED
+        elif job.position + 1 == job.operation_count:
+            job.status = Status.SUCCESS
 
-    def _end_failed(self, connection: Connection, place: Place, error: Exception) -> bool:
-        """End the job whose step has failed with `error`, if it still is where that was, and cannot recover."""
+    def _end_failed(self, connection: Connection, place: Place, error: Exception) -> Job | None:
+        """End the job whose step has failed with `error`, if it cannot recover; None if it is not there any more."""
         job = lock_unread_job(connection, place)
         is_free, row = (False, None) if job is None else self._lock_instance(connection, job)
         if job is None or not is_free:
-            return False
+            return None
         now = self._clock()
         is_canceled = isinstance(error, JobCanceledError)
         if job.stage is Stage.LOCKS and not is_canceled and not take_locks(connection, job.id, now):
             let_wait(connection, job, Stage.LOCKS)
-            return True
+            return job
         try:
             fill_in(connection, job)
         except Exception as failure:
@@ -284,14 +313,15 @@ class Worker:
         else:
             final = self._recover(self._task(connection, job, row, now), error) if job.stage is Stage.STEPS else error
             if final is None:
-                return True
+                return job
             error = final
             if not is_canceled:
                 self._log_failure(_log.warning, "job.failed", job, error)
             # Of the row as it is: what a recovery in vain has made of it is undone.
             self._show_failure(self._task(connection, job, row, now), error)
-        end_jobs(connection, [job.id], Status.CANCELED if is_canceled else Status.ERROR, error, now)
-        return True
+        job.status = Status.CANCELED if is_canceled else Status.ERROR
+        end_jobs(connection, [job.id], job.status, error, now)
+        return job
 
     def _recover(self, task: Task, error: Exception) -> Exception | None:
         """Let the operation go on behind a step that has failed; what the job ends with if it cannot."""
@@ -359,4 +389,5 @@ class Worker:
     def _tell_of_wait(self, error: object, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
         self._beat()
+        self._metrics.failed(self._cell.uuid, type(error).__name__)
         _log.warning("worker.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

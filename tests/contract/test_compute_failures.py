@@ -300,7 +300,7 @@ def test_cell_that_fails_in_the_middle_without_an_index_makes_the_answer_incompl
     response = api.get("/v2.1/servers?limit=40", MEMBER)
     assert 0 < len(response.json()["servers"]) < 40
     assert response.headers["Fleetlight-Complete"] == "false"
-    assert "fleetlight_incomplete_lists_total 1.0" in api.metrics()
+    assert 'fleetlight_lists_total{complete="no",route="cells"} 1.0' in api.metrics()
 
 
 @pytest.mark.parametrize("enabled", [True, False], ids=["index fails too", "no index"])
@@ -561,6 +561,9 @@ def test_metrics_tell_routes_and_how_far_the_index_is(fleet: ComputeFleet) -> No
     metrics = api.metrics()
     assert 'fleetlight_list_duration_seconds_count{route="index"} 1.0' in metrics
     assert 'fleetlight_list_duration_seconds_count{route="cells"} 1.0' in metrics
+    assert 'fleetlight_lists_total{complete="yes",route="index"} 1.0' in metrics
+    assert 'fleetlight_lists_total{complete="no",route="index"} 0.0' in metrics
+    assert "\nfleetlight_api_fleet_reachable 1.0\n" in metrics
     north = fleet.cells["north"].uuid
     assert f'fleetlight_cell_info{{cell="{north}",name="north"}} 1.0' in metrics
     assert f'fleetlight_api_index_watermark{{cell="{north}"}} 1.0' in metrics
@@ -572,3 +575,22 @@ def fleet_cell(fleet: ComputeFleet, uuid: str) -> str:
     mapping = fleet.fleet.mapping_of(uuid)
     assert mapping is not None
     return next(name for name, cell in fleet.cells.items() if cell.uuid == mapping.cell_uuid)
+
+
+def test_requests_are_counted_by_route_without_what_callers_call_things(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north")
+    api = fleet.api()
+    assert api.get(f"/v2.1/servers/{uuid}").status_code == 200
+    assert api.get("/v2/servers/no-such-server").status_code == 404
+    assert api.get("/2/instances/no-such-instance").status_code == 404
+    assert api.get("/v2.1/%ff").status_code == 404
+    metrics = api.metrics()
+    for route, status in (
+        ("/v2.1/servers/{server_id}", 200),
+        ("/v2/servers/{server_id}", 404),
+        ("/2/instances/{instance}", 404),
+        ("unknown", 404),
+    ):
+        labels = f'{{method="GET",route="{route}",status="{status}"}}'
+        assert f"fleetlight_api_requests_total{labels} 1.0" in metrics
+    assert uuid not in metrics

@@ -22,6 +22,7 @@ from api.http.faults import no_such_route
 from api.http.headers import Header
 from api.http.query_parameters import NO_PARAMETERS, QueryParameters
 from api.http.request_body import Body
+from api.http.request_metrics import name_route
 from api.http.shapes import JsonType
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
@@ -142,6 +143,7 @@ class RouteTable:
             return await route.handler(request)
 
         # Every span has its parameters at the same places, so whichever is taken, the names of the first serve.
+        name_route(http.scope, spans[0].path)
         http.scope["path_params"] = project | _parameters(spans[0], elements)
         return await self._middleware.endpoint(handle)(http)
 

@@ -121,6 +121,7 @@ class Relay:
 
         Also for what a person has to put right, such as a wrong address: cells of one process do not share their fate.
         """
+        self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(
             stop,
             (BusError, CellUnreachableError),

@@ -40,13 +40,18 @@ class RelayMetrics:
             ["cell", "kind"],
             registry=registry,
         )
-
         self._left_out = Counter(
             "fleetlight_relay_left_out_changes",
             "Changes that are too large for the bus; indexers read them from the cell",
             ["cell"],
             registry=registry,
         )
+
+    def cell_known(self, cell_uuid: str) -> None:
+        """A relay works on the cell: what it counts there begins with 0."""
+        self.active(cell_uuid, is_active=False)
+        self._published.labels(cell_uuid)
+        self._left_out.labels(cell_uuid)
 
     def active(self, cell_uuid: str, *, is_active: bool) -> None:
         self._is_active.labels(cell_uuid).set(is_active)

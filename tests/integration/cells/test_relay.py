@@ -686,3 +686,14 @@ def test_failures_of_the_bus_are_counted_while_they_are_waited_out(
         wait_until(lambda: (registry.get_sample_value("fleetlight_relay_failures_total", labels) or 0) > 2)
         bus.is_away = False
         wait_until(lambda: bus.sequences == [1])
+
+
+def test_metrics_of_a_cell_begin_with_zero(engine: Engine, cell: Cell, bus: Bus) -> None:
+    registry = CollectorRegistry()
+
+    def metric(name: str) -> float | None:
+        return registry.get_sample_value(f"fleetlight_relay_{name}", {"cell": cell.uuid})
+
+    with in_thread(Relay(engine, cell, bus, SETTINGS, metrics=RelayMetrics(registry)).run):
+        wait_until(lambda: metric("left_out_changes_total") == 0)
+        assert metric("published_changes_total") == metric("lag_seconds") == 0

@@ -717,6 +717,20 @@ def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
         assert metric("complete") == 1
 
 
+def test_metrics_of_a_cell_are_there_after_a_restart_before_anything_happens(stage: Stage) -> None:
+    with stage.running():
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+
+    def metric(name: str, **labels: str) -> float | None:
+        return stage.registry.get_sample_value(f"fleetlight_indexer_{name}", {"cell": CELL_UUID, **labels})
+
+    with stage.running():
+        wait_until(lambda: metric("watermark") == 1)
+        assert metric("complete") == 1
+        assert metric("holes_total") == metric("documents_total", outcome="rejected") == 0
+
+
 def test_failures_are_shown_by_the_metrics_until_they_are_solved_also_after_a_restart(stage: Stage) -> None:
     def shown() -> float | None:
         return stage.registry.get_sample_value("fleetlight_indexer_dead_letters", {"cell": CELL_UUID})

@@ -1,0 +1,80 @@
+"""Each request counted and timed by its route: an address as it is registered, without the names that callers give."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+UNKNOWN = "unknown"
+"""The route of a request that finds none, and the method of one whose method no route has."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_BELOW = "fleetlight.route_below"
+
+Observe = Callable[[str, str, str, float], None]
+"""Takes method, route, status and seconds of a request. The status is `none` if it got no answer."""
+
+
+def name_route(scope: Scope, path: str) -> None:
+    """Say by which of its own routes an endpoint answers that everything below an address goes to.
+
+    path: below that address, such as "/servers/{server_id}".
+    """
+    scope[_BELOW] = path
+
+
+class RequestMetrics:
+    """Passes on requests, and tells of each when its answer begins.
+
+    Neither a client that reads slowly nor a stream of events counts as time that an answer took.
+    """
+
+    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+        self._app = app
+        self._observe = observe
+        self._paths: dict[Any, list[str]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        has_answered = False
+
+        def tell(status: str) -> None:
+            method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
+            self._observe(method, self._route(scope), status, time.perf_counter() - started)
+
+        async def send_and_look(message: Message) -> None:
+            nonlocal has_answered
+            if message["type"] == "http.response.start":
+                has_answered = True
+                tell(str(message["status"]))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_look)
+        finally:
+            if not has_answered:
+                tell("none")
+
+    def _route(self, scope: Scope) -> str:
+        # A router leaves in the scope which endpoint it has found, and not by which route.
+        if self._paths is None:
+            self._paths = _paths_by_endpoint(scope["app"].routes)
+        known = self._paths.get(scope.get("endpoint"), [])
+        path = next((each for each in known if scope["path"].startswith(each.partition("{")[0])), UNKNOWN)
+        above, is_table, _ = path.partition("{path:path}")
+        if not is_table:
+            return path
+        return f"{above.rstrip('/')}{scope[_BELOW]}" if _BELOW in scope else UNKNOWN
+
+
+def _paths_by_endpoint(routes: Iterable[BaseRoute]) -> dict[Any, list[str]]:
+    """Where each endpoint is registered, the longest path first."""
+    paths: dict[Any, list[str]] = {}
+    for route in routes:
+        if isinstance(route, Route):
+            paths.setdefault(route.endpoint, []).append(route.path)
+    return {endpoint: sorted(each, key=len, reverse=True) for endpoint, each in paths.items()}

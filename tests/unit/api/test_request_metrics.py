@@ -1,0 +1,86 @@
+"""Requests are counted by route, and no name that a caller gives becomes one."""
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from api.http.request_metrics import RequestMetrics, name_route
+
+Told = list[tuple[str, str, str]]
+
+
+def told(*requests: tuple[str, str]) -> tuple[Told, Sequence[float]]:
+    """What is told of requests, each a method and a path, and the seconds of each."""
+    seen: Told = []
+    seconds: list[float] = []
+
+    def observe(method: str, route: str, status: str, duration_s: float) -> None:
+        seen.append((method, route, status))
+        seconds.append(duration_s)
+
+    async def one(_request: Request) -> Response:
+        return PlainTextResponse("here")
+
+    async def table(request: Request) -> Response:
+        if request.path_params["path"].startswith("servers/"):
+            name_route(request.scope, "/servers/{server_id}")
+            return PlainTextResponse("gone", 410)
+        return PlainTextResponse("what?", 404)
+
+    async def slow_reader(_request: Request) -> Response:
+        async def parts() -> object:
+            yield b"first"
+            await asyncio.sleep(0.5)
+            yield b"last"
+
+        return StreamingResponse(parts())  # type: ignore[arg-type]  # an iterator of bytes
+
+    async def broken(_request: Request) -> Response:
+        raise RuntimeError
+
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.add_middleware(RequestMetrics, observe=observe)
+    app.add_route("/healthz", one, methods=["GET"])
+    app.add_route("/things/{name}", one, methods=["GET"])
+    for base in ("/v2.1", "/v2"):
+        app.add_route(f"{base}/{{path:path}}", table, methods=["GET", "DELETE"])
+    app.add_route("/stream", slow_reader, methods=["GET"])
+    app.add_route("/broken", broken, methods=["GET"])
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://fleet") as http:
+            for method, path in requests:
+                await http.request(method, path)
+
+    asyncio.run(ask())
+    return seen, seconds
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "counted"),
+    [
+        ("GET", "/healthz", ("GET", "/healthz", "200")),
+        ("GET", "/things/mine", ("GET", "/things/{name}", "200")),
+        ("DELETE", "/v2.1/servers/1", ("DELETE", "/v2.1/servers/{server_id}", "410")),
+        ("GET", "/v2/servers/1", ("GET", "/v2/servers/{server_id}", "410")),
+        ("GET", "/v2.1/anything/else", ("GET", "unknown", "404")),
+        ("GET", "/nowhere", ("GET", "unknown", "404")),
+        ("POST", "/healthz", ("POST", "/healthz", "405")),
+        ("BREW", "/nowhere", ("unknown", "unknown", "404")),
+        ("GET", "/broken", ("GET", "/broken", "none")),
+    ],
+)
+def test_request_is_counted_once_by_its_route(method: str, path: str, counted: tuple[str, str, str]) -> None:
+    seen, _ = told((method, path))
+    assert seen == [counted]
+
+
+def test_time_ends_when_the_answer_begins() -> None:
+    _, (duration_s,) = told(("GET", "/stream"))
+    assert duration_s < 0.4
