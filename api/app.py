@@ -130,7 +130,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     has_project = parts.identity.has_project if isinstance(parts.identity, TokenIdentity) else any_project
     access = FleetAccess(
         parts.fleet,
-        mappings,
+        finder,
         parts.native,
         parts.search.cell_timeout_s,
         parts.api.max_limit,
@@ -187,6 +187,7 @@ def _add_compute_routes(
         app.state.index,
         parts.search,
         reader=parts.cells,
+        finder=finder,
         pool=parts.native.pool,
         engine=parts.native.engine,
         clock=parts.clock,
@@ -197,7 +198,7 @@ def _add_compute_routes(
     lists = ServerListHandlers(
         app.state.lister,
         finder,
-        access.mappings,
+        app.state.mappings,
         metrics,
         host_statuses=host_statuses,
         writes=writes,
@@ -212,7 +213,7 @@ def _add_compute_routes(
         skips_down_cells=parts.api.list_records_by_skipping_down_cells,
     )
     server = ServerShowHandler(
-        finder, parts.cells, access.mappings.server_groups, host_statuses, timeout_s=parts.search.cell_timeout_s
+        finder, parts.cells, access.fleet.server_groups, host_statuses, timeout_s=parts.search.cell_timeout_s
     )
     app.add_route("/", versions.all, methods=["GET"])
     for path in ("/v2.1", "/v2.1/"):

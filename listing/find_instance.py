@@ -14,7 +14,7 @@ from listing.errors import CellDownError, MarkerNotFoundError
 from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, ask_fleet
-from listing.unmapped_instances import find_unmapped
+from listing.unmapped_instances import UnmappedInstances
 from query.filters import Eq, all_of
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
@@ -48,13 +48,15 @@ class InstanceFinder:
         self._find_mapping = find_mapping
         self._index = index
         self._settings = settings
+        self._unmapped = UnmappedInstances(reader, index)
 
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives. timeout_s: what a cell may cost that has to be asked for it.
+        """Where an instance lives, as its mapping says, or where there is none (listing.unmapped_instances).
 
+        timeout_s: what a cell may cost that has to be asked for it.
         Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
         """
-        return await self._ask_for_mapping(uuid) or await find_unmapped(self._reader, uuid, timeout_s)
+        return await self._ask_for_mapping(uuid) or await self._unmapped.find(uuid, timeout_s)
 
     async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
         """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
@@ -100,7 +102,7 @@ class InstanceFinder:
             # The mapping may have been purged with the instance, while the index still knows the deleted row.
             if (position := await in_index()) is not None:
                 return position
-            mapping = mapping or await find_unmapped(self._reader, uuid, timeout_s)
+            mapping = mapping or await self._unmapped.find_in_cells(uuid, indexed, timeout_s)
             if mapping is None or not may_see(mapping.project_id, mapping.user_id):
                 return None
         if mapping.cell_uuid in indexed and (position := await in_index()) is not None:

@@ -108,7 +108,15 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         Rights((*_ACT, May(tables.job_filters))),
     ),
     "indexer": (
-        Rights((*map(May, _MESSAGES), May(fleet_tables.journals), May(fleet_tables.journal_entries))),
+        Rights(
+            (
+                *map(May, _MESSAGES),
+                May(fleet_tables.journals),
+                May(fleet_tables.journal_entries),
+                # `index verify --repair` has it.
+                May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
+            )
+        ),
         Rights(),
     ),
     "relay": (
@@ -122,7 +130,13 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
     ),
     "worker": (
-        Rights((May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),), unread=(*_UNREAD, *_KEYS)),
+        Rights(
+            (
+                May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
+                May(fleet_tables.compared_mappings, ("INSERT", "UPDATE")),
+            ),
+            unread=(*_UNREAD, *_KEYS),
+        ),
         Rights((*_ACT, *_CONFIGURE)),
     ),
 }

@@ -1,31 +1,212 @@
-"""A cell that joins the fleet with instances that are there already."""
+"""The mappings of a cell made equal to its rows: when it joins with instances that are there already, and ever after.
 
-from dataclasses import replace
+A cell says which instances it has, so its rows are right. Mappings differ from them when the fleet database went back
+to an older copy, or was made anew; a creation or a deletion that is under way makes no difference, since it changes the
+mapping first.
+"""
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cells.batched import batched
+from cells.errors import InstanceExistsError, UnreadableRowError
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import CellAdapter
-from query.filters import EVERYTHING
+from cells.model import CellAdapter, InstanceRow
+from query.filters import EVERYTHING, In
 from query.page import PageRequest
 from query.sort import SortOrder
-from resources.clock import system_clock
+from resources.clock import Clock, system_clock
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 
 _BATCH_SIZE = 500
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_FIELDS = (*InstanceMapping.FIELDS, "vm_state", "task_state")
+_SOFT_DELETED = "soft-delete"
+# A creation maps an instance before its row can be seen, and takes far less.
+_CREATION_US = 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MappingDifferences:
+    """What was found; uuids. rows: how many were compared.
+
+    missing: rows without a mapping. changed: rows whose mapping says something else. gone: mappings of instances that
+    the cell does not have. elsewhere: rows whose mapping names another cell, and which; those are left as they are.
+    """
+
+    rows: int = 0
+    missing: Collection[str] = ()
+    changed: Collection[str] = ()
+    gone: Collection[str] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def repairable(self) -> int:
+        """How many a repair puts right."""
+        return len(self.missing) + len(self.changed) + len(self.gone)
+
+    def __add__(self, other: "MappingDifferences") -> "MappingDifferences":
+        return MappingDifferences(
+            self.rows + other.rows,
+            [*self.missing, *other.missing],
+            [*self.changed, *other.changed],
+            [*self.gone, *other.gone],
+            {**self.elsewhere, **other.elsewhere},
+        )
+
+
+@dataclass(slots=True)
+class _Pass:
+    """How far one comparison is: behind which position. suspects: rows whose mapping is queued for no visible reason.
+
+    found: until now. live: how many mappings of living instances were met that have a row.
+    """
+
+    after: tuple[Any, ...] | None = None
+    found: MappingDifferences = field(default_factory=MappingDifferences)
+    live: int = 0
+    suspects: set[str] = field(default_factory=set)
+
+
+class MappingComparison:
+    """Compares all mappings of a cell with its rows, a page at each step, as often as it is begun.
+
+    A mapping that says of a living instance that it is about to be deleted differs when two comparisons have found it
+    so, and nothing is being done to the instance.
+    repair: whether what differs is put right. clock: microseconds since the epoch.
+    """
+
+    def __init__(self, adapter: CellAdapter, fleet: Fleet, *, repair: bool, clock: Clock = system_clock) -> None:
+        self._adapter = adapter
+        self._cell_uuid = adapter.cell.uuid
+        self._fleet = fleet
+        self._repair = repair
+        self._clock = clock
+        self._suspects: set[str] = set()
+        self._pass = _Pass()
+
+    def step(self) -> MappingDifferences | None:
+        """Compare the next page; None while there are more, and with the last one all that was found on the way.
+
+        The step after that begins anew. Raises CellUnreachableError and FleetUnreachableError; the same page is next.
+        """
+        # The rows first: whatever they show was mapped before.
+        now = self._pass
+        rows = self._adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE, now.after, fields=_FIELDS))
+        found, live = self._compared(rows)
+        is_last = len(rows) < _BATCH_SIZE
+        if is_last:
+            found += self._surplus(now.live + live)
+        now.found += found
+        now.live += live
+        if not is_last:
+            now.after = _BY_UUID.values(rows[-1].record)
+            return None
+        self._suspects = now.suspects
+        self._pass = _Pass()
+        return now.found
+
+    def _compared(self, rows: Sequence[InstanceRow]) -> tuple[MappingDifferences, int]:
+        """What differs of these rows, and how many of their mappings count as those of living instances."""
+        known = self._fleet.mappings_of([row.uuid for row in rows])
+        missing: list[InstanceMapping] = []
+        changed: list[InstanceMapping] = []
+        elsewhere: dict[str, str] = {}
+        live = 0
+        for row in rows:
+            mapping = known.get(row.uuid)
+            if mapping is not None and mapping.cell_uuid != self._cell_uuid:
+                elsewhere[row.uuid] = mapping.cell_uuid
+                continue
+            wanted = self._wanted(row, mapping)
+            standing = wanted if self._repair else mapping
+            live += standing is not None and not standing.queued_for_delete
+            if wanted is None or wanted == mapping:
+                continue
+            (missing if mapping is None else changed).append(wanted)
+        if self._repair:
+            elsewhere |= self._put(missing, changed)
+        there = [mapping.instance_uuid for mapping in missing if mapping.instance_uuid not in elsewhere]
+        found = MappingDifferences(
+            len(rows), there, [mapping.instance_uuid for mapping in changed], elsewhere=elsewhere
+        )
+        return found, live
+
+    def _wanted(self, row: InstanceRow, known: InstanceMapping | None) -> InstanceMapping | None:
+        """What the mapping of a row has to be; None where the row is damaged, so that nobody can tell."""
+        try:
+            if known is not None and _says_the_same(known, row.record):
+                return known
+            wanted = InstanceMapping.of(row, self._clock())
+            if known is None:
+                return wanted
+            wanted = replace(wanted, created_at=known.created_at)
+            if wanted.queued_for_delete or not known.queued_for_delete:
+                return wanted
+            # It is queued, and its row is not deleted: an order may be about to come, or to end.
+            is_ordered = row.record["task_state"] is not None or row.record["vm_state"] == _SOFT_DELETED
+        except UnreadableRowError:
+            return known
+        if not is_ordered:
+            self._pass.suspects.add(row.uuid)
+        return wanted if not is_ordered and row.uuid in self._suspects else known
+
+    def _put(self, missing: Sequence[InstanceMapping], changed: Sequence[InstanceMapping]) -> Mapping[str, str]:
+        """Repair these; returns which of the missing ones another cell has by now, and which that is."""
+        elsewhere: Mapping[str, str] = {}
+        try:
+            self._fleet.add_mappings(missing)
+        except InstanceExistsError as error:
+            elsewhere = self._fleet.cells_of(error.uuids)
+            self._fleet.add_mappings([each for each in missing if each.instance_uuid not in elsewhere])
+        self._fleet.update_mappings(changed)
+        return elsewhere
+
+    def _surplus(self, live: int) -> MappingDifferences:
+        """Mappings of living instances that the cell does not have. live: how many have been met that it has."""
+        if self._fleet.count_mappings(self._cell_uuid) <= live:
+            return MappingDifferences()
+        gone: list[str] = []
+        after = ""
+        while mappings := self._fleet.mappings_of_cell(self._cell_uuid, after=after, limit=_BATCH_SIZE):
+            after = mappings[-1].instance_uuid
+            last = self._clock() - _CREATION_US
+            old = [mapping.instance_uuid for mapping in mappings if mapping.created_at < last]
+            there = {row.uuid for row in self._rows(old)}
+            gone += [uuid for uuid in old if uuid not in there]
+        if self._repair:
+            for uuids in batched(gone, _BATCH_SIZE):
+                self._fleet.mark_queued_for_delete(self._cell_uuid, uuids)
+        return MappingDifferences(gone=gone)
+
+    def _rows(self, uuids: Sequence[str]) -> Sequence[InstanceRow]:
+        if not uuids:
+            return ()
+        return self._adapter.read_page(PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=("uuid",)))
+
+
+def _says_the_same(known: InstanceMapping, record: Record) -> bool:
+    told = record["project_id"], record["user_id"], bool(record["deleted"])
+    return (known.project_id, known.user_id, known.queued_for_delete) == told
+
+
+def compare_mappings(adapter: CellAdapter, fleet: Fleet, *, repair: bool) -> MappingDifferences:
+    """All of a cell at once; raises CellUnreachableError and FleetUnreachableError."""
+    comparison = MappingComparison(adapter, fleet, repair=repair)
+    while (found := comparison.step()) is None:
+        pass
+    return found
 
 
 def map_instances(adapter: CellAdapter, fleet: Fleet) -> int:
     """Say in the fleet database that the instances of a cell live there, deleted ones too; returns how many they are.
 
     Can be repeated. Raises CellUnreachableError, FleetUnreachableError, and InstanceExistsError for an instance that
-    another cell has.
+    another cell has; the others are mapped then.
     """
-    count = 0
-    request = PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE, fields=InstanceMapping.FIELDS)
-    while True:
-        rows = adapter.read_page(request)
-        fleet.add_mappings([InstanceMapping.of(row, system_clock()) for row in rows])
-        count += len(rows)
-        if len(rows) < _BATCH_SIZE:
-            return count
-        request = replace(request, after=_BY_UUID.values(rows[-1].record))
+    found = compare_mappings(adapter, fleet, repair=True)
+    if found.elsewhere:
+        raise InstanceExistsError(sorted(found.elsewhere))
+    return found.rows

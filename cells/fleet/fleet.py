@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from sqlalchemy import (
@@ -15,6 +15,7 @@ from sqlalchemy import (
     String,
     and_,
     any_,
+    bindparam,
     delete,
     false,
     func,
@@ -32,6 +33,7 @@ from cells.errors import CellConflictError, CellInUseError, InstanceExistsError,
 from cells.fleet.advisory_locks import AdvisoryLocks
 from cells.fleet.aggregates import Aggregates
 from cells.fleet.cell_keys import CellKeys, add_key
+from cells.fleet.compared_mappings import ComparedMappingsStore
 from cells.fleet.database import FleetDatabase, translated_fleet_failures
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
@@ -42,7 +44,14 @@ from cells.fleet.known_hosts import KnownHosts
 from cells.fleet.quotas import Quotas
 from cells.fleet.recent_changes import RecentChanges
 from cells.fleet.server_groups import ServerGroups
-from cells.fleet.tables import cell_keys, dropped_failures, failures, instance_mappings, known_hosts
+from cells.fleet.tables import (
+    cell_keys,
+    compared_mappings,
+    dropped_failures,
+    failures,
+    instance_mappings,
+    known_hosts,
+)
 from cells.fleet.tables import cells as cells_table
 from cells.model import Cell, InstanceRow
 from cells.settings import FailureLimits
@@ -100,6 +109,7 @@ class Fleet:
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.cell_keys = CellKeys(database)
+        self.compared_mappings = ComparedMappingsStore(database)
         self.recent_changes = RecentChanges(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
@@ -181,7 +191,7 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            for table in (failures, dropped_failures, known_hosts, cell_keys):
+            for table in (compared_mappings, failures, dropped_failures, known_hosts, cell_keys):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
@@ -224,6 +234,36 @@ class Fleet:
                 select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
             ).one_or_none()
         return None if row is None else _mapping(row)
+
+    def mappings_of(self, instance_uuids: Collection[str]) -> Mapping[str, InstanceMapping]:
+        """The mappings of those instances that have one, by their uuids; for hundreds at once."""
+        is_asked_for = _is_among(instance_mappings.c.instance_uuid, instance_uuids, self._engine.dialect.name)
+        with self.database.reading() as connection:
+            rows = connection.execute(select(instance_mappings).where(is_asked_for)).all()
+        return {row.instance_uuid: _mapping(row) for row in rows}
+
+    def update_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
+        """Bring what is known of instances up to date, of those that still live in the same cell."""
+        if not mappings:
+            return
+        columns = instance_mappings.c
+        statement = update(instance_mappings).where(
+            columns.instance_uuid == bindparam("uuid"), columns.cell_uuid == bindparam("cell")
+        )
+        with self.database.writing() as connection:
+            connection.execute(
+                statement,
+                [
+                    {
+                        "uuid": mapping.instance_uuid,
+                        "cell": mapping.cell_uuid,
+                        "project_id": mapping.project_id,
+                        "user_id": mapping.user_id,
+                        "queued_for_delete": mapping.queued_for_delete,
+                    }
+                    for mapping in mappings
+                ],
+            )
 
     def cells_of(self, instance_uuids: Collection[str], *, project_id: str | None = None) -> Mapping[str, str]:
         """The cells of those instances that are known, by their uuids.
@@ -275,10 +315,15 @@ class Fleet:
             )
 
     def mappings_of_cell(
-        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+        self, cell_uuid: str, *, project_id: str | None = None, after: str = "", limit: int
     ) -> tuple[InstanceMapping, ...]:
-        """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
-        statement = select(instance_mappings).where(_is_live_in(cell_uuid, project_id))
+        """At most `limit` instances of a cell that are not deleted, by their uuids, those behind the uuid `after`.
+
+        That is what is known of them while the cell is down.
+        """
+        statement = select(instance_mappings).where(
+            _is_live_in(cell_uuid, project_id), instance_mappings.c.instance_uuid > after
+        )
         with self.database.reading() as connection:
             rows = connection.execute(statement.order_by(instance_mappings.c.instance_uuid).limit(limit))
             return tuple(_mapping(row) for row in rows)
@@ -340,5 +385,7 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
     )
 
 
-def _mapping(row: Row[tuple[object, ...]]) -> InstanceMapping:
-    return InstanceMapping(**row._mapping)
+def _mapping(row: Row[Any]) -> InstanceMapping:
+    # The columns are in the order of the fields.
+    values: tuple[Any, ...] = tuple(row)
+    return InstanceMapping(*values)

@@ -46,6 +46,17 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
+# What workers have found of them, beside the rows of their cells (cells.fleet.compared_mappings).
+compared_mappings = Table(
+    "compared_mappings",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("compared_at", BigInteger, nullable=False),
+    Column("repaired", BigInteger, nullable=False),
+    Column("repaired_at", BigInteger),
+    Column("elsewhere", BigInteger, nullable=False),
+)
+
 # What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
 cell_keys = Table(
     "cell_keys",

@@ -10,10 +10,12 @@ import typer
 
 from bus.bus import dead_letters
 from bus.settings import BusSettings
+from cells.fleet.compared_mappings import ComparedMappings
 from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.index import extra_fields, failures, purge, rebuild, sync
+from cli.index.mappings import mappings_as_json, report_mappings
 from cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import in_brackets, print_error, print_json, print_notice, print_table
@@ -46,12 +48,13 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     COMPLETE is of instances. NODES is how many nodes the index has of a cell, `no` while it does not have all of them;
     lists ask the cell for its nodes then.
 
-    Exit code 1 unless the index is complete and up to date in every cell.
+    Exit code 1 unless the index is complete and up to date in every cell, and the fleet database maps its instances.
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         cells = chosen_cells(fleet, None)
         failures_kept = fleet.failures.counts()
+        mappings = fleet.compared_mappings.all()
     problem: IndexUnavailableError | None = None
     progress: Mapping[str, CellProgress] = {}
     items: _ItemCounts = {}
@@ -69,7 +72,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         comparison_interval_s=settings.indexer.interval_s,
     )
     if json:
-        print_json([_as_json(each, items) for each in statuses])
+        print_json([_as_json(each, items) | _mappings_of(each, mappings) for each in statuses])
     else:
         others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
         columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
@@ -87,7 +90,8 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         _report_incomplete([each for each in statuses if each.health is IndexHealth.INCOMPLETE], settings.index)
         _report_schema_violations(settings.index)
         _report_rebuilds(settings.index)
-    if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
+    are_mapped = report_mappings(cells, mappings, system_clock())
+    if problem is not None or not are_mapped or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 
 
@@ -107,7 +111,9 @@ def verify(
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare the index with the cells. Safe while changes arrive: what is only not indexed yet is no difference.
+    """Compare the index, and the mappings of the fleet database, with the cells.
+
+    Safe while changes arrive: what is only not indexed yet is no difference.
 
     INSTANCES are those of the cell, and DELETED says how many of them are deleted: the cell and the index keep those
     for a while.
@@ -231,6 +237,10 @@ def _as_json(status: CellStatus, items: _ItemCounts) -> dict[str, Any]:
         "items": {name: of.get(status.cell.uuid) for name, of in items.items()},
         "problem": status.problem,
     }
+
+
+def _mappings_of(status: CellStatus, mappings: Mapping[str, ComparedMappings]) -> dict[str, Any]:
+    return {"mappings": mappings_as_json(mappings.get(status.cell.uuid))}
 
 
 def _as_row(status: CellStatus, items: _ItemCounts) -> list[str]:

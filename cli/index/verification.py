@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cells.errors import CellUnreachableError
+from cells.fleet.adoption import MappingDifferences
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell
+from cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
@@ -37,7 +39,8 @@ class Verified:
     """One cell; verification is None if it could not be compared, and `problem` says why.
 
     deleted: how many of the rows of the cell are of instances that are deleted. items: of other types, of a cell that
-    tells of them.
+    tells of them. mappings: what differed in the fleet database, of a cell whose instances it maps; are_repaired: and
+    does so no more.
     """
 
     cell: Cell
@@ -45,11 +48,16 @@ class Verified:
     deleted: int = 0
     problem: str | None = None
     items: Sequence[tuple[IndexedItems, Verification]] = ()
+    mappings: MappingDifferences | None = None
+    are_repaired: bool = False
 
     @property
     def agrees(self) -> bool:
         others = (verification for _, verification in self.items)
-        return self.verification is not None and not any(each.remaining for each in (self.verification, *others))
+        if self.verification is None or any(each.remaining for each in (self.verification, *others)):
+            return False
+        found = self.mappings
+        return found is None or not (found.elsewhere or (found.repairable and not self.are_repaired))
 
     @property
     def has_caught_up(self) -> bool:
@@ -81,6 +89,8 @@ def print_verified(verified: Sequence[Verified]) -> None:
             _print_differences(each.cell, each.verification)
         for stored, verification in each.items:
             _print_differences(each.cell, verification, f"{stored.noun} ")
+        if each.mappings is not None:
+            print_mapping_differences(each.cell, each.mappings, repair=each.are_repaired)
 
 
 def print_problems(verified: Sequence[Verified]) -> None:
@@ -113,9 +123,10 @@ def _verify(
 
             verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair)
             items = _verified_items(cell, writer, on_progress, repair=repair) if cell.can.numbers_changes else ()
+            mappings = compared_mappings_of(cell, fleet, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, problem=str(error))
-    return Verified(cell, verification, deleted, items=items)
+    return Verified(cell, verification, deleted, items=items, mappings=mappings, are_repaired=repair)
 
 
 def _verified_items(
@@ -194,6 +205,7 @@ def _as_json(verified: Verified) -> dict[str, Any]:
         "has_caught_up": verification.has_caught_up,
         "differences": [asdict(difference) for difference in verification.differences],
         "others": {stored.item_type: _items_as_json(found) for stored, found in verified.items},
+        "mappings": None if verified.mappings is None else differences_as_json(verified.mappings),
         "problem": None,
     }
 

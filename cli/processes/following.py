@@ -15,6 +15,7 @@ from bus.no_bus import NoBus
 from cells.database.engines import create_database_engine
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.native.relay import Relay
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.kinds.opening import open_adapter, open_changelog_adapter
@@ -36,6 +37,7 @@ from operations.jobs.chores import Chore
 from operations.jobs.metrics import WorkerMetrics
 from operations.jobs.pruning import Pruner
 from operations.jobs.worker import Worker
+from operations.mapping_upkeep import MappingUpkeep
 from operations.nodes.opening import NodeRpcs
 from operations.opcodes.filters.applying import HeldJobs
 from operations.opcodes.instances.expire import Expirer
@@ -124,8 +126,11 @@ def worker_of(
 ) -> Worker:
     """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
+    metrics = metrics or WorkerMetrics()
+    mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)
     chores = [
         Chore(pruner.prune),
+        Chore(mappings.step),
         Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
         Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
     ]

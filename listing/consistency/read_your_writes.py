@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sqlalchemy import Engine
 
@@ -17,7 +16,8 @@ from indexer.backends.base import CellProgress
 from listing.consistency.own_changes import OwnChange
 from listing.consistency.shared_changes import SharedChanges
 from listing.consistency.tokens import ChangeToken, unknown_token
-from listing.find_instance import MaySee
+from listing.errors import CellDownError
+from listing.find_instance import InstanceFinder, MaySee
 from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from listing.sources import CellReader, ask_fleet
@@ -39,12 +39,14 @@ class ReadYourWrites:
         settings: SearchSettings,
         *,
         reader: CellReader,
+        finder: InstanceFinder,
         pool: CellPool,
         engine: Callable[[Cell], Engine],
         clock: Clock = system_clock,
     ) -> None:
         self._fleet = fleet
         self._reader = reader
+        self._finder = finder
         self._pool = pool
         self._engine = engine
         self._index = index
@@ -66,10 +68,9 @@ class ReadYourWrites:
         Raises TokenError for a token that was not handed out to the caller.
         """
         try:
-            ask = partial(self._cells_of, tokens, may_see)
-            found = await ask_fleet(ask, self._settings.cell_timeout_s)
-        except FleetUnreachableError:
-            # Only the fleet database knows which cells they are of; all together they are right.
+            found = await self._cells_of(tokens, may_see)
+        except (FleetUnreachableError, CellDownError):
+            # No database tells which cells they are of; all together they are right.
             return {cell.uuid for cell in await self._reader.cells()}
         listed = {cell.uuid for cell in await self._reader.cells()}
         # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
@@ -131,11 +132,12 @@ class ReadYourWrites:
             change.position = position
         return _is_known(change.position, progress)
 
-    def _cells_of(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Mapping[ChangeToken, Cell]:
-        cells = {cell.uuid: cell for cell in self._fleet.cells()}
+    async def _cells_of(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Mapping[ChangeToken, Cell]:
+        timeout_s = self._settings.cell_timeout_s
+        cells = {cell.uuid: cell for cell in await ask_fleet(self._fleet.cells, timeout_s)}
         found = {}
         for token in tokens:
-            mapping = self._fleet.mapping_of(token.instance_uuid)
+            mapping = await self._finder.mapping_of(token.instance_uuid, timeout_s)
             if mapping is None or mapping.cell_uuid not in cells or not may_see(mapping.project_id, mapping.user_id):
                 raise unknown_token(str(token))
             found[token] = cells[mapping.cell_uuid]

@@ -52,11 +52,24 @@ class WorkerMetrics:
             ["cell", "kind"],
             registry=registry,
         )
+        self._repaired_mappings = Counter(
+            "fleetlight_mappings_repaired",
+            "Mappings of instances that differed from the rows of their cell and were repaired",
+            ["cell"],
+            registry=registry,
+        )
+        self._mappings_elsewhere = Gauge(
+            "fleetlight_mappings_elsewhere",
+            "Instances of a cell whose mapping names another cell",
+            ["cell"],
+            registry=registry,
+        )
 
     def cell_known(self, cell_uuid: str) -> None:
         """A worker works on the cell: what it counts there begins with 0."""
         self.queue_seen(cell_uuid, {}, None)
         self._oldest.labels(cell_uuid).set_function(lambda: self._oldest_s(cell_uuid))
+        self.mappings_compared(cell_uuid, repaired=0, elsewhere=0)
         for status in ENDED:
             self._ended.labels(cell_uuid, status)
 
@@ -77,6 +90,11 @@ class WorkerMetrics:
     def failed(self, cell_uuid: str, kind: str) -> None:
         """kind: the name of the error's class."""
         self._failures.labels(cell_uuid, kind).inc()
+
+    def mappings_compared(self, cell_uuid: str, *, repaired: int, elsewhere: int) -> None:
+        """The mappings of all instances of a cell were compared with its rows."""
+        self._repaired_mappings.labels(cell_uuid).inc(repaired)
+        self._mappings_elsewhere.labels(cell_uuid).set(elsewhere)
 
     def _oldest_s(self, cell_uuid: str) -> float:
         # Also while the queue cannot be looked at, it goes on growing.

@@ -406,7 +406,8 @@ def test_account_of_the_relay_of_one_cell_reaches_no_other_cell(fortress: Fortre
 _RIGHTS = {
     "fleet": {
         "cells": ("S", "S", "S", "S"),
-        "instance_mappings": ("SIU", "S", "S", "SIU"),
+        "instance_mappings": ("SIU", "SIU", "S", "SIU"),
+        "compared_mappings": ("S", "S", "S", "SIU"),
         "cell_keys": ("", "S", "S", ""),
         "failures": ("", "SIUD", "", ""),
         "dropped_failures": ("", "SIUD", "", ""),

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -172,7 +171,7 @@ class TenantUsageHandlers:
     async def _position(self, marker: str | None, tenant_id: str | None) -> tuple[str, str] | None:
         if marker is None:
             return None
-        mapping = await self._access.ask(partial(self._access.fleet.mapping_of, marker))
+        mapping = await self._access.mapping_of(marker)
         if mapping is None or mapping.project_id is None or tenant_id not in {None, mapping.project_id}:
             raise MarkerNotFoundError(marker)
         return mapping.project_id, mapping.instance_uuid

@@ -16,14 +16,15 @@ from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from cells.daemon_threads import DaemonThreads
 from cells.errors import CellHangsError, CellUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.instance_mappings import Mappings
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell
 from listing.errors import CellDownError
+from listing.find_instance import InstanceFinder
 from listing.sources import ask_fleet
 from operations.native_cells import NativeCells
 from operations.nodes.opening import NodeRpcs
 from operations.usage import size_in, with_sizes
+from resources.uuids import is_uuid
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class FleetAccess:
     """
 
     fleet: Fleet
-    mappings: Mappings
+    finder: InstanceFinder
     native: NativeCells
     timeout_s: float
     max_limit: int
@@ -102,6 +103,10 @@ class FleetAccess:
     async def act_anywhere(self, change: Callable[[], T]) -> T:
         """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
         return await self._changing.run(change)
+
+    async def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        """Where an instance lives (see InstanceFinder.mapping_of); None of a text that is no uuid."""
+        return await self.finder.mapping_of(instance_uuid, self.timeout_s) if is_uuid(instance_uuid) else None
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""

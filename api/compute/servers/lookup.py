@@ -27,22 +27,24 @@ async def find_server(access: FleetAccess, request: ComputeRequest, *, also_dele
     """The server that the address of `request` names as `server_id`.
 
     Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
-    one in a cell that can only be read, CellUnreachableError and FleetUnreachableError.
+    one in a cell that can only be read, CellUnreachableError, FleetUnreachableError, and what `FleetAccess.mapping_of`
+    raises.
     """
     server_id: str = request.http.path_params["server_id"]
-    cell = await access.ask(partial(_cell_of, access, request, server_id))
+    cell = await _cell_of(access, request, server_id)
     row = None if cell is None else await access.ask_cell(cell, partial(access.native.find, cell, server_id))
     if cell is None or row is None or row.record["forthcoming"] or (row.record["deleted"] and not also_deleted):
         raise ServerNotFoundError(server_id)
     return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
 
 
-def _cell_of(access: FleetAccess, request: ComputeRequest, server_id: str) -> Cell | None:
+async def _cell_of(access: FleetAccess, request: ComputeRequest, server_id: str) -> Cell | None:
     """None for a server that the caller may not see, or that there is not."""
-    mapping = access.mappings.mapping_of(server_id)
+    mapping = await access.mapping_of(server_id)
     if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
         return None
-    cell = next((cell for cell in access.native.cells() if cell.uuid == mapping.cell_uuid), None)
+    native = await access.ask(access.native.cells)
+    cell = next((cell for cell in native if cell.uuid == mapping.cell_uuid), None)
     if cell is None:
         raise NotSupportedError("The cell of this server can only be read.")
     return cell

@@ -1,7 +1,6 @@
 """In which cell a request of the remote API changes something."""
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -49,7 +48,7 @@ class Targets:
         if len(cells) == 1:
             return cells[0]
         if is_uuid(name):
-            mapping = await self._access.ask(partial(self._access.mappings.mapping_of, name))
+            mapping = await self._access.mapping_of(name)
             return next((cell for cell in cells if mapping is not None and cell.uuid == mapping.cell_uuid), cells[0])
         return await self._first(cells, lambda connection: instances_called(connection, name))
 

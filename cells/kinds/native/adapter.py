@@ -52,12 +52,12 @@ _RESIDUAL_BATCH_SIZE = 500
 class NativeAdapter:
     """A ChangelogAdapter, PastAdapter and ItemsAdapter (cells.model) of native cells; may be used by several threads.
 
-    statement_timeout_s: PostgreSQL ends a statement that takes longer.
+    statement_timeout_s: PostgreSQL ends a statement that takes longer. engine: its database, where it is open.
     """
 
-    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None) -> None:
+    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, engine: Engine | None = None) -> None:
         self._cell = cell
-        self._engine = create_database_engine(
+        self._engine = engine or create_database_engine(
             cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
         )
         self._dialect = dialect_of(self._engine)

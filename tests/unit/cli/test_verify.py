@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
+from cells.capabilities import CellKind
+from cells.fleet.compared_mappings import ComparedMappings
+from cells.fleet.tables import instance_mappings
+from cells.model import Cell
 from cli.data_folder import DataFolder
+from cli.fleet import open_fleet
 from cli.index import verification
+from cli.index.mappings import report_mappings
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import OLDEST_TIME_VERSION
@@ -16,6 +23,7 @@ from indexer.backends.opening import open_writer
 from indexer.reconcile.differences import Difference, DifferenceKind, Verification
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.transform.documents import to_document
+from resources.clock import system_clock
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 
@@ -168,3 +176,43 @@ def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come
     assert "the-one-left missing in the index" in lines[3]
     assert lines[3].endswith("not repaired: it is too long")
     assert lines[-1] == "cell1: and 11 more (--json lists them all)"
+
+
+def mappings_of(run: Run, cell: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+    exit_code, cells = verified(run, *arguments)
+    return exit_code, cells[cell]["mappings"]
+
+
+def test_mapping_that_the_fleet_database_has_lost_is_named_and_repaired(run: Run, cell_uuids: list[str]) -> None:
+    lost = instance_of(cell_uuids[0])
+    with open_fleet(load_settings(None, None).fleet) as fleet, fleet.database.writing() as connection:
+        connection.execute(delete(instance_mappings).where(instance_mappings.c.instance_uuid == lost))
+    nothing: dict[str, Any] = {"missing": [], "changed": [], "gone": [], "elsewhere": {}}
+    assert mappings_of(run, "cell1") == (1, {**nothing, "missing": [lost]})
+    result = run("index", "verify", "--repair")
+    assert result.exit_code == 0
+    assert f"cell1: instance {lost} is not mapped in the fleet database; repaired" in result.stdout
+    assert mappings_of(run, "cell1") == (0, nothing)
+
+
+def test_status_says_what_was_repaired_and_what_cannot_be(run: Run, cell_uuids: list[str]) -> None:
+    moment = system_clock()
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        fleet.compared_mappings.record(cell_uuids[0], compared_at=moment, repaired=104, elsewhere=0)
+        fleet.compared_mappings.record(cell_uuids[1], compared_at=moment - 3600 * 1_000_000, repaired=0, elsewhere=2)
+    result = run("index", "status")
+    said = " ".join(result.stderr.split())
+    assert "cell1: 104 mappings of instances in the fleet database differed from the cell and were repaired" in said
+    assert "cell2: the mappings of its instances were compared with the cell 60 minutes ago" in said
+    assert "cell2: the mappings of 2 instances name another cell" in said
+    shown = {each["cell"]: each["mappings"] for each in json.loads(run("index", "status", "--json").stdout)}
+    assert shown["cell1"] == {"compared_at": moment, "repaired": 104, "repaired_at": moment, "elsewhere": 0}
+
+
+def test_status_has_exit_code_1_for_mappings_that_name_another_cell() -> None:
+    cell = Cell("c0", "c0", CellKind.NATIVE, "", "")
+    now = 100 * 24 * 3600 * 1_000_000
+    assert report_mappings([cell], {}, now)
+    assert report_mappings([cell], {"c0": ComparedMappings(now, 5, now, 0)}, now)
+    assert not report_mappings([cell], {"c0": ComparedMappings(now, 0, None, 1)}, now)
+    assert not report_mappings([cell], {"c0": ComparedMappings(now - 1801 * 1_000_000, 0, None, 0)}, now)

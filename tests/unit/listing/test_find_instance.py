@@ -142,7 +142,17 @@ def found(
         (
             Fleet((REMOTE, NATIVE), mapped=None, is_indexed=False),
             Consistency.STRONG,
+            (LIVE, ["fleet", "index", "r0", "c0", "r0"]),
+        ),
+        (
+            Fleet((REMOTE, NATIVE), mapped=None, is_indexed=False, stale=["r0"]),
+            Consistency.BOUNDED,
             (LIVE, ["fleet", "index", "r0", "r0"]),
+        ),
+        (
+            Fleet(mapped=None, is_indexed=False, stale=["c0"]),
+            Consistency.BOUNDED,
+            (LIVE, ["fleet", "index", "c0", "c0"]),
         ),
     ],
     ids=lambda value: "",

@@ -1,0 +1,96 @@
+"""What `fleetlight index status` and `index verify` say of the mappings of instances, beside the rows of cells."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from cells.fleet.adoption import MappingDifferences, compare_mappings
+from cells.fleet.compared_mappings import ComparedMappings
+from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
+from cells.model import Cell
+from cli.output import counted, print_error, print_notice, print_result
+from operations.mapping_upkeep import COMPARISON_INTERVAL_S
+from resources.fields import from_microseconds
+
+_SHOWN = 20
+_LATE_US = 3 * COMPARISON_INTERVAL_S * 1e6
+_TOLD_US = 24 * 3600 * 1e6
+
+
+def report_mappings(cells: Sequence[Cell], compared: Mapping[str, ComparedMappings], now: int) -> bool:
+    """Say what is wrong, or was until lately; returns whether all is well. now: microseconds since the epoch."""
+    is_well = True
+    for cell in cells:
+        known = compared.get(cell.uuid)
+        if known is None:
+            continue
+        if known.repaired_at is not None and now - known.repaired_at < _TOLD_US:
+            print_notice(
+                f"{cell.name}: {counted(known.repaired, 'mapping')} of instances in the fleet database differed from "
+                f"the cell and {'was' if known.repaired == 1 else 'were'} repaired, last at "
+                f"{from_microseconds(known.repaired_at):%Y-%m-%d %H:%M:%S} UTC"
+            )
+        if now - known.compared_at > _LATE_US:
+            is_well = False
+            print_error(
+                f"{cell.name}: the mappings of its instances were compared with the cell "
+                f"{round((now - known.compared_at) / 60e6)} minutes ago; does `fleetlight worker` run? Or the fleet "
+                "database went back to an older copy, and the next comparison repairs it"
+            )
+        if known.elsewhere:
+            is_well = False
+            print_error(
+                f"{cell.name}: the mappings of {counted(known.elsewhere, 'instance')} name another cell; "
+                f"`fleetlight index verify --cell {cell.name}` says which"
+            )
+    return is_well
+
+
+def mappings_as_json(known: ComparedMappings | None) -> dict[str, Any] | None:
+    """None of a cell that was never compared."""
+    if known is None:
+        return None
+    return {
+        "compared_at": known.compared_at,
+        "repaired": known.repaired,
+        "repaired_at": known.repaired_at,
+        "elsewhere": known.elsewhere,
+    }
+
+
+def compared_mappings_of(cell: Cell, fleet: Fleet, *, repair: bool) -> MappingDifferences | None:
+    """What differs in the mappings of a cell; None of one that the fleet database does not map.
+
+    Raises CellUnreachableError and FleetUnreachableError.
+    """
+    if not cell.can.takes_changes:
+        return None
+    with closing(open_adapter(cell)) as adapter:
+        return compare_mappings(adapter, fleet, repair=repair)
+
+
+def print_mapping_differences(cell: Cell, found: MappingDifferences, *, repair: bool) -> None:
+    """The first ones of each sort."""
+    ending = "; repaired" if repair else ""
+    _print(cell, found.missing, f"is not mapped in the fleet database{ending}")
+    _print(cell, found.changed, f"is mapped with another project, user or deletion{ending}")
+    _print(cell, found.gone, f"is mapped, and the cell does not have it{ending}")
+    for uuid, other in sorted(found.elsewhere.items())[:_SHOWN]:
+        print_result(f"{cell.name}: instance {uuid} is mapped to cell {other}; not repaired")
+
+
+def differences_as_json(found: MappingDifferences) -> dict[str, Any]:
+    return {
+        "missing": sorted(found.missing),
+        "changed": sorted(found.changed),
+        "gone": sorted(found.gone),
+        "elsewhere": dict(sorted(found.elsewhere.items())),
+    }
+
+
+def _print(cell: Cell, uuids: Collection[str], what: str) -> None:
+    for uuid in sorted(uuids)[:_SHOWN]:
+        print_result(f"{cell.name}: instance {uuid} {what}")
+    if len(uuids) > _SHOWN:
+        print_result(f"{cell.name}: and {len(uuids) - _SHOWN} more that {what} (--json lists them all)")
