@@ -24,7 +24,7 @@ from cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
 from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import CommandError, ConfigurationError
-from cli.fleet import open_fleet, sorted_by_name
+from cli.fleet import is_in_process, open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
 from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
@@ -63,6 +63,7 @@ _FINISHING_S = 10.0
     epilog=examples(
         "fleetlight cell add cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
         "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
+        "fleetlight cell add cell4 --transport-url amqp://newbus4//",
         "fleetlight cell add cell1 --kind nova-db --database-url mysql://db/nova --api-database-url mysql://db/nova_api",
         "fleetlight cell add east --kind nova-api --url https://nova.east:8774/v2.1 --os-cloud east",
         "fleetlight cell add farm --kind ganeti --url https://farm:5080 --user reader --password-file farm.password "
@@ -120,11 +121,19 @@ def add(
 ) -> None:
     """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
 
+    With a bus and nothing else the bus of a cell is changed that is there, of whatever kind.
+
     The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
     are found from now on. Cells of Nova (nova-db: MySQL, MariaDB, PostgreSQL or SQLite; nova-api) and of Ganeti (a
     cluster with its remote API) are only ever read.
     """
     checked_name(name)
+    databases = (database_url, database_url_file, api_database_url, api_database_url_file)
+    if (transport_url or transport_url_file) and url is None and all(each is None for each in databases):
+        with _open_configured_fleet(config, data_dir) as fleet:
+            if any(cell.name == name for cell in fleet.cells()):
+                _change_bus(fleet, fleet.cell(name), given_url("--transport-url", transport_url, transport_url_file))
+                return
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
     if kind.is_asked_over_http:
         address = upstream_address(kind, url, login)
@@ -155,6 +164,7 @@ def add(
     epilog=examples(
         "fleetlight cell add-nova --api-database-url mysql://db/nova_api?read_default_file=/etc/fleetlight/nova.cnf",
         "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
+        "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --transport-url amqp://bus/nova",
     ),
 )
 def add_nova(
@@ -165,6 +175,15 @@ def add_nova(
         str | None,
         typer.Option(metavar="URL", help="What fills in addresses that are templates: Nova's [database]connection."),
     ] = None,
+    transport_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="FLEETLIGHT_CELL_TRANSPORT_URL",
+            help="The bus of all cells, amqp or amqps; else each has the one that Nova knows it by.",
+        ),
+    ] = None,
+    transport_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="What the names of the cells begin with.")] = "",
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
@@ -172,11 +191,18 @@ def add_nova(
     """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
 
     Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
-    as whom the address of the API database names.
+    as whom the address of the API database names, and their buses are followed as `bus.username`. A cell keeps the bus
+    that it has, unless another one is given.
     """
     api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
     with _open_configured_fleet(config, data_dir) as fleet:
-        for joined in add_all_nova_cells(fleet, api_database, main_database_url, prefix):
+        for joined in add_all_nova_cells(
+            fleet,
+            api_database,
+            main_database_url=main_database_url,
+            transport_url=_bus_of_others(transport_url, transport_url_file),
+            prefix=prefix,
+        ):
             _print_joined(joined)
 
 
@@ -277,6 +303,24 @@ def _print_joined(joined: Joined) -> None:
         print_notice(f"{joined.cell.name}: its database is now {mask_url_passwords(joined.cell.database_url)}")
     if joined.problem is not None:
         print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
+    if joined.bus_note is not None:
+        print_notice(f"{joined.cell.name}: {joined.bus_note}")
+
+
+def _change_bus(fleet: Fleet, cell: Cell, transport_url: str) -> None:
+    """Raises ConfigurationError."""
+    if is_in_process(cell):
+        raise ConfigurationError(f"the bus of cell {cell.name} is inside of the process of `fleetlight up`")
+    check_transport_url(transport_url)
+    changed = fleet.add_cell(
+        cell.name,
+        cell.kind,
+        cell.database_url,
+        transport_url,
+        api_database_url=cell.api_database_url,
+        nova_uuid=cell.nova_uuid,
+    )
+    print_result(f"{changed.name}: its bus is now {mask_url_passwords(changed.transport_url)}")
 
 
 def _bus_of_others(url: str | None, file: Path | None) -> str:

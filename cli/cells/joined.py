@@ -10,7 +10,7 @@ class Joined:
     """A cell that is in the fleet now.
 
     instances: how many it has; None where they were not counted. problem: why it cannot be read yet. has_moved: its
-        database is another one than before.
+        database is another one than before. bus_note: what to know of its bus.
     """
 
     cell: Cell
@@ -18,3 +18,4 @@ class Joined:
     instances: int | None = None
     problem: str | None = None
     has_moved: bool = False
+    bus_note: str | None = None

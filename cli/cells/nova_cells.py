@@ -1,6 +1,6 @@
 """Cells of Nova join the fleet: one by one, or all that an API database knows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +13,7 @@ from cells.kinds.nova_db.schema import check_schema
 from cells.kinds.opening import open_adapter
 from cli.cells.joined import Joined
 from cli.cells.new_cell import checked_name
+from cli.cells.nova_buses import FoundBus, bus_of
 from cli.errors import CommandError, ConfigurationError
 from query.filters import In
 from query.page import PageRequest
@@ -55,26 +56,52 @@ def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: 
 
 
 def add_all_nova_cells(
-    fleet: Fleet, api_database_url: str, main_database_url: str | None, prefix: str
+    fleet: Fleet, api_database_url: str, *, main_database_url: str | None, transport_url: str, prefix: str
 ) -> Sequence[Joined]:
     """Add every cell of a deployment, and what stands for the servers that are in none yet.
 
-    main_database_url: what fills in addresses that are templates. prefix: what the names begin with.
+    main_database_url: what fills in addresses that are templates. transport_url: the bus of all cells; empty: each has
+    the one that the deployment names, unless it has one already. prefix: what the names begin with.
     A cell whose address cannot be made out gets no address that works, and counts as down.
     Raises ConfigurationError, and CommandError when the API database cannot be read.
     """
-    deployment = _Deployment(api_database_url)
     known = cells_of(api_database_url)
-    joined = [_add(fleet, checked_name(prefix + BUILD_REQUESTS), api_database_url, deployment, None)]
+    buses = _Buses(fleet, api_database_url, transport_url)
+    joined = [_add(fleet, checked_name(prefix + BUILD_REQUESTS), api_database_url, _Deployment(api_database_url), None)]
     for cell in known:
+        name = checked_name(prefix + cell.name)
+        bus = buses.of(name, cell.uuid)
         problem = None
         try:
             url = with_account_of(filled_in(cell.database_url, main_database_url), api_database_url)
         except DatabaseUrlError as error:
             url, problem = "", error.reason
-        added = _add(fleet, checked_name(prefix + cell.name), url, deployment, cell.uuid)
-        joined.append(Joined(added.cell, added.is_new, problem=problem or added.problem))
+        added = _add(fleet, name, url, _Deployment(api_database_url, bus.address), cell.uuid)
+        joined.append(replace(added, problem=problem or added.problem, bus_note=bus.note))
     return joined
+
+
+class _Buses:
+    """The buses of the cells of a deployment; the arguments are as of `add_all_nova_cells`."""
+
+    def __init__(self, fleet: Fleet, api_database_url: str, transport_url: str) -> None:
+        self._given = transport_url
+        self._known = {cell.name: cell.transport_url for cell in fleet.cells()}
+        self._urls: Mapping[str, str | None] = {}
+        self._problem: str | None = None
+        if transport_url:
+            return
+        try:
+            with closing(Deployment(api_database_url)) as deployment:
+                self._urls = deployment.transport_urls()
+        except FleetUnreachableError as error:
+            # The account may be one from before these were read.
+            self._problem = f"its bus is not known ({error.reason}); give --transport-url"
+
+    def of(self, name: str, nova_uuid: str) -> FoundBus:
+        if address := self._given or self._known.get(name):
+            return FoundBus(address)
+        return FoundBus(note=self._problem) if self._problem else bus_of(self._urls.get(nova_uuid))
 
 
 def cells_of(api_database_url: str) -> Sequence[NovaCell]:

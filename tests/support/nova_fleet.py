@@ -29,7 +29,7 @@ class NovaFleet:
         engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
         upgrade_fleet(engine)
         self.fleet = Fleet(engine)
-        joined = add_all_nova_cells(self.fleet, urls["api"], main_url, "")
+        joined = add_all_nova_cells(self.fleet, urls["api"], main_database_url=main_url, transport_url="", prefix="")
         assert [each.problem for each in joined] == [None] * len(urls)
         self.cells = {cell.name: cell for cell in self.fleet.cells()}
         self.index = IndexSettings(backend="sqlite", path=folder / "index")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy
-from sqlalchemy import Table, create_engine
+from sqlalchemy import Executable, Table, create_engine
 
 from cells.kinds.nova_db import tables
 from tests.support.documents import CREATED_AT, make_uuid
@@ -47,10 +47,17 @@ class SmallNova:
         self.insert("api", tables.instance_mappings, mapping)
         return uuid
 
+    def set_transport_url(self, cell: str, url: str) -> None:
+        statement = sqlalchemy.text("UPDATE cell_mappings SET transport_url = :url WHERE name = :cell")
+        self.execute("api", statement.bindparams(url=url, cell=cell))
+
     def insert(self, database: str, table: Table, row: Mapping[str, object]) -> None:
+        self.execute(database, sqlalchemy.insert(table).values(row))
+
+    def execute(self, database: str, statement: Executable) -> None:
         engine = create_engine(self.urls[database])
         with engine.begin() as connection:
-            connection.execute(sqlalchemy.insert(table), row)
+            connection.execute(statement)
         engine.dispose()
 
 
@@ -64,6 +71,7 @@ def small_nova(folder: Path, api_url: str | None = None) -> SmallNova:
         tables.metadata.create_all(engine)
         engine.dispose()
     made = SmallNova(urls)
+    made.execute("api", sqlalchemy.text("ALTER TABLE cell_mappings ADD COLUMN transport_url TEXT"))
     for number, (name, uuid) in enumerate((("cell0", CELL0), ("cell1", CELL1)), 1):
         row = {"id": number, "uuid": uuid, "name": name, "database_connection": urls[name]}
         made.insert("api", tables.cell_mappings, row)

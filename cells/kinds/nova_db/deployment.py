@@ -5,7 +5,7 @@ The address of a cell may be a template, filled in from the address that Nova's 
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, sele
 from cells.database.engines import translated_failures
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
-from cells.kinds.nova_db.tables import cell_mappings, instance_mappings, utf8
+from cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, utf8
 from resources.clock import system_clock
 
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -67,6 +67,14 @@ class Deployment:
                 NovaCell(row.uuid, row.name or row.uuid, row.database_connection)
                 for row in connection.execute(statement)
             ]
+
+    def transport_urls(self) -> Mapping[str, str | None]:
+        """The address of the bus of each cell, by its uuid in Nova, as it is written down there: secrets.
+
+        Apart from `cells`, since an account need not be able to read it.
+        """
+        with self._reading() as connection:
+            return {row.uuid: row.transport_url for row in connection.execute(select(cell_buses))}
 
     def mapping_of(self, instance_uuid: str) -> NovaMapping | None:
         columns = instance_mappings.c

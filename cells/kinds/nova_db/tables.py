@@ -22,9 +22,11 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
+    column,
     false,
     func,
     literal,
+    table,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -141,6 +143,9 @@ cell_mappings = _table(
     Column("name", String),
     Column("database_connection", Text),
 )
+
+# Apart from the rest, since not every account may read it.
+cell_buses = table("cell_mappings", column("uuid", String), column("transport_url", Text))
 instance_mappings = _table(
     "instance_mappings",
     Column("id", Integer),

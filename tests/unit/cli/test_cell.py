@@ -151,6 +151,18 @@ def test_what_cannot_work_is_refused_with_what_would(
     assert listed_cells(run) == []
 
 
+def test_bus_is_changed_without_asking_for_the_database_again(run: Run, cell: Cell) -> None:
+    changed = run("cell", "add", "one", "--transport-url", "amqp://guest:hidden@127.0.0.2:9//")
+    assert (changed.exit_code, changed.stderr) == (0, "")
+    assert "127.0.0.2" in changed.stdout
+    assert "hidden" not in changed.stdout
+    (listed,) = listed_cells(run)
+    assert "127.0.0.2" in str(listed["transport_url"])
+    assert (listed["uuid"], listed["database_url"]) == (cell.uuid, cell.database_url)
+    assert run("cell", "add", "one", "--transport-url", "memory://").exit_code == 2
+    assert run("cell", "add", "two", "--transport-url", BUS).exit_code == 2, "a new one needs a database"
+
+
 def test_url_that_is_missing_is_asked_for(run: Run, database: str) -> None:
     result = run("cell", "add", "one", "--database-url", database)
     assert result.exit_code == 2

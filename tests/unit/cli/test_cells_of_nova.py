@@ -87,6 +87,34 @@ def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, n
     assert CELL1 not in run("cell", "list").stdout  # the uuid in the fleet is another one
 
 
+def buses(run: Run) -> dict[str, str]:
+    return {cell["name"]: cell["transport_url"] for cell in json.loads(run("cell", "list", "--json").stdout)}
+
+
+def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(run: Run, nova: SmallNova) -> None:
+    nova.set_transport_url("cell0", "none:///")
+    nova.set_transport_url("cell1", "rabbit://nova:secret@bus1:5672/cell1?ssl=1")
+    add = ("cell", "add-nova", "--api-database-url", nova.urls["api"])
+    assert run(*add).exit_code == 0
+    expected = {"build-requests": "", "cell0": "", "cell1": "amqps://bus1:5672/cell1"}
+    assert buses(run) == expected
+    changed = run("cell", "add", "cell1", "--transport-url", "amqp://bus2/nova")
+    assert (changed.exit_code, changed.stdout) == (0, "cell1: its bus is now amqp://bus2/nova\n")
+    assert run(*add).exit_code == 0
+    assert buses(run) == expected | {"cell1": "amqp://bus2/nova"}
+    assert run(*add, "--transport-url", "amqp://one/nova").exit_code == 0
+    assert buses(run) == {"build-requests": "", "cell0": "amqp://one/nova", "cell1": "amqp://one/nova"}
+
+
+def test_deployment_whose_buses_may_not_be_read_joins_without(run: Run, nova: SmallNova) -> None:
+    nova.execute("api", text("ALTER TABLE cell_mappings DROP COLUMN transport_url"))
+    joined = run("cell", "add-nova", "--api-database-url", nova.urls["api"])
+    assert joined.exit_code == 0
+    assert "cell1: its bus is not known" in joined.stderr
+    assert "give --transport-url" in joined.stderr
+    assert set(buses(run).values()) == {""}
+
+
 def add_cell1(run: Run, nova: SmallNova, database_url: str) -> Result:
     urls = ("--database-url", database_url, "--api-database-url", nova.urls["api"])
     return run("cell", "add", "cell1", "--kind", "nova-db", *urls)
