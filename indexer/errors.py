@@ -10,6 +10,7 @@ IndexerError
 │   ├── IndexDocumentError  one document of it is not what this program writes; the others are
 │   ├── IndexForbiddenError the index does not let this process do that
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
+│       └── IndexDamagedError  nor can it be read any more: it is put aside, and made anew
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
 ├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
 ├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
@@ -106,11 +107,21 @@ class IndexForbiddenError(IndexRequestError):
 
 
 class IndexReplacedError(IndexRequestError):
-    """Somebody has removed the index `name` and made another one: what was written before is not in it."""
+    """What is behind the name `name`, or belongs to it, is not what was prepared: nothing promised of it is true."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"index {name} has been replaced while it was written to: it is filled again from the start")
+    def __init__(self, name: str, text: str | None = None) -> None:
+        super().__init__(
+            text
+            or f"the index {name}, or one that belongs to it, was removed, restored or replaced while it was written to"
+        )
         self.name = name
+
+
+class IndexDamagedError(IndexReplacedError):
+    """The index `name` holds what its store cannot read; `reason` is what it says."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, f"the index {name} is damaged: {reason}")
 
 
 class CellRestoredError(IndexerError):

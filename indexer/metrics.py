@@ -75,6 +75,11 @@ class IndexerMetrics:
             ["cell", "kind"],
             registry=registry,
         )
+        self._replacements = Counter(
+            "fleetlight_indexer_index_replaced",
+            "Times that another index, a restored or an empty one, was found in the place of the one that was prepared",
+            registry=registry,
+        )
         self._holes = Counter(
             "fleetlight_indexer_holes",
             "Times that messages had not come, and what they said was read from the cell",
@@ -138,6 +143,9 @@ class IndexerMetrics:
         if schema_violations:
             self._schema_violations.labels(cell_uuid).inc(schema_violations)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
+
+    def index_replaced(self) -> None:
+        self._replacements.inc()
 
     def hole_found(self, cell_uuid: str) -> None:
         self._holes.labels(cell_uuid).inc()

@@ -216,7 +216,9 @@ class IndexWriter(ItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
-        Raises IndexVersionError when only a rebuild can do that; state can be saved and loaded then.
+        What is missing of an index that somebody has damaged is made anew, and progress that is about a physical index
+        that is not there any more is forgotten. Raises IndexVersionError when only a rebuild can bring it up to date;
+        state can be saved and loaded then.
         """
         ...
 
@@ -270,7 +272,7 @@ class IndexWriter(ItemStore, Protocol):
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save how far cells are followed.
 
-        Raises IndexReplacedError when the index is no longer the one that `prepare` saw.
+        Raises IndexReplacedError when the index is no longer the one that `prepare` saw, as `make_searchable` does.
         """
         ...
 
@@ -302,9 +304,10 @@ class IndexWriter(ItemStore, Protocol):
         ...
 
     def allow_writes(self) -> None:
-        """End a pause that somebody who was killed has left (Generations.switch); call only if nobody pauses now.
+        """Open what was closed, and end what keeps documents from being written: a pause that somebody who was killed
+        has left (Generations.switch), or what was blocked by hand. Call only if nobody pauses now.
 
-        What a person has blocked stays blocked.
+        What a store does by itself while its disk is full it also ends by itself.
         """
         ...
 

@@ -113,12 +113,16 @@ def _begin(parts: RebuildParts, back: bool) -> None:
     generations = parts.generations
     if generations.has_next():
         begun = parts.current.load_state(_KIND).get(_NAME)
-        if begun != {"back": back}:
+        if begun is None:
+            # What was known of it is lost, and with it how far it is.
+            generations.drop_next()
+        elif begun != {"back": back}:
             other, this = ("a way back", "a rebuild") if not back else ("a rebuild", "a way back")
             raise RebuildError(
                 f"{other} was begun and has not ended, so {this} cannot begin: go on with it or abandon it"
             )
-        return
+        else:
+            return
     if back and not generations.has_previous():
         raise RebuildError("there is no previous index to go back to")
     forget_checkpoints(parts.current, source=FOR_REBUILD)

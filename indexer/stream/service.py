@@ -21,7 +21,6 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import (
     IndexerError,
     IndexReplacedError,
-    IndexRequestError,
     IndexUnavailableError,
     LeaseHeldError,
     RebuildRunningError,
@@ -133,6 +132,7 @@ class IndexerService:
         self._failures = failures
         self._settings = settings
         self._refresh_interval_s = refresh_interval_s
+        self._allow_due_s = 0.0
         self._cells_refresh_interval_s = cells_refresh_interval_s
         self._metrics = metrics
         self._running: dict[str, _Running] = {}
@@ -147,11 +147,20 @@ class IndexerService:
     def run(self, stop: Event) -> None:
         """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
 
-        Raises IndexRequestError when the index cannot be prepared, and IndexReplacedError when another one took its
-        place: nothing that the followers know is true of that one, so all has to start again.
+        When another index took the place of the one that was prepared, nothing that the followers know is true of that
+        one, so all start again with what it says. Raises IndexRequestError when the index cannot be prepared.
         """
-        if not self._prepare(stop):
-            return
+        while not stop.is_set():
+            try:
+                if self._prepare(stop):
+                    self._follow_all(stop)
+            except IndexReplacedError as error:
+                _log.warning("indexer.index_replaced", index=error.name, reason=str(error))
+                self._metrics.index_replaced()
+                self._abandon_all()
+
+    def _follow_all(self, stop: Event) -> None:
+        """As `run`, of the index that was prepared; raises IndexReplacedError with followers that still run."""
         cells_due_s = 0.0
         refresh_due_s = time.monotonic()
         try:
@@ -167,8 +176,23 @@ class IndexerService:
                 self._share()
                 self._heartbeat.beat()
                 self._raise_mistakes()
-        finally:
+        except IndexReplacedError:
+            raise
+        except BaseException:
             self._leave(set(self._running))
+            raise
+        self._leave(set(self._running))
+
+    def _abandon_all(self) -> None:
+        """Stop all followers; what they have reached is not saved."""
+        running, self._running = self._running, {}
+        for each in running.values():
+            each.stop.set()
+        wait([each.done for each in running.values()])
+        for uuid, each in running.items():
+            each.threads.shutdown()
+            self._saved.forget(uuid)
+            self._leases.leave(uuid)
 
     @property
     def health(self) -> Mapping[str, CellHealth]:
@@ -215,9 +239,11 @@ class IndexerService:
         ]
 
     def _prepare(self, stop: Event) -> bool:
-        def before_wait(error: IndexUnavailableError, _attempt: int, _wait_s: float) -> None:
+        def before_wait(error: IndexerError, _attempt: int, _wait_s: float) -> None:
             self._heartbeat.beat()
             self._index_failed(error)
+            if self._is_prepared:
+                self._allow_writes()
 
         def prepare() -> None:
             self._writer.prepare()
@@ -226,8 +252,10 @@ class IndexerService:
 
         self._heartbeat.beat()
         longest_wait_s = min(self._refresh_interval_s, self._settings.retry_wait_max_s)
-        retrying_until(stop, IndexUnavailableError, before_wait, longest_wait_s=longest_wait_s)(prepare)
-        return self._is_prepared
+        # What is refused at the start a person has to put right; later it may be half of what somebody is doing to it.
+        waited_out = IndexerError if self._is_prepared else IndexUnavailableError
+        retrying_until(stop, waited_out, before_wait, longest_wait_s=longest_wait_s)(prepare)
+        return self._is_prepared and not stop.is_set()
 
     def _update_cells(self) -> bool:
         """Follow the cells that there are now; False when that has to be done again soon."""
@@ -256,7 +284,7 @@ class IndexerService:
             self._release_buses()
             self._metrics.failures_kept(cells, self._failures.counts(), self._failures.dropped())
             if any(health.problem for health in self.health.values()):
-                self._end_pause_of_the_dead()
+                self._allow_writes()
         except IndexUnavailableError as error:
             self._index_failed(error)
             return False
@@ -294,14 +322,17 @@ class IndexerService:
                     _log.warning("indexer.queue_stays_bound", cell=cell.name, reason=str(error))
             del self._unreleased[uuid]
 
-    def _end_pause_of_the_dead(self) -> None:
-        """A rebuild that was killed at its end may have left the index as one that nobody can write to."""
+    def _allow_writes(self) -> None:
+        """A rebuild that was killed at its end, or somebody by hand, may have left an index that takes nothing."""
+        if time.monotonic() < self._allow_due_s:
+            return
+        self._allow_due_s = time.monotonic() + self._cells_refresh_interval_s
         try:
             with self._leases.rebuild():
                 self._writer.allow_writes()
-        except RebuildRunningError:
+        except (RebuildRunningError, FleetUnreachableError):
             return
-        except IndexRequestError as error:
+        except IndexerError as error:
             self._index_failed(error)
 
     def _wanted_cells(self) -> dict[str, Cell]:
@@ -375,6 +406,7 @@ class IndexerService:
             raise
         except IndexerError as error:
             self._index_failed(error)
+            self._allow_writes()
             return
         self._index_works()
         for uuid in taken_back:

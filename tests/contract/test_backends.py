@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +34,7 @@ from indexer.backends.base import (
 from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
 from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
+from indexer.errors import IndexReplacedError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.reconcile.retention import has_forgotten
 from query.counts import CountRequest, Counts
@@ -759,7 +760,7 @@ def test_progress_is_not_saved_for_an_index_that_another_process_made_anew(
     writer.save_progress([progress])
     with Elasticsearch(elasticsearch_url) as client:
         client.indices.delete(index=list(client.indices.get_alias(name=f"{elasticsearch_prefix}-instances").body))
-    with pytest.raises(IndexUnavailableError):
+    with pytest.raises(IndexReplacedError):
         writer.save_progress([progress])
     other.prepare()
     with pytest.raises(IndexReplacedError):
@@ -773,18 +774,42 @@ def test_progress_is_not_saved_for_an_index_that_another_process_made_anew(
 
 
 @pytest.mark.elasticsearch
-def test_progress_that_the_server_does_not_take_is_an_error(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
-    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
-    writer.prepare()
-    with Elasticsearch(elasticsearch_url) as client:
-        client.indices.put_settings(index=f"{elasticsearch_prefix}-progress", settings={"index.blocks.write": True})
-    with pytest.raises(IndexRequestError, match="progress could not be saved: status 403"):
-        writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
-    writer.close()
+@pytest.mark.parametrize("state", ["closed", "write", "read_only"])
+@pytest.mark.parametrize("name", ["instances", "items", "progress", "state"])
+def test_index_that_takes_nothing_is_away_until_it_is_made_to(
+    elasticsearch_url: str, elasticsearch_prefix: str, name: str, state: str
+) -> None:
+    """It is the fault of the index: no document is refused for it, and no progress lost."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    node = make_document(2)
+    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        writer.prepare()
+        writer.save_progress([progress])
+        index = f"{elasticsearch_prefix}-{name}"
+        if state == "closed":
+            client.indices.close(index=index)
+        else:
+            client.indices.put_settings(index=index, settings={f"index.blocks.{state}": True})
+
+        def write_everywhere() -> None:
+            writer.write([make_document(1)])
+            writer.write([node])
+            writer.mark_items("node", "c0", are_whole=True)
+            writer.save_state("kind", {"name": 1})
+            writer.make_searchable()
+            writer.save_progress([progress])
+
+        with pytest.raises(IndexUnavailableError):
+            write_everywhere()
+        writer.allow_writes()
+        write_everywhere()
+        assert writer.load_progress() == {"c0": progress}
+        assert writer.read([make_uuid(1)]).keys() == {make_uuid(1)}
 
 
 @pytest.mark.elasticsearch
-def test_write_block_of_a_person_is_left_alone(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+def test_rebuild_does_not_end_the_write_block_of_a_person(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
     settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
         writer.prepare()
@@ -792,12 +817,199 @@ def test_write_block_of_a_person_is_left_alone(elasticsearch_url: str, elasticse
             client.indices.put_settings(
                 index=f"{elasticsearch_prefix}-instances", settings={"index.blocks.write": True}
             )
-        writer.allow_writes()
         with pytest.raises(IndexUnavailableError, match="blocked by"):
             writer.write([make_document(1)])
         generations.create_next()
         with pytest.raises(RebuildError, match=r"blocked \(index\.blocks\.write\), and not by a rebuild"):
             generations.switch(lambda: None)
+
+
+def _recreated(client: Elasticsearch, name: str) -> None:
+    """As a snapshot restored in the place of an index: all is the same but its uuid."""
+    [(physical, found)] = client.indices.get(index=name).body.items()
+    documents = client.search(index=physical, size=100, version=True).body["hits"]["hits"]
+    client.indices.delete(index=physical)
+    client.indices.create(index=physical, mappings=found["mappings"], aliases=found["aliases"])
+    for hit in documents:
+        client.index(index=physical, id=hit["_id"], document=hit["_source"], refresh=True)
+
+
+def _deleted(client: Elasticsearch, name: str) -> None:
+    client.indices.delete(index=list(client.indices.get(index=name).body))
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize("damage", [_recreated, _deleted])
+@pytest.mark.parametrize("name", ["instances", "items", "state"])
+def test_nothing_is_promised_of_an_index_that_has_the_same_name_only(
+    elasticsearch_url: str, elasticsearch_prefix: str, name: str, damage: Callable[[Elasticsearch, str], None]
+) -> None:
+    """Who has it open notices when it saves, who starts later sees no progress and no items that are whole."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        writer.prepare()
+        writer.write([make_document(1)])
+        writer.mark_items("node", "c0", are_whole=True)
+        writer.save_state("sync", {"cells:c0": {"position": []}})
+        writer.make_searchable()
+        writer.save_progress([progress])
+        assert writer.are_items_whole("node", "c0")
+        damage(client, f"{elasticsearch_prefix}-{name}")
+        for notices in (writer.make_searchable, lambda: writer.save_progress([progress])):
+            with pytest.raises(IndexReplacedError):
+                notices()
+        for prepared in (writer, open_writer(settings)):
+            prepared.prepare()
+            assert prepared.load_progress() == ({"c0": progress} if name == "items" else {})
+            assert prepared.are_items_whole("node", "c0") == (name != "items")
+            assert bool(prepared.load_state("sync")) == (name == "items" or (name == "state" and damage is _recreated))
+        prepared.close()
+        writer.save_progress([progress])
+        assert writer.load_progress() == {"c0": progress}
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize("alias", ["instances", "instances-write"])
+@pytest.mark.parametrize("stands_for", ["nothing", "another index", "both"])
+def test_alias_that_was_moved_by_hand_is_put_right(
+    elasticsearch_url: str, elasticsearch_prefix: str, alias: str, stands_for: str
+) -> None:
+    """Where the alias for writing stands for an index alone, that is the one, and the old progress is not about it."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    name, other = f"{elasticsearch_prefix}-{alias}", f"{elasticsearch_prefix}-other"
+    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        writer.prepare()
+        writer.save_progress([progress])
+        [physical] = client.indices.get_alias(name=name).body
+        client.indices.create(index=other, mappings=instance_mapping())
+        if stands_for != "both":
+            client.indices.delete_alias(index=physical, name=name)
+        if stands_for != "nothing":
+            client.indices.put_alias(index=other, name=name)
+        with pytest.raises(IndexReplacedError):
+            writer.make_searchable()
+        writer.prepare()
+        is_other = alias == "instances-write" and stands_for == "another index"
+        for each in ("instances", "instances-write"):
+            behind = client.indices.get_alias(name=f"{elasticsearch_prefix}-{each}").body
+            assert list(behind) == [other if is_other else physical]
+        assert writer.load_progress() == ({} if is_other else {"c0": progress})
+        assert writer.write([make_document(1)]).applied == 1
+        writer.make_searchable()
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize("name", ["progress", "state"])
+def test_index_that_the_server_has_made_for_a_document_is_made_anew(
+    elasticsearch_url: str, elasticsearch_prefix: str, name: str
+) -> None:
+    """Between the look and the document somebody may have removed it."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress, index = CellProgress("c0", 2, 3, is_complete=True), f"{elasticsearch_prefix}-{name}"
+    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        writer.prepare()
+        client.indices.delete(index=index)
+        client.index(index=index, id="c0", document={"watermark": 2, "index_uuid": "one-two", "kind": "a"})
+        with pytest.raises(IndexReplacedError):
+            writer.make_searchable()
+        writer.prepare()
+        writer.save_state("kind", {"name": 1})
+        writer.save_progress([progress])
+        assert writer.load_progress() == {"c0": progress}
+
+
+@pytest.mark.elasticsearch
+def test_progress_stays_true_of_the_index_that_a_rebuild_has_filled(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    """Also of cells that nobody follows, and when two rebuilds come one after the other."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
+        writer.prepare()
+        writer.save_progress([progress])
+        for _ in range(2):
+            generations.create_next()
+            generations.switch(lambda: None)
+            writer.make_searchable()
+            assert writer.load_progress() == {"c0": progress}
+            with closing(open_writer(settings)) as other:
+                other.prepare()
+                assert other.load_progress() == {"c0": progress}
+
+
+@pytest.mark.elasticsearch
+def test_progress_of_an_earlier_program_is_about_the_index_that_is_there(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    name = f"{elasticsearch_prefix}-progress"
+    earlier = {"watermark": 2, "fresh_as_of": 3, "is_complete": True}
+    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        writer.prepare()
+        [found] = client.indices.get(index=name).body.values()
+        mapping = found["mappings"]
+        for added in ("index_uuid", "state_uuid"):
+            del mapping["properties"][added]
+        client.indices.delete(index=name)
+        client.indices.create(index=name, mappings=mapping)
+        client.index(index=name, id="c0", document=earlier, refresh=True)
+        writer.prepare()
+        assert writer.load_progress() == {"c0": CellProgress("c0", 2, 3, is_complete=True)}
+
+
+def test_file_that_was_put_in_the_place_of_the_index_is_used_from_then_on(tmp_path: Path) -> None:
+    settings = IndexSettings(backend="sqlite", path=tmp_path / "index.db")
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    with asyncio.Runner() as runner, closing(open_writer(settings)) as writer:
+        searcher = open_searcher(settings)
+        writer.prepare()
+        writer.save_progress([progress])
+        index = Index(writer, searcher, runner)
+        assert index.progress() == {"c0": progress}
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{settings.path}{suffix}").unlink(missing_ok=True)
+        with pytest.raises(IndexReplacedError):
+            writer.save_progress([progress])
+        writer.prepare()
+        assert index.progress() == {}
+        index.write(make_document(1))
+        assert index.uuids() == [make_uuid(1)]
+        runner.run(searcher.close())
+
+
+@pytest.mark.parametrize("table", ["documents", "progress", "state"])
+def test_table_that_was_dropped_is_made_anew(tmp_path: Path, table: str) -> None:
+    settings = IndexSettings(backend="sqlite", path=tmp_path / "index.db")
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
+        with closing(sqlite3.connect(settings.path)) as connection:
+            connection.execute(f"DROP TABLE {table}")
+        writer.prepare()
+        assert writer.load_progress() == {}
+        assert writer.write([make_document(1)]).applied == 1
+        assert writer.load_state("kind") == {}
+
+
+def test_damaged_file_is_put_aside(tmp_path: Path) -> None:
+    settings = IndexSettings(backend="sqlite", path=tmp_path / "index.db")
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        writer.write([make_document(number) for number in range(500)])
+    text = settings.path.read_bytes()
+    settings.path.write_bytes(text[:4096] + b"\xff" * (len(text) - 4096))
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        with pytest.raises(IndexReplacedError, match="damaged"):
+            writer.write([make_document(number) for number in range(500)])
+        with pytest.raises(IndexReplacedError):
+            writer.make_searchable()
+        writer.prepare()
+        assert writer.write([make_document(1)]).applied == 1
+    assert len(list(tmp_path.glob("index.db.damaged-*"))) >= 1
 
 
 @pytest.mark.elasticsearch

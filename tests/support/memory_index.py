@@ -103,6 +103,8 @@ class MemoryIndex:
     def make_searchable(self) -> None:
         with self._lock:
             self._maybe_fail()
+            if self.is_replaced:
+                raise IndexReplacedError("memory")
             self.searchable = dict(self.documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:

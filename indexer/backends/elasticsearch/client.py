@@ -30,6 +30,7 @@ _SEARCH_FAILED, _NO_SHARD = "search_phase_execution_exception", "all shards fail
 _BLOCKED = "cluster_block_exception"
 # By its number: `index.blocks.write`, which is what pauses are made of (indexer.backends.elasticsearch.pause).
 _WRITE_BLOCK = "/8/"
+_CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _TOO_COMPLEX = "too_complex_to_determinize_exception"
 _REASON_LENGTH = 400
@@ -145,8 +146,13 @@ def is_missing_index(cause: Cause) -> bool:
 
 
 def is_blocked(cause: Cause) -> bool:
-    """Whether the server does not write now, and will go on some time: paused, or with a full disk."""
-    return cause.type == _BLOCKED
+    """Whether the server does not write now, and will go on some time: paused, closed, or with a full disk."""
+    return cause.type in (_BLOCKED, _CLOSED)
+
+
+def is_of_index(status: int, cause: Cause) -> bool:
+    """Whether the index is why something was not taken, and not what was sent: the same is taken another time."""
+    return is_passing(status) or is_missing_index(cause) or is_blocked(cause)
 
 
 def _is_absent(cause: Cause) -> bool:
@@ -185,7 +191,7 @@ def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
     except ApiError as error:
         cause = _cause(error.body)
         text = f"{request}: status {error.meta.status}, {cause}"
-        if is_passing(error.meta.status) or is_missing_index(cause) or is_blocked(cause):
+        if is_of_index(error.meta.status, cause):
             raise unavailable(text, cause) from error
         if error.meta.status == _UNAUTHORIZED:
             raise IndexLoginError(text) from error

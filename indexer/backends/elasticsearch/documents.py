@@ -5,7 +5,7 @@ version and digest, and the view: each piece a value of its own, so that it can 
 parsed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -13,9 +13,17 @@ import msgspec
 
 from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document
-from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
+from indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
 from indexer.backends.elasticsearch.items import item_lines
-from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
+from indexer.backends.elasticsearch.mapping import (
+    DIGEST_HIGH,
+    DIGEST_LOW,
+    EXTRA_FIELDS,
+    EXTRA_TERMS,
+    INDEX_UUID,
+    STATE_UUID,
+    VERSION,
+)
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
 from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
@@ -100,6 +108,8 @@ class _Progress(msgspec.Struct):
     watermark: int
     fresh_as_of: int
     is_complete: bool
+    index_uuid: str = ""
+    state_uuid: str = ""
 
 
 class _ProgressHit(msgspec.Struct):
@@ -227,7 +237,7 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
             result.applied += 1
         elif status == _CONFLICT:
             result.stale += 1
-        elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
+        elif is_of_index(status, cause):
             result.unwritten.append(number)
             result.failure = result.failure or unavailable(f"document {uuid}: {cause}", cause)
         elif status == _BAD_REQUEST:
@@ -238,12 +248,12 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     return result
 
 
-def to_progress_bulk(progress: Iterable[CellProgress]) -> bytes:
-    """The body of a bulk request that saves how far cells are followed."""
+def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state_uuid: str) -> bytes:
+    """The body of a bulk request that saves how far cells are followed in an index, beside facts (Owner)."""
     lines: list[bytes] = []
     for cell in progress:
         lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
-        lines.append(_encode(_Progress(cell.watermark, cell.fresh_as_of, cell.is_complete)))
+        lines.append(_encode(_Progress(cell.watermark, cell.fresh_as_of, cell.is_complete, index_uuid, state_uuid)))
     return b"\n".join([*lines, b""])
 
 
@@ -252,8 +262,14 @@ def check_progress_saved(answer: bytes) -> None:
     for item in decoded(_BULK_ANSWER, answer).items:
         status, cause = item.index.status, item.index.error or Cause()
         if status not in _CREATED_OR_UPDATED:
-            failure = IndexUnavailableError if is_passing(status) else IndexRequestError
+            failure = IndexUnavailableError if is_of_index(status, cause) else IndexRequestError
             raise failure(f"the progress could not be saved: status {status}, {cause}")
+
+
+def progress_of(index_uuids: Sequence[str], state_uuid: str) -> dict[str, Any]:
+    """The search for the progress of every cell in one of these indexes."""
+    wanted = [{"terms": {INDEX_UUID: list(index_uuids)}}, {"term": {STATE_UUID: state_uuid}}]
+    return {"size": MAX_CELLS, "query": {"bool": {"filter": wanted}}}
 
 
 def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
@@ -283,8 +299,9 @@ def check_state_saved(answer: bytes) -> None:
         for action, written in item.items():
             is_gone = action == "delete" and written.status == _NOT_FOUND
             if written.status not in _CREATED_OR_UPDATED and not is_gone:
-                failure = IndexUnavailableError if is_passing(written.status) else IndexRequestError
-                raise failure(f"the state could not be saved: status {written.status}, {written.error or Cause()}")
+                cause = written.error or Cause()
+                failure = IndexUnavailableError if is_of_index(written.status, cause) else IndexRequestError
+                raise failure(f"the state could not be saved: status {written.status}, {cause}")
 
 
 def from_state_hits(answer: bytes) -> dict[str, Any]:

@@ -5,6 +5,7 @@ index is blocked; the server says that it is as soon as what was under way has e
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from indexer.backends.base import BareDocument
 from indexer.backends.elasticsearch.client import open_client, send
 from indexer.backends.elasticsearch.mapping import (
     CONTINUES,
+    INDEX_UUID,
     index_settings,
     instance_mapping,
     progress_mapping,
@@ -20,7 +22,7 @@ from indexer.backends.elasticsearch.mapping import (
 )
 from indexer.backends.elasticsearch.names import Names, new_physical_name
 from indexer.backends.elasticsearch.pause import end_pause, pause_writes
-from indexer.backends.elasticsearch.target import index_uuid, mappings_of
+from indexer.backends.elasticsearch.target import Target, give_progress_to, index_uuid, mappings_of
 from indexer.backends.elasticsearch.versions import bare_documents, is_unusable
 from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
@@ -100,9 +102,12 @@ class ElasticsearchGenerations:
                 end_pause(self._client, current)
             if written != new or not isinstance(error, IndexerError):
                 raise
-        # Whoever finds no index of instances makes one of the name that is written there.
-        send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
-        self._drop_index(names.next_progress)
+        # All that is missing now an indexer does when it prepares the index: it looks behind the alias for writing.
+        with suppress(IndexerError):
+            send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
+            of_current = {"term": {INDEX_UUID: index_uuid(self._client, current)}}
+            give_progress_to(self._client, names.progress, Target(self._client, names).owner, of_current)
+            self._drop_index(names.next_progress)
 
     def drop_next(self) -> None:
         self._drop_index(self._behind(self._names.next))

@@ -17,6 +17,7 @@ from resources.fields import Record
 
 # That of a document which says that all items of the type are there; no item has it.
 _WHOLE = "whole"
+_INDEX_UUID = "index_uuid"
 # index.max_result_window of Elasticsearch.
 _PAGE = 10_000
 _encode = msgspec.json.Encoder().encode
@@ -80,12 +81,16 @@ def item_lines(document: Document, index: str) -> bytes:
     return b"%b\n%b\n" % (_encode({"index": versioned}), _encode(source))
 
 
-def mark_lines(item_type: str, cell_uuid: str, *, are_whole: bool) -> bytes:
-    """The lines of a bulk request that say whether all items are there."""
+def mark_lines(item_type: str, cell_uuid: str, index_uuid: str | None) -> bytes:
+    """The lines of a bulk request that say that all items are there; or with None, that they may not be.
+
+    index_uuid: of the physical index that they are in. In another one, a restored copy, it is not true.
+    """
     action = {"_id": _id(item_type, cell_uuid, _WHOLE)}
-    if not are_whole:
+    if index_uuid is None:
         return _encode({"delete": action}) + b"\n"
-    source = {"item_type": item_type, "cell_uuid": cell_uuid, "uuid": _WHOLE, "version": 0, "record": {}}
+    record = {_INDEX_UUID: index_uuid}
+    source = {"item_type": item_type, "cell_uuid": cell_uuid, "uuid": _WHOLE, "version": 0, "record": record}
     return b"%b\n%b\n" % (_encode({"index": action}), _encode(source))
 
 
@@ -100,8 +105,13 @@ def removal_lines(item_type: str, cell_uuid: str, versions: Mapping[str, int]) -
 
 
 def mark_of(item_type: str, cell_uuid: str) -> dict[str, Any]:
-    """The query for the document that says that all items of a cell are there."""
-    return {"ids": {"values": [_id(item_type, cell_uuid, _WHOLE)]}}
+    """The search for the document that says that all items of a cell are there."""
+    return {"query": {"ids": {"values": [_id(item_type, cell_uuid, _WHOLE)]}}, "sort": [{"uuid": "asc"}]}
+
+
+def is_marked_by(answer: bytes, index_uuid: str) -> bool:
+    """Whether that document was found, and is about this physical index."""
+    return any(hit.source.record.get(_INDEX_UUID) == index_uuid for hit in decoded(_ANSWER, answer).hits.hits)
 
 
 def forgotten_items(cell_uuid: str, horizon: int) -> dict[str, Any]:

@@ -32,6 +32,10 @@ VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
 CONTINUES = "continues"
 """The key in `_meta` of an index that a rebuild filled: the uuid of the index in whose place it is."""
+ABOUT = "index_uuid"
+"""The key in `_meta` of the index of facts: the uuid of the index of instances that they are about."""
+INDEX_UUID, STATE_UUID = "index_uuid", "state_uuid"
+"""Of a progress: which index of instances it is about, and beside which facts."""
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 
@@ -81,6 +85,8 @@ def progress_mapping(instances_index: str) -> dict[str, Any]:
             "watermark": {"type": "long"},
             "fresh_as_of": {"type": "long", "meta": {"unit": "micros"}},
             "is_complete": {"type": "boolean"},
+            INDEX_UUID: {"type": "keyword"},
+            STATE_UUID: {"type": "keyword"},
         },
     }
 

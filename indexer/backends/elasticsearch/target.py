@@ -3,9 +3,13 @@
 A rebuild may put another index in its place, even one of another program's version, in which documents of this one
 would do harm. So documents are not sent to the alias that all writers share but to one that each physical index has for
 itself; the index that was replaced takes none any more.
+
+Whoever else puts an index in the place of one of ours, restores it or loses it, takes the truth from all that was
+promised of it: progress belongs to physical indexes, by their uuids, and to no names.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,8 +17,10 @@ from elasticsearch import Elasticsearch
 
 from indexer.backends.elasticsearch.client import send
 from indexer.backends.elasticsearch.mapping import CONTINUES
+from indexer.backends.elasticsearch.names import Names
+from indexer.backends.elasticsearch.physical import PhysicalIndex, alias_changes, behind, physical_indexes
 from indexer.backends.elasticsearch.versions import require_usable
-from indexer.errors import IndexReplacedError
+from indexer.errors import IndexAbsentError, IndexReplacedError, IndexUnavailableError
 
 _decode = msgspec.json.Decoder().decode
 
@@ -31,42 +37,113 @@ def index_uuid(client: Elasticsearch, name: str) -> str:
     return str(found["settings"]["index"]["uuid"])
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The physical indexes that what is promised of cells is about, by their uuids.
+
+    instances: that of the instances. continued: the one that a rebuild has filled it from, which had no more; None if
+    none has. state: that of the facts, without which a progress does not tell enough.
+    """
+
+    instances: str
+    continued: str | None
+    state: str
+
+    @property
+    def all_instances(self) -> tuple[str, ...]:
+        return (self.instances,) if self.continued is None else (self.instances, self.continued)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a writer relies on. items: the uuid of their index."""
+
+    physical: str
+    owner: Owner
+    items: str
+
+
+def give_progress_to(client: Elasticsearch, progress: str, owner: Owner, query: Mapping[str, Any]) -> None:
+    """Have what was saved in the index `progress`, where `query` finds it, be about these physical indexes."""
+    source = "ctx._source.index_uuid = params.index; ctx._source.state_uuid = params.state"
+    script = {"source": source, "params": {"index": owner.instances, "state": owner.state}}
+    path = f"/{progress}/_update_by_query?refresh=true&conflicts=proceed"
+    send(client, "POST", path, {"query": query, "script": script})
+
+
 class Target:
-    """The physical index behind the alias `name`, once it is taken; `alias` is where documents are sent."""
+    """The physical index behind the alias `names.write`, once it is taken; `alias` is where documents are sent."""
 
-    def __init__(self, client: Elasticsearch, name: str) -> None:
+    def __init__(self, client: Elasticsearch, names: Names) -> None:
         self._client = client
-        self._name = name
-        self._taken = ""
-        self.alias = name
+        self._names = names
+        self._taken: _Taken | None = None
+        self._owner: Owner | None = None
+        self.alias = names.write
 
-    def take_next(self) -> None:
-        """For what nobody else writes to, and nothing is put in the place of."""
-        self._taken = index_uuid(self._client, self._name)
+    @property
+    def owner(self) -> Owner:
+        """What progress is saved of, and believed of; looked up where nothing was taken yet."""
+        if self._owner is None:
+            self._owner = self._look()[0].owner
+        return self._owner
 
     def take(self) -> None:
-        """Raises IndexVersionError."""
-        mappings = mappings_of(self._client, self._name)
-        require_usable(mappings)
-        taken = index_uuid(self._client, self._name)
-        for physical in mappings:
-            alias = f"{physical}-write"
-            send(self._client, "PUT", f"/{physical}/_alias/{alias}")
-            self.alias = alias
-        self._taken = taken
+        """Raises IndexVersionError, and IndexAbsentError where something is missing."""
+        taken, instances = self._look()
+        require_usable({taken.physical: {"_meta": instances.meta}})
+        alias = f"{taken.physical}-write"
+        if alias not in instances.aliases:
+            send(self._client, "PUT", f"/{taken.physical}/_alias/{alias}")
+        self.alias = alias
+        self._taken, self._owner = taken, taken.owner
 
     def keep_up(self) -> None:
         """Take what a rebuild has put in the place of the index that was taken; nothing to do while that is there.
 
-        Raises IndexReplacedError when it does not continue that one, and IndexVersionError.
+        Raises IndexReplacedError when anything else is not as it was taken: an index or an alias is not there, or
+        stands for another one. Raises IndexVersionError, and IndexUnavailableError while one is closed.
         """
-        if not self._taken or index_uuid(self._client, self._name) == self._taken:
+        before = self._taken
+        if before is None:
             return
-        if not _continues(mappings_of(self._client, self._name), self._taken):
-            raise IndexReplacedError(self._name)
-        self.take()
+        names = self._names
+        found = physical_indexes(self._client, names.read, names.write, names.state, names.items, names.progress)
+        if closed := [name for name, index in found.items() if index.is_closed]:
+            raise IndexUnavailableError(f"closed: {', '.join(closed)}")
+        has_progress = behind(found, names.progress) is not None
+        try:
+            now, instances = self._among(found)
+        except IndexAbsentError as error:
+            raise IndexReplacedError(names.write) from error
+        is_same = (now.owner.instances, now.owner.state, now.items) == (
+            before.owner.instances,
+            before.owner.state,
+            before.items,
+        )
+        are_aliases_right = not alias_changes(found, now.physical, names.read, names.write)
+        if is_same and has_progress and are_aliases_right and self.alias in instances.aliases:
+            return
+        if now.owner.instances != before.owner.instances:
+            require_usable({now.physical: {"_meta": instances.meta}})
+            if now.owner.continued == before.owner.instances and now.owner.state == before.owner.state:
+                self.take()
+                return
+        raise IndexReplacedError(names.write)
 
+    def _look(self) -> tuple[_Taken, PhysicalIndex]:
+        return self._among(physical_indexes(self._client, self._names.write, self._names.state, self._names.items))
 
-def _continues(mappings: Mapping[str, Any], uuid: str) -> bool:
-    """Whether the index was filled by a rebuild with everything that the other one had."""
-    return any(mapping.get("_meta", {}).get(CONTINUES) == uuid for mapping in mappings.values())
+    def _among(self, found: Mapping[str, PhysicalIndex]) -> tuple[_Taken, PhysicalIndex]:
+        """Raises IndexAbsentError unless there is one of each."""
+        names = self._names
+        state, items = behind(found, names.state), behind(found, names.items)
+        written = [name for name, index in found.items() if names.write in index.aliases]
+        if state is None or items is None or len(written) != 1:
+            raise IndexAbsentError(
+                f"not all of the indexes behind {names.write}, {names.state} and {names.items} are there"
+            )
+        [physical] = written
+        instances = found[physical]
+        owner = Owner(instances.uuid, instances.meta.get(CONTINUES), state.uuid)
+        return _Taken(physical, owner, items.uuid), instances

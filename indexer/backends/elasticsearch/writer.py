@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from cells.digests import RangeDigest
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
@@ -17,7 +17,6 @@ from indexer.backends.elasticsearch import digests as compared
 from indexer.backends.elasticsearch import items
 from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, TooLargeError, open_client, send
 from indexer.backends.elasticsearch.documents import (
-    ALL_PROGRESS,
     MAX_ROWS,
     Bulk,
     BulkOutcome,
@@ -29,6 +28,7 @@ from indexer.backends.elasticsearch.documents import (
     from_progress_hits,
     from_removal,
     from_state_hits,
+    progress_of,
     state_of,
     to_bulks,
     to_outcome,
@@ -36,6 +36,7 @@ from indexer.backends.elasticsearch.documents import (
     to_state_bulk,
 )
 from indexer.backends.elasticsearch.mapping import (
+    ABOUT,
     EXTRA_FIELDS,
     EXTRA_TERMS,
     index_settings,
@@ -46,11 +47,20 @@ from indexer.backends.elasticsearch.mapping import (
 )
 from indexer.backends.elasticsearch.names import Names, new_physical_name
 from indexer.backends.elasticsearch.pause import end_pause
-from indexer.backends.elasticsearch.target import Target, mappings_of
+from indexer.backends.elasticsearch.physical import alias_changes, drop_guessed, make_usable, physical_indexes
+from indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
 from indexer.backends.elasticsearch.versions import require_usable
 from indexer.backends.extra import count_schema_violations, described_documents
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
+from indexer.errors import (
+    IndexAbsentError,
+    IndexReplacedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    IndexVersionError,
+)
+
+T = TypeVar("T")
 
 # One bulk at a time leaves the server idle while the next one is made; more than two only queue up there.
 _BULKS_IN_FLIGHT = 2
@@ -72,34 +82,22 @@ class ElasticsearchWriter:
         names = Names.of(settings.prefix)
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
-        self._target = Target(self._client, self._names.write)
-        if of_next:
-            self._target.take_next()
+        self._target = Target(self._client, self._names)
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
         """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
 
-        The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
-        reads the name there. Raises IndexVersionError.
+        What is missing of indexes and aliases is made, and what was promised of an index that is not there any more is
+        forgotten. Raises IndexVersionError.
         """
-        if not mappings_of(self._client, self._names.state):
-            self._create(
-                self._names.state,
-                settings=progress_settings(replicas=self._settings.replicas),
-                mappings=state_mapping(),
-            )
+        drop_guessed(self._client, self._names.state, self._names.progress)
+        self._create_state()
         self._create_items()
-        if not self._extend_mapping():
-            physical = self._agree_on_physical_index()
-            self._forget_progress()
-            self._create(
-                physical,
-                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
-                mappings=instance_mapping(),
-                aliases={self._names.read: {}, self._names.write: {"is_write_index": True}},
-            )
+        physical = self._settle_instances()
+        self._settle_progress(physical)
         self._target.take()
+        self._forget_what_is_void()
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
@@ -180,13 +178,15 @@ class ElasticsearchWriter:
             self.make_searchable()  # which also forgets what was removed
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
-        check_state_saved(self._send_items(items.mark_lines(item_type, cell_uuid, are_whole=are_whole)))
+        marked = self._items_uuid() if are_whole else None
+        check_state_saved(self._send_items(items.mark_lines(item_type, cell_uuid, marked)))
         self.make_searchable()
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
-        path = f"/{self._names.items}/_count?ignore_unavailable=true"
-        body = {"query": items.mark_of(item_type, cell_uuid)}
-        return compared.from_count(send(self._client, "POST", path, body)) > 0
+        path = f"/{self._names.items}/_search?ignore_unavailable=true"
+        return items.is_marked_by(
+            send(self._client, "POST", path, items.mark_of(item_type, cell_uuid)), self._items_uuid()
+        )
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
@@ -194,10 +194,15 @@ class ElasticsearchWriter:
             return
         self._target.keep_up()
         path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
-        check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
+        owner = self._target.owner
+        lines = to_progress_bulk(progress, index_uuid=owner.instances, state_uuid=owner.state)
+        check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
+        """Of the physical indexes that there are now; who has prepared others is told when saving."""
+        owner = self._target.owner
+        path, body = f"/{self._names.progress}/_search", progress_of(owner.all_instances, owner.state)
+        return from_progress_hits(send(self._client, "POST", path, body))
 
     def count_extra_fields(self) -> Mapping[str, int]:
         fields = {"terms": {"field": EXTRA_FIELDS, "size": _MAX_FIELDS}}
@@ -237,7 +242,10 @@ class ElasticsearchWriter:
             on_batch(removed)
 
     def allow_writes(self) -> None:
-        end_pause(self._client, self._names.write)
+        names = self._names
+        if physical_indexes(self._client, names.write):
+            end_pause(self._client, names.write)
+        make_usable(self._client, names.read, names.write, names.progress, names.state, names.items)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
@@ -335,9 +343,15 @@ class ElasticsearchWriter:
             self._target.keep_up()
         except IndexVersionError as error:
             return error
-        except IndexUnavailableError:
+        except (IndexUnavailableError, IndexReplacedError):
+            # Of a replaced index the next progress that is saved tells; until then this write waits.
             pass
         return failure
+
+    def _create_state(self) -> None:
+        if not mappings_of(self._client, self._names.state):
+            settings = progress_settings(replicas=self._settings.replicas)
+            self._create(self._names.state, settings=settings, mappings=state_mapping())
 
     def _create_items(self) -> None:
         """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
@@ -345,9 +359,30 @@ class ElasticsearchWriter:
             body = items.items_index(replicas=self._settings.replicas)
             self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
 
-    def _extend_mapping(self) -> bool:
-        """Whether there is an index already, with every field that we write."""
-        indexes = mappings_of(self._client, self._names.write)
+    def _settle_instances(self) -> str:
+        """The physical index of instances, with every field that we write, and our aliases on it alone.
+
+        What the alias for writing stands for is right. Where it does not say, the index of the progress names one;
+        where that is not there either, one is made.
+        """
+        names = self._names
+        found = physical_indexes(self._client, names.read, names.write)
+        written = [name for name, index in found.items() if names.write in index.aliases]
+        physical = written[0] if len(written) == 1 else self._agree_on_physical_index()
+        if not self._extend_mapping(physical):
+            self._create(
+                physical,
+                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
+                mappings=instance_mapping(),
+            )
+        found |= physical_indexes(self._client, physical)
+        if changes := alias_changes(found, physical, names.read, names.write):
+            send(self._client, "POST", "/_aliases", {"actions": changes})
+        return physical
+
+    def _extend_mapping(self, physical: str) -> bool:
+        """Whether there is that index already, with every field that we write."""
+        indexes = mappings_of(self._client, physical)
         require_usable(indexes)
         for name, mapping in indexes.items():
             wanted = instance_mapping()
@@ -358,20 +393,50 @@ class ElasticsearchWriter:
         return bool(indexes)
 
     def _agree_on_physical_index(self) -> str:
-        own = new_physical_name(self._names)
-        self._create(
-            self._names.progress,
-            settings=progress_settings(replicas=self._settings.replicas),
-            mappings=progress_mapping(own),
-        )
-        (mapping,) = mappings_of(self._client, self._names.progress).values()
+        """The name of the index that is to be made: whoever makes the index of the progress decides."""
+        if not mappings_of(self._client, self._names.progress):
+            self._create_progress(new_physical_name(self._names))
+        mapping = _only(mappings_of(self._client, self._names.progress))
         return str(mapping["_meta"]["instances_index"])
 
-    def _forget_progress(self) -> None:
-        """Without an index of instances no progress is true: someone has removed the index by hand."""
-        names = f"{self._names.progress},{self._names.state}"
-        path = f"/{names}/_delete_by_query?refresh=true&conflicts=proceed"
-        send(self._client, "POST", path, {"query": {"match_all": {}}})
+    def _create_progress(self, physical: str) -> None:
+        settings = progress_settings(replicas=self._settings.replicas)
+        self._create(self._names.progress, settings=settings, mappings=progress_mapping(physical))
+
+    def _settle_progress(self, physical: str) -> None:
+        """An index of the progress that names `physical`, and says of each progress which index it is about."""
+        path = f"/{self._names.progress}"
+        found = mappings_of(self._client, self._names.progress)
+        if not found:
+            self._create_progress(physical)
+            return
+        mapping = _only(found)
+        wanted = progress_mapping(physical)
+        is_older = not wanted["properties"].keys() <= mapping["properties"].keys()
+        if is_older or mapping.get("_meta") != wanted["_meta"]:
+            send(self._client, "PUT", f"{path}/_mapping", wanted)
+        if is_older:
+            # What a program has saved that did not say it yet is about what is there.
+            give_progress_to(self._client, self._names.progress, self._target.owner, {"match_all": {}})
+
+    def _forget_what_is_void(self) -> None:
+        """Progress and facts about an index that is not there any more: somebody has removed or replaced it."""
+        owner = self._target.owner
+        state = _only(physical_indexes(self._client, self._names.state))
+        about = state.meta.get(ABOUT, owner.instances)
+        if about not in owner.all_instances:
+            self._remove_all(self._names.state, {"match_all": {}})
+        if state.meta.get(ABOUT) != owner.instances:
+            send(self._client, "PUT", f"/{self._names.state}/_mapping", {"_meta": {ABOUT: owner.instances}})
+        valid = progress_of(owner.all_instances, owner.state)["query"]
+        self._remove_all(self._names.progress, {"bool": {"must_not": [valid]}})
+
+    def _remove_all(self, index: str, query: dict[str, Any]) -> None:
+        send(self._client, "POST", f"/{index}/_delete_by_query?refresh=true&conflicts=proceed", {"query": query})
+
+    def _items_uuid(self) -> str:
+        """That of the index of items; nothing where there is none."""
+        return next((each.uuid for each in physical_indexes(self._client, self._names.items).values()), "")
 
     def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
         path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
@@ -388,3 +453,10 @@ class ElasticsearchWriter:
         except ResourceExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
+
+
+def _only(found: Mapping[str, T]) -> T:
+    """Of the one index of a name; raises IndexAbsentError while there is none, as when somebody removes it just now."""
+    for each in found.values():
+        return each
+    raise IndexAbsentError("an index was removed while it was prepared")

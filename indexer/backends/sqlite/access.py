@@ -9,7 +9,13 @@ import msgspec
 
 from indexer.backends.base import CellProgress
 from indexer.backends.sqlite.schema import SCHEMA_VERSION
-from indexer.errors import IndexAbsentError, IndexRequestError, IndexUnavailableError, IndexVersionError
+from indexer.errors import (
+    IndexAbsentError,
+    IndexDamagedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    IndexVersionError,
+)
 
 BUSY_TIMEOUT_S = 5.0
 # Result codes after which the same call may succeed later. After any other a person must look.
@@ -24,6 +30,8 @@ _PASSING = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
+# A file of something else is not among it: nobody knows whose it is.
+_DAMAGED = sqlite3.SQLITE_CORRUPT
 _NOT_PREPARED = "no such table"
 # What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of
 # another type), and the decoder for what its cell has kept of it, and is no JSON.
@@ -60,6 +68,15 @@ def require_known_schema(version: int, path: Path) -> None:
         raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
 
 
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Which file is there now, as no other one is called while it is open; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
@@ -73,6 +90,8 @@ def translated(path: Path) -> Iterator[None]:
             raise IndexAbsentError(f"the index {path} is not there: {error}") from error
         if code is not None and code & 0xFF in _PASSING:
             raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
+        if code is not None and code & 0xFF == _DAMAGED:
+            raise IndexDamagedError(str(path), str(error)) from error
         raise IndexRequestError(f"the index {path} refused a request: {error}") from error
     except OSError as error:
         raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import msgspec
 from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
+    file_of,
     read_progress,
     require_known_schema,
     schema_version,
@@ -39,7 +41,8 @@ class SqliteSearcher:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        # With the file that each was opened on: another one may have been put in its place.
+        self._idle: SimpleQueue[tuple[tuple[int, int] | None, sqlite3.Connection]] = SimpleQueue()
         self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
@@ -64,17 +67,14 @@ class SqliteSearcher:
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
         while not self._idle.empty():
-            self._idle.get_nowait().close()
+            self._idle.get_nowait()[1].close()
 
     async def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_connection, function)
 
     def _with_connection(self, function: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self._path):
-            try:
-                connection = self._idle.get_nowait()
-            except Empty:
-                connection = self._open()
+            file, connection = self._take()
             try:
                 # It may have been rebuilt by a program of another version since it was opened.
                 require_known_schema(schema_version(connection), self._path)
@@ -82,8 +82,19 @@ class SqliteSearcher:
             except (sqlite3.Error, IndexUnavailableError):
                 connection.close()
                 raise
-            self._idle.put(connection)
+            self._idle.put((file, connection))
             return result
+
+    def _take(self) -> tuple[tuple[int, int] | None, sqlite3.Connection]:
+        """A connection to the file that is there now, and which that is."""
+        file = file_of(self._path)
+        with suppress(Empty):
+            while True:
+                opened_on, connection = self._idle.get_nowait()
+                if opened_on == file:
+                    return file, connection
+                connection.close()
+        return file, self._open()
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

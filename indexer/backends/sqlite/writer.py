@@ -4,6 +4,7 @@ The file and its tables are made here; a searcher opens the file read-only.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +23,13 @@ from indexer.backends.sqlite import items
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     UNSTORABLE,
+    file_of,
     read_progress,
     require_known_schema,
     schema_version,
     translated,
 )
+from indexer.backends.sqlite.damage import put_aside
 from indexer.backends.sqlite.digests import Compared, count_external, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite.schema import (
     DOCUMENTS,
@@ -38,10 +41,12 @@ from indexer.backends.sqlite.schema import (
     row_of,
     upsert_statement,
 )
+from indexer.errors import IndexDamagedError, IndexReplacedError
 
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
 _REMOVE_BATCH = 1000
+_STATE = "state"
 _CREATE_STATE = (
     "CREATE TABLE IF NOT EXISTS state (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
     "PRIMARY KEY (kind, name)) STRICT"
@@ -61,30 +66,72 @@ class SqliteWriter:
         self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
         self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
         self._upsert = upsert_statement(self._documents)
-        with translated(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        # Which file was prepared; None before.
+        self._file: tuple[int, int] | None = None
+        self._is_damaged = False
+        self._open()
+
+    def _open(self) -> None:
+        with translated(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
-                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             register_digest(self._connection)
 
     def prepare(self) -> None:
-        with self._mutex, translated(self._path):
+        """A file that cannot be read any more is put aside, and a new one made."""
+        with self._mutex:
+            if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
+                self._open_anew()
+            try:
+                self._prepare()
+            except IndexDamagedError:
+                self._open_anew()
+                self._prepare()
+            self._file = file_of(self._path)
+
+    def _open_anew(self) -> None:
+        self._connection.close()
+        if self._is_damaged:
+            with translated(self._path):
+                put_aside(self._path)
+        self._is_damaged = False
+        self._open()
+
+    def _prepare(self) -> None:
+        with self._using():
             # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
             # watermark that promises them are in one file, so what is lost is read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             use_write_ahead_log(self._connection, BUSY_TIMEOUT_S)
         with self.transaction():
             version = schema_version(self._connection)
-            if version == 0:
-                for statement in creation_statements():
-                    self._connection.execute(statement)
+            if version in (0, SCHEMA_VERSION):
+                self._create_tables()
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
             self._connection.execute(items.CREATE_ITEMS)
-        with self._mutex, translated(self._path):
+        with self._using():
             require_known_schema(schema_version(self._connection), self._path)
+
+    def _create_tables(self) -> None:
+        """Those that are not there, and empty ones of what depends on those: no progress is true without documents and
+        facts, and facts may be about other documents.
+        """
+        tables = (self._documents.name, self._progress, _STATE)
+        found = self._connection.execute("SELECT name FROM sqlite_schema WHERE name IN (?, ?, ?)", tables)
+        missing = set(tables) - {name for (name,) in found}
+        if not missing:
+            return
+        for table in (self._progress, _STATE):
+            self._connection.execute(f"DROP TABLE IF EXISTS {table}")
+        # Indexes keep their names when a rebuild gives their table another one.
+        documents, progress, *indexes = creation_statements("", f"_{time.time_ns()}")
+        of_documents = [documents, *indexes] if self._documents.name in missing else []
+        for statement in (*of_documents, progress, _CREATE_STATE):
+            self._connection.execute(statement)
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         schema_violations = 0
@@ -105,14 +152,16 @@ class SqliteWriter:
         return WriteResult(applied, len(rows) + len(item_rows) - applied, schema_violations=schema_violations)
 
     def make_searchable(self) -> None:
-        """Nothing to do: what is committed can be found."""
+        """What is committed can be found, in the file that it was written to."""
+        if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
+            raise IndexReplacedError(str(self._path))
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         return read_around_damage(ids, self._read)
 
     def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found: dict[str, Document] = {}
-        with self._mutex, translated(self._path):
+        with self._using():
             for batch in batched(ids, _READ_BATCH):
                 marks = ", ".join("?" * len(batch))
                 rows = self._connection.execute(f"SELECT * FROM {self._documents.name} WHERE uuid IN ({marks})", batch)  # noqa: S608
@@ -123,18 +172,18 @@ class SqliteWriter:
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
         compared = Compared(self._documents, cell_uuid, horizon, external)
-        with self._mutex, translated(self._path):
+        with self._using():
             return read_digests(self._connection, compared, prefixes, length)
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
         compared = Compared(self._documents, cell_uuid, horizon, external)
-        with self._mutex, translated(self._path):
+        with self._using():
             return read_revisions(self._connection, compared, prefixes)
 
     def count_external(self, cell_uuid: str) -> int:
-        with self._mutex, translated(self._path):
+        with self._using():
             return count_external(self._connection, self._documents, cell_uuid)
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -143,7 +192,7 @@ class SqliteWriter:
             self._connection.executemany(statement, versions.items())
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
-        with self._mutex, translated(self._path):
+        with self._using():
             return items.read_items(self._connection, item_type, cell_uuid)
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
@@ -155,10 +204,11 @@ class SqliteWriter:
             items.mark_items(connection, item_type, cell_uuid, are_whole=are_whole)
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
-        with self._mutex, translated(self._path):
+        with self._using():
             return items.are_items_whole(self._connection, item_type, cell_uuid)
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        self.make_searchable()
         with self._writing():
             self._connection.executemany(
                 f"INSERT OR REPLACE INTO {self._progress} (cell_uuid, watermark, fresh_as_of, is_complete) "  # noqa: S608
@@ -167,7 +217,7 @@ class SqliteWriter:
             )
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        with self._mutex, translated(self._path):
+        with self._using():
             return read_progress(self._connection, self._progress)
 
     def count_extra_fields(self) -> Mapping[str, int]:
@@ -176,7 +226,7 @@ class SqliteWriter:
             f"SELECT field.value, count(*) FROM {table}, json_each({table}.other, '$.extra.fields') AS field "  # noqa: S608
             "GROUP BY field.value"
         )
-        with self._mutex, translated(self._path):
+        with self._using():
             return dict(self._connection.execute(statement).fetchall())
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
@@ -186,7 +236,7 @@ class SqliteWriter:
             f"SELECT 1 FROM json_each(other, '$.extra.terms') AS term WHERE term.value IN ({marks})"
             ") ORDER BY uuid LIMIT ?"
         )
-        with self._mutex, translated(self._path):
+        with self._using():
             return [uuid for (uuid,) in self._connection.execute(statement, [*terms, limit])]
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
@@ -199,7 +249,7 @@ class SqliteWriter:
                     self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (kind, name, encoded))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        with self._mutex, translated(self._path):
+        with self._using():
             found = self._connection.execute("SELECT name, value FROM state WHERE kind = ?", (kind,))
             return {name: msgspec.json.decode(value) for name, value in found}
 
@@ -257,6 +307,16 @@ class SqliteWriter:
         return self._connection.execute(statement, row(document)).rowcount
 
     @contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._mutex:
+            try:
+                with translated(self._path):
+                    yield
+            except IndexDamagedError:
+                self._is_damaged = True
+                raise
+
+    @contextmanager
     def _writing(self) -> Iterator[None]:
         """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
         with self.transaction():
@@ -267,7 +327,7 @@ class SqliteWriter:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the write lock of the file; the connection is for the tables themselves, not for what is in them."""
-        with self._mutex, translated(self._path):
+        with self._using():
             if self._connection.in_transaction:
                 yield self._connection
                 return

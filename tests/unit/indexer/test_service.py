@@ -17,7 +17,7 @@ from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, CellAdapter, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.errors import IndexReplacedError, IndexRequestError
+from indexer.errors import IndexRequestError
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.fill import CellRows
 from indexer.reconcile.recorded_sync import sync_and_record
@@ -168,23 +168,33 @@ def test_saved_watermark_never_promises_what_a_search_cannot_find(stage: Stage) 
         wait_until(stage.is_followed_to_the_end)
 
 
-def test_progress_of_a_replaced_index_is_not_saved_in_the_new_one(stage: Stage) -> None:
-    """Nothing that the followers know is true of it, so the indexer starts again."""
-
-    def follow_while_the_index_is_replaced() -> None:
-        with stage.running():
-            stage.bus.waiting.append(stage.cell.create())
-            wait_until(stage.is_followed_to_the_end)
-            stage.index.replace()
-            stage.bus.waiting.append(stage.cell.create())
-            wait_until(lambda: stage.bus.acknowledged == 2)
-
-    with pytest.raises(IndexReplacedError):
-        follow_while_the_index_is_replaced()
-    assert not stage.index.saved
-    with stage.running():
+def test_indexer_goes_on_by_itself_with_an_index_that_was_replaced(stage: Stage) -> None:
+    """Nothing that the followers know is true of it: they begin again, with what it says."""
+    with capture_logs() as logs, stage.running() as service:
+        stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end)
-        assert stage.index.searchable.keys() == stage.cell.rows.keys()
+        stage.index.replace()
+        wait_until(lambda: stage.index.searchable.keys() == stage.cell.rows.keys())
+        wait_until(stage.is_followed_to_the_end)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        wait_until(lambda: service.problem is None)
+    assert versions(stage.index) == stage.cell.versions()
+    assert [each["index"] for each in logs if each["event"] == "indexer.index_replaced"] == ["memory"]
+    assert stage.registry.get_sample_value("fleetlight_indexer_index_replaced_total") == 1
+
+
+def test_progress_is_not_saved_in_an_index_that_was_replaced(stage: Stage) -> None:
+    """A watermark that only the old one had would promise what the new one lacks."""
+    with stage.running() as service:
+        for _ in range(3):
+            stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        stage.cell.is_away = True
+        stage.index.replace()
+        wait_until(lambda: not stage.index.is_replaced)
+        wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
+    assert CELL_UUID not in stage.index.saved
 
 
 def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) -> None:
