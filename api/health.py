@@ -80,18 +80,19 @@ class Health:
     async def measure(self) -> None:
         """Bring the metrics up to date that are not counted as things happen."""
         try:
-            names = {cell.uuid: cell.name for cell in await self._reader.cells()}
+            cells = await self._reader.cells()
             self.metrics.show_fleet(is_reachable=await self._reader.knows_all_cells())
         except FleetUnreachableError:
-            names = {}
+            cells = ()
             self.metrics.show_fleet(is_reachable=False)
         try:
             progress = await self._index.progress() or {}
         except IndexerError as error:
             self._index.failed(error)
             progress = {}
-        known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
-        self.metrics.show_cells(names, self._reader.hanging())
+        uuids = {cell.uuid for cell in cells}
+        known = {uuid: cell for uuid, cell in progress.items() if uuid in uuids}
+        self.metrics.show_cells(cells, self._reader.hanging())
         fresh = self._index.freshness()
         self.metrics.show_progress(
             {uuid: cell.watermark for uuid, cell in known.items()},

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from cells.model import Cell
 from listing.answer import Page
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -70,6 +71,12 @@ class ApiMetrics:
             ["cell"],
             registry=self._registry,
         )
+        self._cell_disabled = Gauge(
+            "fleetlight_cell_disabled",
+            "1 for each cell that is disabled, and that no indexer follows therefore, else 0",
+            ["cell"],
+            registry=self._registry,
+        )
         self._age = Gauge(
             "fleetlight_api_index_age_seconds",
             "Age of what the index has of a cell",
@@ -97,13 +104,14 @@ class ApiMetrics:
     def show_fleet(self, *, is_reachable: bool) -> None:
         self._fleet_reachable.set(is_reachable)
 
-    def show_cells(self, names: Mapping[str, str], hanging: Collection[str]) -> None:
-        """The name of each cell by its uuid, and which of them hang; cells that are not named any more disappear."""
-        self._cell_info.clear()
-        self._cell_hangs.clear()
-        for uuid, name in names.items():
-            self._cell_info.labels(uuid, name).set(1)
-            self._cell_hangs.labels(uuid).set(uuid in hanging)
+    def show_cells(self, cells: Sequence[Cell], hanging: Collection[str]) -> None:
+        """The cells that there are, and the uuids of those that hang; cells that are not there any more disappear."""
+        for gauge in (self._cell_info, self._cell_hangs, self._cell_disabled):
+            gauge.clear()
+        for cell in cells:
+            self._cell_info.labels(cell.uuid, cell.name).set(1)
+            self._cell_hangs.labels(cell.uuid).set(cell.uuid in hanging)
+            self._cell_disabled.labels(cell.uuid).set(cell.disabled)
 
     def show_progress(self, watermarks: Mapping[str, int], ages_s: Mapping[str, float]) -> None:
         """Watermark and age of the index by uuid of the cell; cells that are not among them any more disappear."""

@@ -12,6 +12,7 @@ from tests.support.libvirt_binding import libvirt_binding
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
+from tests.support.prometheus import promtool
 from tests.support.real_cluster import ganeti_cluster
 from tests.support.real_servers import (
     amqp_cell,
@@ -53,6 +54,7 @@ __all__ = [
     "nova_worlds",
     "postgresql_database",
     "postgresql_url",
+    "promtool",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",

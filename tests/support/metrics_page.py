@@ -25,6 +25,8 @@ otherwise. At the address of the API itself anyone can ask `/healthz` and `/read
 Metrics call a cell by its uuid; `fleetlight_cell_info` has the name of each. What is counted per cell is there, with 0,
 as soon as a process works on the cell.
 
+[Monitoring](../operations/monitoring.md) has alert rules and a dashboard that are made of these metrics.
+
 The tables are made of the program: `python -m tests.support.metrics_page`, and a test compares them. A histogram is
 three series: `_bucket`, `_sum` and `_count`.
 """

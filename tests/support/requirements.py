@@ -86,6 +86,14 @@ LIBVIRT = Folder(
     default=Path("/usr/lib/python3/dist-packages/libvirt.py"),
 )
 
+PROMETHEUS = Folder(
+    "prometheus",
+    "Prometheus and promtool (the package prometheus)",
+    "promtool",
+    "FLEETLIGHT_TEST_PROMTOOL",
+    default=Path("/usr/bin/promtool"),
+)
+
 REQUIREMENTS = (
     ELASTICSEARCH,
     RABBITMQ,
@@ -98,6 +106,7 @@ REQUIREMENTS = (
     GANETI_CLIENT,
     HTOOLS,
     LIBVIRT,
+    PROMETHEUS,
 )
 
 

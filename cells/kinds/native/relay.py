@@ -167,7 +167,10 @@ class Relay:
             return 0
         if not was_active:
             self._take_over()
+        began_s = time.monotonic()
         published = self._publish_batch()
+        if not published:
+            self._metrics.found_nothing(self._cell.uuid, time.monotonic() - began_s)
         self._when_due()
         return published
 

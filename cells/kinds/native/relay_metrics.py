@@ -1,10 +1,11 @@
 """What the relays of a process count, for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from resources.clock import Clock, system_clock
 
 _MICROSECONDS = 1_000_000
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class RelayMetrics:
@@ -27,6 +28,13 @@ class RelayMetrics:
             "How long the oldest change has waited that the bus has not confirmed; 0 when none waits",
             ["cell"],
             registry=registry,
+        )
+        self._look_seconds = Histogram(
+            "fleetlight_relay_look_seconds",
+            "Time of a look for changes that found none: how fast the database of the cell answers",
+            ["cell"],
+            registry=registry,
+            buckets=_SECONDS,
         )
         self._published = Counter(
             "fleetlight_relay_published_changes",
@@ -52,6 +60,7 @@ class RelayMetrics:
         self.active(cell_uuid, is_active=False)
         self._published.labels(cell_uuid)
         self._left_out.labels(cell_uuid)
+        self._look_seconds.labels(cell_uuid)
 
     def active(self, cell_uuid: str, *, is_active: bool) -> None:
         self._is_active.labels(cell_uuid).set(is_active)
@@ -68,6 +77,10 @@ class RelayMetrics:
 
     def nothing_waits(self, cell_uuid: str) -> None:
         self._waiting_since.pop(cell_uuid, None)
+
+    def found_nothing(self, cell_uuid: str, duration_s: float) -> None:
+        """The active relay has looked for changes."""
+        self._look_seconds.labels(cell_uuid).observe(duration_s)
 
     def published(self, cell_uuid: str, count: int) -> None:
         self._published.labels(cell_uuid).inc(count)
