@@ -266,6 +266,13 @@ def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int
         raise
 
 
+def broker_version(transport_url: str, settings: BusSettings) -> str:
+    """What the broker says it is, such as `RabbitMQ 3.13.7`. Raises BusError, BusUnavailableError."""
+    with bare_channel(transport_url, settings) as channel:
+        told = channel.connection.server_properties
+    return f"{told.get('product', 'a broker')} {told.get('version', '')}".strip()
+
+
 @contextmanager
 def bare_channel(transport_url: str, settings: BusSettings) -> Iterator[Any]:
     """A channel on which nothing is declared, for a moment; raises BusError, BusUnavailableError."""

@@ -39,6 +39,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.index.index",
         "The search index: how far it is, filling it, and comparing it with the cells.",
     ),
+    "doctor": (
+        "cli.doctor.doctor",
+        "Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.",
+    ),
     "balance": (
         "cli.balance",
         "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.",

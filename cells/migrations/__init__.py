@@ -4,9 +4,10 @@
 frozen history: it names its columns itself and does not import `cells.tables`.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
-from sqlalchemy import Engine, String, column, select, table
+from sqlalchemy import Connection, Engine, String, column, inspect, select, table
 
 from cells.database.engines import writing
 from cells.database.locks import wait_for_lock
@@ -35,13 +36,35 @@ def newer_revision_of_cell(engine: Engine) -> str | None:
     return _newer_revision(engine, "cell")
 
 
+def newest_revision(schema: str) -> str:
+    """The revision of the tables that this program knows. schema: `fleet` or `cell`."""
+    return max(_known_revisions(schema))
+
+
+def is_newer(revision: str, schema: str) -> bool:
+    """Whether a newer version than this one has made tables of that revision."""
+    return revision not in _known_revisions(schema)
+
+
+def written_revision(connection: Connection, schema: str) -> str | None:
+    """The revision of the tables that are there; None where `fleetlight database upgrade` has made none."""
+    name = f"fleetlight_{schema}_version"
+    if not inspect(connection).has_table(name):
+        return None
+    written = select(column("version_num", String)).select_from(table(name))
+    return connection.execute(written).scalar_one()
+
+
 def _newer_revision(engine: Engine, schema: str) -> str | None:
-    # Without Alembic, which takes long to import: a script is called as its revision.
-    known = {script.stem for script in (_HERE / schema / "versions").glob("*.py")}
     with engine.connect() as connection:
         written = select(column("version_num", String)).select_from(table(f"fleetlight_{schema}_version"))
         revision = connection.execute(written).scalar_one()
-    return None if revision in known else revision
+    return revision if is_newer(revision, schema) else None
+
+
+def _known_revisions(schema: str) -> Collection[str]:
+    # Without Alembic, which takes long to import: a script is called as its revision.
+    return {script.stem for script in (_HERE / schema / "versions").glob(f"{schema}_*.py")}
 
 
 def _upgrade(engine: Engine, schema: str) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexer.backends.base import Generations, IndexSearcher, IndexWriter
+from indexer.backends.examination import IndexExamination
 from indexer.backends.settings import IndexSettings
+from indexer.backends.sqlite import examination as sqlite_examination
 from indexer.backends.sqlite.generations import SqliteGenerations
 from indexer.backends.sqlite.searcher import SqliteSearcher
 from indexer.backends.sqlite.writer import SqliteWriter
@@ -12,20 +14,24 @@ from indexer.backends.sqlite.writer import SqliteWriter
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How both sides of one backend are made, and what a rebuild of it needs."""
+    """How both sides of one backend are made, what a rebuild of it needs, and how it is looked at."""
 
     writer: Callable[[IndexSettings], IndexWriter]
     searcher: Callable[[IndexSettings], IndexSearcher]
     generations: Callable[[IndexSettings], Generations]
+    examine: Callable[[IndexSettings, float], IndexExamination]
 
 
 def _elasticsearch() -> Backend:
     # Only where it is used: the client alone takes a third of the time in which a command starts.
+    from indexer.backends.elasticsearch import examination as elasticsearch_examination  # noqa: PLC0415
     from indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
     from indexer.backends.elasticsearch.searcher import ElasticsearchSearcher  # noqa: PLC0415
     from indexer.backends.elasticsearch.writer import ElasticsearchWriter  # noqa: PLC0415
 
-    return Backend(ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations)
+    return Backend(
+        ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations, elasticsearch_examination.examine
+    )
 
 
 def _sqlite() -> Backend:
@@ -33,6 +39,7 @@ def _sqlite() -> Backend:
         lambda settings: SqliteWriter(settings.path, schemas_dir=settings.schemas_dir),
         lambda settings: SqliteSearcher(settings.path),
         lambda settings: SqliteGenerations(settings.path, schemas_dir=settings.schemas_dir),
+        sqlite_examination.examine,
     )
 
 
@@ -52,3 +59,8 @@ def open_searcher(settings: IndexSettings) -> IndexSearcher:
 def open_generations(settings: IndexSettings) -> Generations:
     """The physical indexes behind the index. Raises IndexUnavailableError when it cannot be opened."""
     return BACKENDS[settings.backend]().generations(settings)
+
+
+def examine_index(settings: IndexSettings, timeout_s: float) -> IndexExamination:
+    """What there is of the index, within about `timeout_s`. Raises IndexUnavailableError and IndexRequestError."""
+    return BACKENDS[settings.backend]().examine(settings, timeout_s)

@@ -576,6 +576,35 @@ def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run
         assert indexer.execute("SELECT count(*) FROM instances").fetchone() == (0,)
 
 
+def test_doctor_says_what_an_account_may_not_do(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = ("--config", fortress.folder / "owner.toml")
+    config = fortress.folder / "doctor.toml"
+    config.write_text(
+        f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n'
+        f"{_bus_section(fortress, 'indexer')}{_index_section(fortress, 'indexer')}"
+    )
+
+    def lacking() -> list[str]:
+        with monkeypatch.context() as as_indexer:
+            as_indexer.setenv("PGUSER", "fleetlight_indexer")
+            as_indexer.setenv("PGPASSFILE", str(fortress.accounts / "indexer.pgpass"))
+            result = CliRunner().invoke(app, ["doctor", "--json", "--config", str(config)], catch_exceptions=False)
+        return [
+            each["found"] for each in json.loads(result.stdout) if "may not" in each["found"] and each["what_to_do"]
+        ]
+
+    assert lacking() == []
+    with psycopg.connect(_owner_url(fortress.postgresql, "fleet"), autocommit=True) as connection:
+        connection.execute("REVOKE INSERT ON failures FROM fleetlight_indexer")
+        connection.execute("REVOKE SELECT ON flavors FROM fleetlight_indexer")
+    assert lacking() == ["fleetlight_indexer may not SELECT on flavors, INSERT on failures"]
+    monkeypatch.setenv("PGPASSWORD", ADMINISTRATORS_PASSWORD)
+    monkeypatch.setenv("PGUSER", "postgres")
+    _fleetlight("database", "upgrade", *owner)
+    monkeypatch.delenv("PGPASSWORD")
+    assert lacking() == []
+
+
 def test_wrong_key_and_wrong_authority_are_said_without_any_secret(fortress: Fortress, tmp_path: Path) -> None:
     stranger = tmp_path / "ca.crt"
     stranger.write_bytes((fortress.rabbitmq.folder / "ca.crt").read_bytes())

@@ -80,6 +80,16 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
 
     assert {cell["health"] for cell in json.loads(composition.run("api", "index", "status", "--json"))} == {"ok"}
     composition.run("api", "index", "verify")
+    found = json.loads(composition.run("api", "doctor", "--json"))
+    assert {each["state"] for each in found} == {"ok"}
+    assert {each["about"] for each in found} >= {
+        "fleet database",
+        "cell cell1",
+        "bus of cell1, cell2",
+        "index of cell2",
+    }
+    assert any(each["found"].startswith("Elasticsearch 9.") for each in found)
+    assert any(each["found"].startswith("RabbitMQ 3.") for each in found)
     # As after a restart of the machine: what has run once runs again, and changes nothing.
     before = _cells(composition)
     for name in ("database", "cell1", "cell2"):

@@ -59,6 +59,7 @@ def test_the_commands_are_known() -> None:
         "balance",
         "capacity",
         "index status",
+        "doctor",
         "explain",
         "index verify",
         "index purge",

@@ -1,0 +1,87 @@
+"""What a database of the fleet or of a native cell says of itself, for people: server, tables, rights, clock."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, MetaData, func, select, text
+from sqlalchemy.engine import make_url
+
+from cells.database.engines import translated_failures
+from cells.fleet.tables import fleet_metadata
+from cells.migrations import newest_revision, written_revision
+from cells.tables import cell_metadata
+from resources.clock import Clock, system_clock
+
+_POSTGRESQL_SERVER = text("SELECT current_user, current_setting('server_version')")
+_POSTGRESQL_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
+_SQLITE_SERVER = text("SELECT sqlite_version()")
+_SCHEMAS: Mapping[str, tuple[MetaData, int]] = {"fleet": (fleet_metadata, 0), "cell": (cell_metadata, 1)}
+"""The tables of each schema, and where its rights are among those of an account."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseExamination:
+    """server: program and version. account: who asked; None where there are no accounts.
+
+    revision, newest: of its tables, and of those that this program knows; None where there are none.
+    lacks: what the account may not do and has to, in the words of the server: `SELECT on flavors`. Not looked at while
+        the tables are of another version.
+    ahead_us: how far its clock is ahead of ours; 0 for a file.
+    """
+
+    server: str
+    account: str | None
+    revision: str | None
+    newest: str
+    lacks: Sequence[str]
+    ahead_us: int
+
+
+def examine_database(
+    engine: Engine,
+    schema: str,
+    unreachable: Callable[[str], Exception],
+    *,
+    role_prefix: str,
+    clock: Clock = system_clock,
+) -> DatabaseExamination:
+    """schema: `fleet` or `cell`. unreachable: makes the error that is raised when it does not answer.
+
+    role_prefix: what the name of an account begins with, before that of its process.
+    """
+    with translated_failures(unreachable), engine.connect() as connection:
+        newest, revision = newest_revision(schema), written_revision(connection, schema)
+        if engine.dialect.name == "sqlite":
+            version = connection.execute(_SQLITE_SERVER).scalar_one()
+            return DatabaseExamination(f"SQLite {version}", None, revision, newest, (), 0)
+        begun = clock()
+        now = connection.execute(_POSTGRESQL_NOW).scalar_one()
+        ahead_us = now - (begun + clock()) // 2
+        account, version = connection.execute(_POSTGRESQL_SERVER).one()
+        lacks = list(_lacking(connection, schema, account.removeprefix(role_prefix))) if revision == newest else []
+        return DatabaseExamination(f"PostgreSQL {version.split()[0]}", account, revision, newest, lacks, ahead_us)
+
+
+def file_of(engine_url: str) -> str | None:
+    """The file of a SQLite database; None for one on a server."""
+    url = make_url(engine_url)
+    return url.database if url.get_backend_name() == "sqlite" else None
+
+
+def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
+    """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
+    from cells.database.accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
+
+    metadata, place = _SCHEMAS[schema]
+    rights = ACCOUNTS.get(process, (Rights(), Rights()))[place]
+    unread = {table.name for table in rights.unread}
+    wanted = [("SELECT", name) for name in metadata.tables if name not in unread]
+    wanted += [(verb, may.table.name) for may in rights.changes for verb in may.verbs]
+    # Rows may be added without some columns, so a right to any column is one to the table.
+    asked = [
+        func.has_any_column_privilege(name, verb) if verb != "DELETE" else func.has_table_privilege(name, verb)
+        for verb, name in wanted
+    ]
+    for (verb, name), may in zip(wanted, connection.execute(select(*asked)).one(), strict=True):
+        if not may:
+            yield f"{verb} on {name}"

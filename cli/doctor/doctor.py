@@ -1,0 +1,95 @@
+"""The command, and in which order it asks: what has to be known first is the fleet's own list of cells."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import groupby
+
+import typer
+
+from cells.model import Cell
+from cli.doctor.asking import DEADLINE_S, Question, answers
+from cli.doctor.findings import Finding, State, ok, wrong
+from cli.doctor.questions import (
+    IndexKnows,
+    bus_question,
+    cell_question,
+    disk_questions,
+    fleet_question,
+    following_question,
+    index_question,
+    progress_question,
+)
+from cli.fleet import open_fleet, sorted_by_name
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_table
+from cli.settings import Settings, load_settings
+from resources.clock import system_clock
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight doctor", "fleetlight doctor --json", "fleetlight doctor --config /etc/fleetlight/indexer.toml"
+    )
+)
+def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.
+
+    Databases with their versions, tables, rights and clocks, buses, the index with its aliases and disks, and whether
+    it follows each cell. All is asked at once, as who is configured, and within seconds whatever hangs.
+
+    Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
+    """
+    settings = load_settings(config, data_dir)
+    found = _examined(settings)
+    if json:
+        print_json([_as_json(finding) for finding in found])
+    else:
+        rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found]
+        print_table(("WHAT", "STATE", "FOUND", "WHAT TO DO"), rows)
+    if any(finding.state is State.WRONG for finding in found):
+        raise typer.Exit(1)
+
+
+def _examined(settings: Settings) -> list[Finding]:
+    clock = system_clock
+    own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}")
+    with open_fleet(settings.fleet, answer_timeout_s=DEADLINE_S) as fleet:
+        cells: list[Cell] = []
+        known = IndexKnows()
+
+        def read_cells() -> Sequence[Finding]:
+            cells.extend(sorted_by_name(fleet.cells()))
+            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add`")]
+
+        first = answers(
+            [
+                fleet_question(settings, clock),
+                Question("cells", read_cells, "the fleet database has to answer first"),
+                index_question(settings),
+                progress_question(settings, fleet, known),
+            ]
+        )
+        return [own, *first, *answers(_about_cells(settings, known, tuple(cells)))]
+
+
+def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Question]:
+    enabled = [cell for cell in cells if not cell.disabled]
+    with_bus = sorted((cell for cell in enabled if cell.transport_url), key=lambda cell: cell.transport_url)
+    buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]
+    return [
+        *(cell_question(cell, system_clock) for cell in enabled),
+        *(bus_question(sharing, settings.bus) for sharing in buses),
+        *(following_question(cell, known, settings, system_clock) for cell in enabled if known.is_read),
+        *disk_questions(settings, cells),
+    ]
+
+
+def _as_json(finding: Finding) -> dict[str, str | None]:
+    return {
+        "about": finding.about,
+        "state": finding.state.value,
+        "found": finding.says,
+        "what_to_do": finding.remedy,
+    }

@@ -1,0 +1,199 @@
+"""What the doctor asks of databases, buses, the index, clocks and disks."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bus.link import broker_version
+from bus.settings import BusSettings
+from cells.database.engines import UPGRADE, create_database_engine
+from cells.database.examination import DatabaseExamination, examine_database, file_of
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter, open_changelog_adapter
+from cells.migrations import is_newer
+from cells.model import Cell
+from cli.database_accounts import ROLE_PREFIX
+from cli.doctor.asking import DEADLINE_S, Question
+from cli.doctor.findings import Finding, Findings, ok, unknown, wrong
+from cli.fleet import is_in_process
+from cli.settings import Settings
+from indexer.backends.base import CellProgress
+from indexer.backends.opening import examine_index, open_searcher
+from indexer.status import IndexHealth, read_status
+from resources.clock import Clock
+
+_MICROSECONDS = 1_000_000
+_CLOCK_LIMIT_S = 2.0
+_DISK_PERCENT = 90
+_WHO_MAY = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
+_START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
+_START_BUS = "see that RabbitMQ runs and can be reached from here, and that this account may log in"
+_START_INDEX = "see that Elasticsearch runs and can be reached from here; lists are answered by the cells meanwhile"
+_REMEDIES: Mapping[IndexHealth, str] = {
+    IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
+    IndexHealth.INCOMPLETE: "an indexer fills it in; if `verify --repair` was cut off, run it again",
+    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`, whose logs say what they wait for",
+    IndexHealth.DEAD_LETTERS: "`fleetlight index failures list`",
+    IndexHealth.UNREACHABLE: "its database and its bus have to answer first",
+}
+
+
+@dataclass
+class IndexKnows:
+    """What is asked once for all cells: how far the index is by uuid, and how many dead letters are kept.
+
+    is_read: whether the index has answered.
+    """
+
+    progress: Mapping[str, CellProgress] = field(default_factory=dict)
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    is_read: bool = False
+
+
+def fleet_question(settings: Settings, clock: Clock) -> Question:
+    """The fleet database."""
+
+    def ask() -> Findings:
+        url = settings.fleet.database_url.get_secret_value()
+        engine = create_database_engine(url, must_exist=True, answer_timeout_s=DEADLINE_S, pool_size=1)
+        try:
+            found = examine_database(engine, "fleet", FleetUnreachableError, role_prefix=ROLE_PREFIX, clock=clock)
+        finally:
+            engine.dispose()
+        return list(_of_database("fleet database", "fleet", found))
+
+    return Question("fleet database", ask, _START_DATABASE)
+
+
+def progress_question(settings: Settings, fleet: Fleet, known: IndexKnows) -> Question:
+    """What the index says of all its cells, and how many dead letters there are of each, for `known`."""
+
+    def ask() -> Findings:
+        known.progress = asyncio.run(_progress(settings))
+        known.is_read = True
+        try:
+            known.dead_letters = fleet.failures.counts()
+        except FleetUnreachableError as error:
+            # Most accounts may not read them; where all of the database is away another question says so.
+            return [unknown("dead letters", error.reason)]
+        return []
+
+    return Question("progress of the index", ask, _START_INDEX)
+
+
+def cell_question(cell: Cell, clock: Clock) -> Question:
+    """The database of a cell, or the service that it is read from."""
+    about = f"cell {cell.name}"
+
+    def ask() -> Findings:
+        if not cell.can.takes_changes:
+            with closing(open_adapter(cell, statement_timeout_s=DEADLINE_S)) as adapter:
+                adapter.find(cell.uuid)
+            return [ok(about, f"answers ({cell.kind})")]
+        engine = create_database_engine(cell.database_url, must_exist=True, answer_timeout_s=DEADLINE_S, pool_size=1)
+        try:
+            unreachable = partial(CellUnreachableError, cell.name)
+            found = examine_database(engine, "cell", unreachable, role_prefix=ROLE_PREFIX, clock=clock)
+        finally:
+            engine.dispose()
+        return list(_of_database(about, "cell", found))
+
+    return Question(about, ask, _START_DATABASE)
+
+
+def bus_question(cells: Sequence[Cell], settings: BusSettings) -> Question:
+    """The bus that some cells share."""
+    about = f"bus of {', '.join(cell.name for cell in cells)}"
+
+    def ask() -> Findings:
+        if is_in_process(cells[0]):
+            return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
+        return [ok(about, broker_version(cells[0].transport_url, settings))]
+
+    return Question(about, ask, _START_BUS)
+
+
+def index_question(settings: Settings) -> Question:
+    """The index as such."""
+
+    def ask() -> Findings:
+        found = examine_index(settings.index, DEADLINE_S)
+        problems = [wrong("index", problem.says, problem.remedy) for problem in found.problems]
+        blind = [unknown("index", f"this account may not look at {what}") for what in found.unknown]
+        name = "" if found.name is None else f", {found.name}"
+        return [*([] if problems else [ok("index", f"{found.server}{name}")]), *problems, *blind]
+
+    return Question("index", ask, _START_INDEX)
+
+
+def following_question(cell: Cell, known: IndexKnows, settings: Settings, clock: Clock) -> Question:
+    """How far the index follows a cell that is not disabled."""
+    about = f"index of {cell.name}"
+
+    def ask() -> Findings:
+        (status,) = read_status(
+            [cell],
+            known.progress,
+            open_adapter=open_changelog_adapter,
+            count_dead_letters=lambda cell: known.dead_letters.get(cell.uuid, 0),
+            now=clock(),
+            staleness_limit_s=settings.search.staleness_limit_s,
+            comparison_interval_s=settings.indexer.interval_s,
+        )
+        age = "" if status.age_s is None else f", as of {status.age_s:.1f} s ago"
+        if status.health is IndexHealth.OK:
+            return [ok(about, f"complete{age}")]
+        return [wrong(about, f"{status.health.value}{age}", _REMEDIES[status.health])]
+
+    return Question(about, ask, _START_DATABASE)
+
+
+def disk_questions(settings: Settings, cells: Sequence[Cell]) -> list[Question]:
+    """The disks that files of ours are on; those of servers they tell themselves."""
+    files = [file_of(settings.fleet.database_url.get_secret_value())]
+    files += [file_of(cell.database_url) for cell in cells if cell.can.takes_changes]
+    files += [str(settings.index.path)] if settings.index.backend == "sqlite" else []
+    folders = {Path(file).absolute().parent for file in files if file is not None}
+    return [
+        Question(f"disk of {folder}", partial(_of_disk, folder), "see that the folder is there") for folder in folders
+    ]
+
+
+def _of_disk(folder: Path) -> Findings:
+    about, usage = f"disk of {folder}", shutil.disk_usage(folder)
+    percent = 100 - 100 * usage.free // usage.total
+    says = f"{percent} % full, {usage.free / 2**30:.1f} GiB free"
+    return [wrong(about, says, "make room") if percent >= _DISK_PERCENT else ok(about, says)]
+
+
+def _of_database(about: str, schema: str, found: DatabaseExamination) -> Iterator[Finding]:
+    if found.revision is None:
+        yield wrong(about, f"{found.server}, without tables", "`fleetlight database upgrade` makes them")
+    elif is_newer(found.revision, schema):
+        yield wrong(about, f"its tables ({found.revision}) are newer than this program", "run the newer version")
+    elif found.revision != found.newest:
+        yield wrong(about, f"its tables ({found.revision}) are older than this program ({found.newest})", UPGRADE)
+    else:
+        account = "" if found.account is None else f", as {found.account}"
+        yield ok(about, f"{found.server}{account}")
+    if found.lacks:
+        yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _WHO_MAY)
+    ahead_s = found.ahead_us / _MICROSECONDS
+    if abs(ahead_s) > _CLOCK_LIMIT_S:
+        side = "ahead of" if ahead_s > 0 else "behind"
+        yield wrong(
+            about, f"its clock is {abs(ahead_s):.1f} s {side} that of this machine", "set both by a time server"
+        )
+
+
+async def _progress(settings: Settings) -> Mapping[str, CellProgress]:
+    searcher = open_searcher(settings.index)
+    try:
+        return await searcher.progress()
+    finally:
+        await searcher.close()

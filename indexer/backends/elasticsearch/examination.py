@@ -1,0 +1,100 @@
+"""What a cluster says of our indexes: versions, aliases, whether they take documents, and how full its disks are."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from indexer.backends.elasticsearch.client import open_client, send
+from indexer.backends.elasticsearch.names import Names
+from indexer.backends.elasticsearch.versions import is_unusable
+from indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexForbiddenError
+
+_decode = msgspec.json.Decoder().decode
+_BLOCKS = {
+    "write": "if no rebuild runs: PUT {index}/_settings with index.blocks.write: null",
+    "read_only": "PUT {index}/_settings with index.blocks.read_only: null",
+    "read_only_allow_delete": f"its disk is full: {ROOM}",
+    "read": "PUT {index}/_settings with index.blocks.read: null",
+    "metadata": "PUT {index}/_settings with index.blocks.metadata: null",
+}
+
+
+def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
+    """Raises IndexUnavailableError and IndexRequestError."""
+    names = Names.of(settings.prefix)
+    unknown: list[str] = []
+    with closing(open_client(settings, timeout_s=timeout_s)) as client:
+
+        def asked(path: str, what: str) -> Any:
+            try:
+                return _decode(send(client, "GET", path))
+            except IndexForbiddenError:
+                unknown.append(what)
+                return None
+
+        root = asked("/", "the version of the cluster")
+        server = "Elasticsearch" if root is None else f"Elasticsearch {root['version']['number']}"
+        found = asked(f"/{settings.prefix}-*?expand_wildcards=all&flat_settings=true", "indexes and aliases")
+        health = asked("/_cluster/health?timeout=1s", "the health of the cluster")
+        disks = asked("/_nodes/stats/fs?filter_path=nodes.*.name,nodes.*.fs.total", "the disks of the cluster")
+    name, problems = (None, []) if found is None else problems_of_indexes(found, names)
+    return IndexExamination(server, name, [*problems, *problems_of_cluster(health, disks)], unknown)
+
+
+def problems_of_indexes(found: Mapping[str, Any], names: Names) -> tuple[str | None, list[IndexProblem]]:
+    """The name of the current index, and what is wrong. found: indexes by name, as the cluster describes them."""
+    if not found:
+        return None, [MAKE]
+    behind = {alias: [index for index, each in found.items() if alias in each["aliases"]] for alias in _aliases(names)}
+    problems = [
+        IndexProblem(f"{alias} is an index, and has to be an alias of one", _stop_and_remove(alias))
+        for alias in _aliases(names)
+        if alias in found
+    ]
+    read, written = behind[names.read], behind[names.write]
+    if not problems and (len(read) != 1 or read != written):
+        says = f"{names.read} is an alias of {_listed(read)}, and {names.write} of {_listed(written)}"
+        problems.append(IndexProblem(f"{says}: both have to be of the same one index", _restart()))
+    for index, each in found.items():
+        problems += _problems_of_index(index, each, is_current=index in written)
+    return (written[0] if len(written) == 1 else None), problems
+
+
+def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool) -> Iterator[IndexProblem]:
+    if is_current and is_unusable(index["mappings"]):
+        yield IndexProblem(f"{name} is of another version than this program uses", REBUILD)
+    for block, remedy in _BLOCKS.items():
+        if index["settings"].get(f"index.blocks.{block}") == "true":
+            yield IndexProblem(f"{name} is blocked (index.blocks.{block})", remedy.format(index=name))
+    if index["settings"].get("index.verified_before_close") == "true":
+        yield IndexProblem(f"{name} is closed", f"POST {name}/_open")
+
+
+def problems_of_cluster(health: Mapping[str, Any] | None, disks: Mapping[str, Any] | None) -> Iterator[IndexProblem]:
+    if health is not None and health["status"] == "red":
+        yield IndexProblem("the cluster is red: shards are missing", "see GET _cluster/allocation/explain")
+    for node in ({} if disks is None else disks.get("nodes", {})).values():
+        total, free = (node["fs"]["total"][key] for key in ("total_in_bytes", "available_in_bytes"))
+        percent = 100 - 100 * free // max(1, total)
+        if percent >= FULL_PERCENT:
+            yield IndexProblem(f"the disk of node {node['name']} is {percent} % full", ROOM)
+
+
+def _aliases(names: Names) -> tuple[str, str]:
+    return names.read, names.write
+
+
+def _listed(indexes: list[str]) -> str:
+    return ", ".join(sorted(indexes)) or "nothing"
+
+
+def _restart() -> str:
+    return "restart the indexers, which put aliases right; if that does not help, `fleetlight index rebuild`"
+
+
+def _stop_and_remove(name: str) -> str:
+    return f"stop the indexers, DELETE {name}, and start them again: they make what is missing, and fill it"

@@ -1,0 +1,184 @@
+"""The doctor finds what is wrong, says what to do, and answers within seconds whatever hangs."""
+
+import json
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from sqlalchemy import text
+
+from cells.database.engines import create_database_engine, writing
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from cli.data_folder import DataFolder
+from cli.doctor import asking
+from cli.processes.embedded import set_up_cells, set_up_fleet
+from cli.settings import load_settings
+from indexer.backends.base import CellProgress
+from indexer.backends.elasticsearch import examination
+from indexer.backends.elasticsearch.mapping import instance_mapping
+from indexer.backends.elasticsearch.names import Names
+from indexer.backends.opening import open_writer
+from resources.clock import system_clock
+from tests.unit.cli.conftest import Run
+
+_NAMES = Names.of("fleetlight")
+_PHYSICAL = "fleetlight-instances-v1"
+
+
+@pytest.fixture
+def cell(empty_place: Path) -> Cell:
+    """The only cell of a fleet in the default data folder, which the index has as of now."""
+    folder = DataFolder(empty_place / "fleetlight-data")
+    folder.create()
+    with closing(set_up_fleet(folder)) as fleet:
+        (embedded,) = set_up_cells(folder, fleet, 1)
+        embedded.engine.dispose()
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+        writer.save_progress([CellProgress(embedded.cell.uuid, 0, system_clock(), is_complete=True)])
+    return embedded.cell
+
+
+class Found(NamedTuple):
+    exit_code: int
+    wrong: Mapping[str, tuple[str, str]]
+    about: list[str]
+
+
+def examine(run: Run, *arguments: str) -> Found:
+    """What is wrong, and what to do, by what it is about."""
+    result = run("doctor", "--json", *arguments)
+    findings: list[dict[str, Any]] = json.loads(result.stdout)
+    wrong = {each["about"]: (each["found"], each["what_to_do"]) for each in findings if each["state"] == "wrong"}
+    return Found(result.exit_code, wrong, [each["about"] for each in findings])
+
+
+def test_nothing_is_wrong_with_a_fleet_that_is_followed(run: Run, cell: Cell) -> None:
+    found = examine(run)
+    assert (found.exit_code, found.wrong) == (0, {})
+    assert {"configuration", "fleet database", "index", "cell cell1", "index of cell1"} <= set(found.about)
+    assert "WHAT TO DO" in run("doctor").stdout
+
+
+def test_cell_that_no_process_follows_is_found(run: Run, cell: Cell) -> None:
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.save_progress([CellProgress(cell.uuid, 0, system_clock() - 600_000_000, is_complete=True)])
+    found = examine(run)
+    says, remedy = found.wrong["index of cell1"]
+    assert found.exit_code == 1
+    assert says.startswith("stale, as of 600.")
+    assert "`fleetlight indexer`" in remedy
+
+
+def test_disabled_cell_is_not_asked(run: Run, cell: Cell) -> None:
+    with closing(fleet_of_folder()) as fleet:
+        fleet.set_disabled(cell.uuid, True)
+    Path(cell.database_url.removeprefix("sqlite:///")).unlink()
+    assert examine(run).wrong == {}
+
+
+def fleet_of_folder() -> Fleet:
+    url = load_settings(None, None).fleet.database_url.get_secret_value()
+    return Fleet(create_database_engine(url, must_exist=True))
+
+
+@pytest.mark.parametrize(
+    ("revision", "says", "remedy"),
+    [
+        ("cell_0001", "are older than", "fleetlight database upgrade"),
+        ("cell_9999", "are newer", "run the newer version"),
+    ],
+)
+def test_tables_of_another_version_are_found(run: Run, cell: Cell, revision: str, says: str, remedy: str) -> None:
+    engine = create_database_engine(cell.database_url)
+    with writing(engine) as connection:
+        connection.execute(text("UPDATE fleetlight_cell_version SET version_num = :revision"), {"revision": revision})
+    engine.dispose()
+    found = examine(run)
+    assert says in found.wrong["cell cell1"][0]
+    assert remedy in found.wrong["cell cell1"][1]
+
+
+def test_cell_and_index_that_are_gone_are_found_beside_each_other(run: Run, cell: Cell) -> None:
+    Path(cell.database_url.removeprefix("sqlite:///")).unlink()
+    load_settings(None, None).index.path.unlink()
+    found = examine(run)
+    assert {"cell cell1", "index"} <= found.wrong.keys()
+    assert "fleetlight indexer" in found.wrong["index"][1]
+
+
+def test_full_disk_is_found(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage(NamedTuple):
+        total: int
+        used: int
+        free: int
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: Usage(100 * 2**30, 95 * 2**30, 5 * 2**30))
+    found = examine(run)
+    assert {says for says, _ in found.wrong.values()} == {"95 % full, 5.0 GiB free"}
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Of a server that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield server.getsockname()[1]
+
+
+def test_servers_that_say_nothing_are_named_within_seconds(
+    run: Run, cell: Cell, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "DEADLINE_S", 0.5)
+    with closing(fleet_of_folder()) as fleet:
+        address = f"127.0.0.1:{silent_port}"
+        fleet.add_cell("hangs", cell.kind, f"postgresql://nobody@{address}/cell", f"amqp://{address}//")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["http://{address}"]')
+    began = time.monotonic()
+    found = examine(run)
+    assert time.monotonic() - began < 10
+    assert {"cell hangs", "bus of hangs", "index"} <= found.wrong.keys()
+    assert found.wrong["cell hangs"][0] == "no answer within 0.5 s"
+    assert "cell cell1" not in found.wrong
+
+
+def test_configuration_that_makes_no_sense_has_exit_code_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "paper")
+    assert run("doctor").exit_code == 2
+
+
+def index_of(aliases: Mapping[str, Any], **settings: str) -> dict[str, Any]:
+    return {"aliases": aliases, "mappings": instance_mapping(), "settings": settings}
+
+
+_WELL = {_PHYSICAL: index_of({_NAMES.read: {}, _NAMES.write: {}}), "fleetlight-progress": index_of({})}
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (_WELL, None),
+        ({}, "there is no index"),
+        ({_PHYSICAL: index_of({_NAMES.write: {}})}, "is an alias of nothing"),
+        ({**_WELL, "other": index_of({_NAMES.read: {}})}, f"is an alias of {_PHYSICAL}, other"),
+        ({**_WELL, _NAMES.write: index_of({})}, "has to be an alias"),
+        ({_PHYSICAL: {**_WELL[_PHYSICAL], "mappings": {"_meta": {"version": 1}}}}, "of another version"),
+        ({_PHYSICAL: index_of({_NAMES.read: {}, _NAMES.write: {}}, **{"index.blocks.write": "true"})}, "is blocked"),
+        ({**_WELL, "x": index_of({}, **{"index.verified_before_close": "true"})}, "x is closed"),
+    ],
+)
+def test_what_is_wrong_with_indexes_is_said(found: dict[str, Any], says: str | None) -> None:
+    _, problems = examination.problems_of_indexes(found, _NAMES)
+    assert [says in problem.says for problem in problems if says] == ([] if says is None else [True])
+
+
+def test_nearly_full_disk_of_a_node_is_said() -> None:
+    nodes = {"a": {"name": "es1", "fs": {"total": {"total_in_bytes": 100, "available_in_bytes": 10}}}}
+    problems = list(examination.problems_of_cluster({"status": "green"}, {"nodes": nodes}))
+    assert [problem.says for problem in problems] == ["the disk of node es1 is 90 % full"]
