@@ -47,6 +47,13 @@ def split_address(transport_url: str) -> tuple[str, Binding]:
     return address, binding
 
 
+def source_of(transport_url: str) -> str:
+    """What addresses have in common that get the same messages, whoever logs in. Raises BusError."""
+    address, binding = split_address(transport_url)
+    parts = urlsplit(address)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path} {binding.exchange}"
+
+
 def _with(binding: Binding, key: str, value: str) -> Binding:
     match key:
         case "exchange" if value:

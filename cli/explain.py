@@ -1,7 +1,7 @@
 """`fleetlight explain`: how a list, or a query, comes about, from the same parts that the API is made of."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -21,6 +21,8 @@ app = typer.Typer()
 
 _NEWEST = "latest"
 _EVERYTHING = ["and"]
+# So many cells that are asked the same are named.
+_NAMED = 4
 _PARTS_OF_FILTER = {
     "cells": "which cells are meant",
     "pushed": "asked of databases, indexes and clusters",
@@ -122,16 +124,22 @@ def _print(found: Any) -> None:
             ],
             right_aligned=("BATCHES", "ROWS READ", "MS"),
         )
+        alike: dict[str, list[Any]] = {}
         for source in attempt["sources"]:
-            _print_query(source["source"], source["query"])
+            alike.setdefault(_as_json(source["query"]), []).append(source)
+        for sources in alike.values():
+            _print_query([source["source"] for source in sources], sources[0]["query"])
 
 
-def _print_query(source: str, query: Any) -> None:
+def _print_query(sources: Sequence[str], query: Any) -> None:
+    """sources: all those that are asked the same."""
     print_result("")
+    more = len(sources) - _NAMED
+    named = ", ".join(sources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     if query is None:
-        print_result(f"{source}: it cannot tell what it is asked")
+        print_result(f"{named}: it cannot be told what is asked")
         return
-    print_result(f"{source}:")
+    print_result(f"{named}:")
     for statement in query.get("statements", [query] if "sql" in query else []):
         print_result(statement["sql"])
         print_result(f"with {_as_json(statement['values'])}")

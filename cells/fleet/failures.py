@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import Connection, Row, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import tuple_
 
@@ -70,12 +70,13 @@ class Failure:
 _SUMMARY = [failures.c[name] for name in FailureSummary.__dataclass_fields__]
 
 
-def failure_id(cell_uuid: str, body: bytes, about: str = "") -> str:
-    """The id of a message of a cell that failed: the same whenever it does, so that it is counted and not doubled.
+def failure_id(source: str, body: bytes, about: str = "") -> str:
+    """The id of a message that failed: the same whenever it does, so that it is counted and not doubled.
 
-    about: what else tells it from others with the same body.
+    source: where it came from: the uuid of a cell, or what cells have in common that get the same messages. about: what
+    else tells it from others with the same body.
     """
-    return str(UUID(bytes=sha256(b"\0".join((cell_uuid.encode(), about.encode(), body))).digest()[:16]))
+    return str(UUID(bytes=sha256(b"\0".join((source.encode(), about.encode(), body))).digest()[:16]))
 
 
 def storable(text: str) -> str:
@@ -95,6 +96,7 @@ class FailureStore:
     def add(self, found: Sequence[Failure]) -> None:
         """Keep failures; of one that is there already, the reason and the time are brought up to date.
 
+        One that several cells got stays that of the first of them, which alone counts how often.
         Those that failed last the longest ago go when there are more than the limits allow.
         """
         if not found:
@@ -104,7 +106,8 @@ class FailureStore:
         statement = new.on_conflict_do_update(
             index_elements=[failures.c.id],
             set_={
-                "times": failures.c.times + new.excluded.times,
+                "times": failures.c.times
+                + case((failures.c.cell_uuid == new.excluded.cell_uuid, new.excluded.times), else_=0),
                 **{name: new.excluded[name] for name in newest},
             },
         )
@@ -172,7 +175,7 @@ class FailureStore:
     def _make_room(self, connection: Connection, cell_uuid: str) -> None:
         columns, of_cell = failures.c, failures.c.cell_uuid == cell_uuid
         count, size = connection.execute(select(func.count(), func.sum(columns.size)).where(of_cell)).one()
-        if count <= self._limits.count and size <= self._limits.size:
+        if count <= self._limits.count and (size or 0) <= self._limits.size:
             return
         newest_first = (columns.last_at.desc(), columns.id)
         placed = (

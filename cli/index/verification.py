@@ -94,7 +94,7 @@ def print_verified(verified: Sequence[Verified]) -> None:
 
 
 def print_problems(verified: Sequence[Verified]) -> None:
-    """What kept cells from being compared, or may have made the index look older than it is."""
+    """What kept cells from being compared, or may have made the index look older, or larger, than it is."""
     for each in verified:
         if each.problem is not None:
             print_error(each.problem)
@@ -103,6 +103,26 @@ def print_problems(verified: Sequence[Verified]) -> None:
                 f"{each.cell.name}: the index did not catch up within {_CATCH_UP_TIMEOUT_S:.0f} s, so some of this may "
                 "be lag: see `fleetlight index status`"
             )
+        elif (why := _why_counts_differ(each)) is not None:
+            print_notice(f"{each.cell.name}: INSTANCES and INDEXED differ, and nothing is wrong: {why}")
+
+
+def _why_counts_differ(verified: Verified) -> str | None:
+    """Why cell and index agree and have different numbers of instances; None where that needs no word."""
+    found = verified.verification
+    if found is None or not verified.agrees or found.rows == found.documents or not found.has_caught_up:
+        return None
+    if verified.cell.can.numbers_changes:
+        return "instances were made, or forgotten, while the two were counted"
+    if found.documents > found.rows:
+        return (
+            f"the index has {counted(found.documents - found.rows, 'instance')} more than the cell: deleted ones that "
+            "the cell has archived or forgotten stay in the index until they are purged (`fleetlight index purge`)"
+        )
+    return (
+        f"the cell has {counted(found.rows - found.documents, 'instance')} more than the index: copies of instances "
+        "that moved to another cell, which are that cell's in the index, or others that were made meanwhile"
+    )
 
 
 def _verify(

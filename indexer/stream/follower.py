@@ -12,6 +12,7 @@ from threading import Event, Lock
 import structlog
 
 from bus.bus import Headers
+from bus.external_exchange import source_of
 from cells.epochs import EpochHistory
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
@@ -193,7 +194,12 @@ class Follower(ABC):
         Raises BusError.
         """
         receiver = self._open_receiver(self.cell)
-        dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics, self._clock)
+        # What has no relay comes from a broker that several cells may share.
+        is_shared = bool(self.cell.transport_url) and not self.cell.can.numbers_changes
+        source = source_of(self.cell.transport_url) if is_shared else None
+        dead_letters = DeadLetters(
+            self.cell.uuid, self._dead_letter_store, receiver, self._metrics, self._clock, source=source
+        )
         rereader = Rereader(
             self.cell.uuid,
             read_rows,

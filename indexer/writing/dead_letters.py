@@ -70,7 +70,7 @@ class DeadLetterSink(Protocol):
 
 
 class DeadLetters:
-    """The dead letters of one cell.
+    """The dead letters of one cell. source: where its messages come from (bus.external_exchange.source_of).
 
     Raises BusUnavailableError when neither fleet database nor bus takes one, and FleetUnreachableError when the
     database does not and the bus would lose it.
@@ -83,8 +83,11 @@ class DeadLetters:
         bus: DeadLetterSink,
         metrics: IndexerMetrics,
         clock: Clock = system_clock,
+        *,
+        source: str | None = None,
     ) -> None:
         self._cell_uuid = cell_uuid
+        self._source = source or cell_uuid
         self._failures = failures
         self._bus = bus
         self._metrics = metrics
@@ -149,7 +152,7 @@ class DeadLetters:
         now = self._clock()
         found: dict[str, Failure] = {}
         for letter in letters:
-            failure = to_failure(self._cell_uuid, letter, now)
+            failure = to_failure(self._cell_uuid, letter, now, source=self._source)
             known = found.get(failure.id)
             if known is not None:
                 times = known.summary.times + 1
@@ -158,11 +161,11 @@ class DeadLetters:
         return list(found.values())
 
 
-def to_failure(cell_uuid: str, letter: DeadLetter, now: int) -> Failure:
-    """The failure of a message that failed at the moment `now` for the first time."""
+def to_failure(cell_uuid: str, letter: DeadLetter, now: int, *, source: str | None = None) -> Failure:
+    """The failure of a message that failed at the moment `now` for the first time. source: as of `failure_id`."""
     message = letter.message
     summary = FailureSummary(
-        id=failure_id(cell_uuid, message.body, repr([message.headers.get(name) for name in _IDENTITY])),
+        id=failure_id(source or cell_uuid, message.body, repr([message.headers.get(name) for name in _IDENTITY])),
         cell_uuid=cell_uuid,
         reason=letter.reason.value,
         detail=letter.detail,

@@ -51,8 +51,12 @@ class MemoryFailures:
         self._require_database()
         for failure in found:
             known = self.kept.get(failure.id)
-            times = failure.summary.times + (known.summary.times if known else 0)
-            self.kept[failure.id] = replace(failure, summary=replace(failure.summary, times=times))
+            if known is None:
+                self.kept[failure.id] = failure
+                continue
+            owner, times = known.summary.cell_uuid, known.summary.times
+            times += failure.summary.times if failure.summary.cell_uuid == owner else 0
+            self.kept[failure.id] = replace(failure, summary=replace(failure.summary, times=times, cell_uuid=owner))
 
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
         self._require_database()

@@ -44,6 +44,15 @@ def test_same_message_of_two_cells_is_two_failures(store: FailureStore) -> None:
     assert store.counts() == {ONE: 1, TWO: 1}
 
 
+def test_message_that_two_cells_got_from_one_broker_is_one_failure_of_the_first(store: FailureStore) -> None:
+    shared = failure_id("bus4/nova nova", b"{")
+    for cell_uuid in (ONE, TWO, TWO, ONE):
+        store.add([failed(b"{", cell_uuid=cell_uuid, id=shared)])
+    assert store.counts() == {ONE: 1}
+    [kept] = store.find([shared])
+    assert kept.summary.times == 2
+
+
 def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cells.fleet.failures._BATCH", 3)
     bodies = [str(number).encode() for number in range(10)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bus.external_exchange import Binding, split_address
+from bus.external_exchange import Binding, source_of, split_address
 from notifications.errors import BusError
 
 
@@ -41,3 +41,11 @@ def test_address_that_says_something_else_is_refused_without_its_password(url: s
     with pytest.raises(BusError, match=said) as refused:
         split_address(url)
     assert "secret" not in str(refused.value)
+
+
+def test_cells_that_get_the_same_messages_have_one_source_whoever_logs_in() -> None:
+    one = source_of("amqp://ada:secret@bus4:5672/nova")
+    assert one == source_of("rabbit://bob:other@bus4:5672/nova?topics=versioned_notifications&exchange=nova")
+    assert one != source_of("amqp://bus4:5672/nova?exchange=other")
+    assert one != source_of("amqp://bus4:5672/cell1")
+    assert "secret" not in one

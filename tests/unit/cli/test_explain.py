@@ -27,6 +27,15 @@ def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
     assert [cell["cell"] for cell in told["cells"]] == ["one"]
 
 
+def test_query_that_is_the_same_for_many_cells_is_shown_once(run: Run, empty_place: Path) -> None:
+    for name in ("two", "three", "four", "five", "six"):
+        urls = ("--database-url", f"sqlite:///{empty_place}/{name}.db", "--transport-url", "amqp://127.0.0.1:9//")
+        assert run("cell", "add", name, *urls).exit_code == 0
+    shown = run("explain", "GET /v2.1/servers?name=web").stdout
+    assert shown.count("FROM instances") == 1
+    assert "six and 2 more:\n" in shown
+
+
 def test_request_that_cannot_be_explained_is_one_sentence(run: Run) -> None:
     for arguments in (
         ("GET /v2.1/flavors",),

@@ -216,3 +216,22 @@ def test_status_has_exit_code_1_for_mappings_that_name_another_cell() -> None:
     assert report_mappings([cell], {"c0": ComparedMappings(now, 5, now, 0)}, now)
     assert not report_mappings([cell], {"c0": ComparedMappings(now, 0, None, 1)}, now)
     assert not report_mappings([cell], {"c0": ComparedMappings(now - 1801 * 1_000_000, 0, None, 0)}, now)
+
+
+@pytest.mark.parametrize(
+    ("kind", "documents", "word"),
+    [
+        (CellKind.NOVA_DB, 7, "has archived or forgotten stay in the index"),
+        (CellKind.NOVA_DB, 3, "copies of instances that moved"),
+        (CellKind.NATIVE, 7, "while the two were counted"),
+        (CellKind.NOVA_DB, 5, ""),
+    ],
+)
+def test_verify_says_why_the_numbers_of_a_cell_that_agrees_differ(
+    capsys: pytest.CaptureFixture[str], kind: CellKind, documents: int, word: str
+) -> None:
+    found = Verification(5, documents, 0, (), rows_read=0, has_caught_up=True)
+    verification.print_problems([verification.Verified(Cell("c0", "c0", kind, "", ""), found)])
+    said = " ".join(capsys.readouterr().err.split())
+    assert word in said
+    assert bool(said) == bool(word)

@@ -98,6 +98,16 @@ class Stage:
         return self.letters.keep([DeadLetter(message, DeadLetterReason.MALFORMED, "why") for message in messages])
 
 
+def test_message_on_a_broker_that_cells_share_is_one_dead_letter() -> None:
+    failures, metrics = MemoryFailures(), IndexerMetrics(CollectorRegistry())
+    message = Message(b"{", ROUTING_KEY, {})
+    for cell_uuid in ("cell-a", "cell-b", "cell-c"):
+        letters = DeadLetters(cell_uuid, failures, MemoryBus().receiver(), metrics, source="bus4/nova nova")
+        letters.keep([DeadLetter(message, DeadLetterReason.MALFORMED, "why")])
+    [kept] = failures.kept.values()
+    assert (kept.summary.cell_uuid, kept.summary.times) == ("cell-a", 1)
+
+
 def test_same_message_twice_in_a_batch_is_one_failure() -> None:
     stage = Stage()
     stage.keep(b"{", b"[", b"{")
