@@ -63,6 +63,7 @@ from api.scheduling.candidates import CANDIDATES, CandidatesHandler
 from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
 from api.settings import ApiSettings
 from cells.fleet.fleet import Fleet
+from cells.fleet.fleet_clock import FleetClock
 from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
 from indexer.stream.liveness import Probes
@@ -94,6 +95,7 @@ class ApiParts:
     identity: who says who is calling.
     rapi_users_file: users of the remote API beside those of `identity`.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
+    clock: of the fleet, where its database is on another machine (`Fleet.clock`).
     other_metrics: of parts that run in the same process, measured by `state.health` too.
     indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
     nodes: what calls the agents of hosts; None: nothing does.
@@ -122,7 +124,13 @@ def create_app(parts: ApiParts) -> FastAPI:
     `state.writes` answer the questions of faces that are not HTTP.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
-    index = IndexGateway(parts.searcher, parts.search, clock=parts.clock)
+    fleet_clock = parts.clock if isinstance(parts.clock, FleetClock) else None
+    index = IndexGateway(
+        parts.searcher,
+        parts.search,
+        clock=parts.clock,
+        is_clock_sure=lambda: fleet_clock is None or fleet_clock.is_sure,
+    )
     lister = InstanceLister(parts.cells, index, parts.search)
     finder = InstanceFinder(parts.cells, mappings.mapping_of, index, parts.search)
     # Where the catalog names another image service, or none, any image may be one of it.
@@ -170,7 +178,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         images = ImageHandlers(parts.identity, prefix, shelved)
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
-    app.state.health = Health(index, parts.cells, metrics, parts.indexer)
+    app.state.health = Health(index, parts.cells, metrics, parts.indexer, fleet_clock)
     health = HealthEndpoints(app.state.health)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])

@@ -15,6 +15,7 @@ from api.documented import Operation
 from api.http.shapes import TEXT, Shape
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.fleet.fleet_clock import FleetClock
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
 from indexer.stream.liveness import ALIVE, Probe, Probes
@@ -34,10 +35,16 @@ class Health:
     """The state of this process and of what it depends on. To be asked in the event loop of the application."""
 
     def __init__(
-        self, index: IndexGateway, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
+        self,
+        index: IndexGateway,
+        reader: CellReader,
+        metrics: ApiMetrics,
+        indexer: Probes | None = None,
+        clock: FleetClock | None = None,
     ) -> None:
-        """indexer: the one that runs in the same process, if there is one."""
+        """indexer: the one that runs in the same process, if there is one. clock: None for that of this machine."""
         self._indexer = indexer
+        self._clock = clock
         self._index = index
         self._reader = reader
         self.metrics = metrics
@@ -74,7 +81,8 @@ class Health:
             # Lists go on without an indexer, from the cells.
             is_followed = indexer is None or indexer["status"] == "ready"
             status = "ready" if all(answers) and index != "down" and is_followed else "degraded"
-        body: dict[str, Any] = {"status": status, "index": index, "fleet": "ok", "cells": states}
+        body: dict[str, Any] = {"status": status, "index": index, "fleet": "ok", "clock": self._clock_state()}
+        body["cells"] = states
         return Probe(status != "unavailable", body if indexer is None else body | {"indexer": indexer})
 
     async def measure(self) -> None:
@@ -99,6 +107,14 @@ class Health:
             {uuid: fresh.age_s(cell) for uuid, cell in known.items()},
         )
         self.metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
+
+    def _clock_state(self) -> str:
+        """Whether this machine's clock agrees with the fleet's; `unsure` while it is not known what time it is."""
+        if self._clock is None:
+            return "ok"
+        if not self._clock.is_sure:
+            return "unsure"
+        return "ok" if self._clock.agrees else "disagrees"
 
     async def _index_state(self) -> str:
         """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""

@@ -115,7 +115,6 @@ class InstanceCounter:
         for uuid, outcome in outcomes.items():
             outcome.has_stand_in = uuid in stand_ins
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
-        fresh = self._index.freshness()
         answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in asked.cells]
         return by_cell, answers
 

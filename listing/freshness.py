@@ -7,14 +7,19 @@ from listing.answer import Consistency
 class Freshness:
     """One moment, for all cells of a list: a list over many cells asks several things of each of them.
 
-    now: microseconds since the epoch. limit_s: `search.staleness_limit_s`.
+    It is taken once for a list, behind its request and before the index is asked, and says both: which cells the index
+    answers for, and whether that is complete. What the index gives afterwards is no older
+    (docs/decisions/0147-judge-freshness-once-by-the-clock-of-the-fleet.md).
+    now: microseconds since the epoch. limit_s: `search.staleness_limit_s`. is_sure: whether it is known what time it
+        is; otherwise nothing is fresh.
     """
 
-    __slots__ = ("_limit_us", "_now")
+    __slots__ = ("_is_sure", "_limit_us", "_now")
 
-    def __init__(self, now: int, limit_s: float) -> None:
+    def __init__(self, now: int, limit_s: float, *, is_sure: bool = True) -> None:
         self._now = now
         self._limit_us = limit_s * 1e6
+        self._is_sure = is_sure
 
     def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
         """Whether the rows of a cell come from the index, which follows it as `progress` says."""
@@ -27,7 +32,7 @@ class Freshness:
 
         A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
         """
-        return progress.is_complete and abs(self._now - progress.fresh_as_of) <= self._limit_us
+        return self._is_sure and progress.is_complete and abs(self._now - progress.fresh_as_of) <= self._limit_us
 
     def behind_s(self, progress: CellProgress) -> float:
         """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""

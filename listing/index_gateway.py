@@ -40,15 +40,21 @@ class IndexGateway:
     See docs/architecture.md, "Safe connect".
 
     searcher: None when lists do not use the index, as when `search.enabled` is off.
-    clock: microseconds since the epoch, to tell the age of what the index has.
+    clock: microseconds since the epoch, to tell the age of what the index has. is_clock_sure: whether it is right.
     """
 
     def __init__(
-        self, searcher: IndexSearcher | None, settings: SearchSettings, *, clock: Clock = system_clock
+        self,
+        searcher: IndexSearcher | None,
+        settings: SearchSettings,
+        *,
+        clock: Clock = system_clock,
+        is_clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
         self._searcher = searcher if settings.enabled else None
         self._settings = settings
         self._clock = clock
+        self._is_clock_sure = is_clock_sure
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
         self._deadline = IndexDeadline(settings.index_deadline_s, self.failed)
         self._progress = ProgressCache(lambda: self._deadline.ask(self._asked().progress()))
@@ -124,8 +130,8 @@ class IndexGateway:
         return await attempt({})
 
     def freshness(self) -> Freshness:
-        """How fresh what is known of it is now."""
-        return Freshness(self._clock(), self._settings.staleness_limit_s)
+        """How fresh what is known of it is now; to be taken once for an answer, before the index is asked for it."""
+        return Freshness(self._clock(), self._settings.staleness_limit_s, is_sure=self._is_clock_sure())
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """See IndexSearcher.page; only for who was told a progress."""

@@ -11,6 +11,7 @@ from cells.model import Cell
 from indexer.backends.base import FoundPage
 from listing.answer import Consistency, Page
 from listing.explanation import DescribesPages, Observer, Query, Reasons
+from listing.freshness import Freshness
 from listing.index_gateway import IndexGateway, ProgressByCell
 from listing.merge_sort import Row, Source, merge_sorted
 from listing.route_choice import answer_of, choose_indexed
@@ -123,7 +124,7 @@ class InstanceLister:
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)
-            return self._page(found, cells, live, progress)
+            return self._page(found, cells, live, progress, fresh)
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
             by_cell.append((None, self._index.source(request, indexed, listing.projection)))
@@ -153,7 +154,7 @@ class InstanceLister:
             for cell in cells:
                 if cell.uuid in live and (damaged := live[cell.uuid].damaged):
                     observer.remarks.append(f"rows of cell '{cell.name}' that are damaged, as the log says: {damaged}")
-        return self._page(merged, cells, live, progress)
+        return self._page(merged, cells, live, progress, fresh)
 
     def _live_sources(
         self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
@@ -181,9 +182,13 @@ class InstanceLister:
         return live
 
     def _page(
-        self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
+        self,
+        found: FoundPage,
+        cells: Sequence[Cell],
+        live: Mapping[str, CellSource],
+        progress: ProgressByCell,
+        fresh: Freshness,
     ) -> Page:
-        fresh = self._index.freshness()  # a slow page is older than it was when it was asked for
         answers = [answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
 

@@ -99,11 +99,11 @@ class ItemLister:
         if self._index is None or self._index.why_not is not None:
             return {}, "lists do not use the index" if self._index is None else str(self._index.why_not)
         progress = await self._index.progress_or_nothing()
+        fresh = self._index.freshness()
         followed = {cell.uuid: cell for cell in cells if cell.uuid in progress}
         began = time.perf_counter()
         found = await self._index.items_or_nothing(stored.item_type, followed) if followed else {}
         duration_s = time.perf_counter() - began
-        fresh = self._index.freshness()
         indexed = {
             uuid: _Indexed(followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s)
             for uuid, records in found.items()

@@ -3,12 +3,17 @@
 import time
 from collections.abc import Callable
 
+import structlog
 from sqlalchemy import text
 
 from cells.fleet.database import FleetDatabase
 from resources.clock import Clock, system_clock
 
+_log = structlog.get_logger(__name__)
+
 _NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
+# What NTP keeps by far, and a small part of what lists call fresh.
+_TOLERANCE_US = 1_000_000
 
 
 class FleetClock:
@@ -27,20 +32,56 @@ class FleetClock:
         self._own = own
         self._monotonic_ns = monotonic_ns
         self._ahead_us: int | None = None
+        self._own_ahead_us = 0
+        self._disagrees = False
 
     def look(self) -> None:
         """Look at the clock of the database; raises FleetUnreachableError."""
-        if self._database.engine.dialect.name == "sqlite":
+        if self._is_own:
             return
         with self._database.reading() as connection:
             begun = self._monotonic_us()
             now = connection.execute(_NOW).scalar_one()
             # It was asked at some moment in between.
             self._ahead_us = now - (begun + self._monotonic_us()) // 2
+        self._own_ahead_us = self._own() - self()
+        self._tell()
 
     def __call__(self) -> int:
         ahead_us = self._ahead_us
         return self._own() if ahead_us is None else self._monotonic_us() + ahead_us
+
+    @property
+    def offset_s(self) -> float:
+        """How far the machine's own clock is ahead of the fleet's, in seconds; 0 before the first look."""
+        return (self._own() - self()) / 1e6
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the machine's own clock shows the time of the fleet, to a second."""
+        return abs(self._own() - self()) <= _TOLERANCE_US
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether this is the time of the fleet: the database was looked at, and the machine went on as usual since.
+
+        When its two clocks have not gone on alike, either the one was set or the other stood still, as in a machine
+        that was suspended; which of them can be told by the next look.
+        """
+        if self._is_own:
+            return True
+        return self._ahead_us is not None and abs(self._own() - self() - self._own_ahead_us) <= _TOLERANCE_US
+
+    @property
+    def _is_own(self) -> bool:
+        return self._database.engine.dialect.name == "sqlite"
+
+    def _tell(self) -> None:
+        disagreed, self._disagrees = self._disagrees, not self.agrees
+        if self._disagrees and not disagreed:
+            _log.warning("clock.disagrees", offset_s=round(self.offset_s, 3))
+        elif disagreed and not self._disagrees:
+            _log.info("clock.agrees_again", offset_s=round(self.offset_s, 3))
 
     def _monotonic_us(self) -> int:
         return self._monotonic_ns() // 1000

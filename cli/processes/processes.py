@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
 from cells.fleet.cell_keys import Keyring
+from cells.fleet.clock_metrics import measure_clock
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
@@ -161,6 +162,7 @@ def _run_until_signal(
         open_fleet(settings.fleet, answer_timeout_s=fleet_timeout_s) as fleet,
         monitored(settings.monitoring, registry, start),
     ):
+        measure_clock(registry, fleet.clock)
         run = when_reachable(partial(begin, fleet), stop)
         if run is not None:
             start.has_started = True

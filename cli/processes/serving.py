@@ -17,8 +17,10 @@ from api.http.listening import listen
 from api.identity import Identity
 from api.settings import ApiSettings
 from cells.fan_out.cell_pool import CellPool
+from cells.fleet.clock_metrics import measure_clock
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
+from cells.model import Cell
 from cli.errors import CommandError
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
@@ -148,8 +150,13 @@ async def open_parts(
     from api.app import ApiParts  # noqa: PLC0415
     from operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
+    def cells() -> Sequence[Cell]:
+        # All that lists say of how fresh the index is they say by this clock.
+        fleet.clock.look()
+        return fleet.cells()
+
     pool = CellPool(
-        fleet.cells,
+        cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
         # An answer that is complete must not lack the servers of a cell that joined longer ago than this.
         refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s),
@@ -157,6 +164,7 @@ async def open_parts(
     )
     searcher = open_searcher(settings.index) if settings.search.enabled else None
     counted = CollectorRegistry()
+    measure_clock(counted, fleet.clock)
     try:
         with nullcontext(nodes) if nodes is not None else opened_nodes(settings.nodes, counted) as node_rpcs:
             yield ApiParts(
@@ -169,6 +177,7 @@ async def open_parts(
                 rapi_users_file=settings.identity.rapi_users_file,
                 api=settings.api,
                 search=settings.search,
+                clock=fleet.clock,
                 other_metrics=(*other_metrics, counted),
                 indexer=indexer,
                 nodes=node_rpcs,

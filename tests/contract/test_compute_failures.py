@@ -508,6 +508,7 @@ def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
         "status": "ready",
         "index": "ok",
         "fleet": "ok",
+        "clock": "ok",
         "cells": {"east": "ok", "north": "ok", "south": "ok"},
     }
     api = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))

@@ -209,3 +209,48 @@ def test_servers_of_nova_that_no_cell_has_yet_are_read_before_all_cells() -> Non
     page, _ = listed(MovingCells(), Index(IndexUnavailableError("gone")))
     assert page.rows == 6
     assert page.is_complete
+
+
+class SlowIndex(Index):
+    """An index that needs ten seconds for a page, by the clock that lists see."""
+
+    def __init__(self) -> None:
+        super().__init__(IndexUnavailableError("away"), answers=1)
+        self._began, self._late_us = system_clock(), 0
+
+    def now(self) -> int:
+        return self._began + self._late_us
+
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        self._late_us = 10_000_000
+        return await super().page(request, cells, projection)
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return {cell.uuid: CellProgress(cell.uuid, 7, self._began, True) for cell in CELLS}
+
+
+def test_list_that_was_fresh_when_the_index_was_chosen_is_complete_however_long_its_page_took() -> None:
+    async def ask() -> Page:
+        searcher = SlowIndex()
+        settings = SearchSettings(enabled=True, staleness_limit_s=5)
+        index = IndexGateway(searcher, settings, clock=searcher.now)
+        return await InstanceLister(Cells(), index, settings).list_page(
+            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED
+        )
+
+    page = asyncio.run(ask())
+    assert page.is_complete
+    assert [(answer.route, answer.age_s) for answer in page.cells] == [(Route.INDEX, 0.0)] * 2
+
+
+def test_cells_answer_while_it_is_not_known_what_time_it_is() -> None:
+    async def ask() -> Page:
+        settings = SearchSettings(enabled=True)
+        index = IndexGateway(SlowIndex(), settings, is_clock_sure=lambda: False)
+        return await InstanceLister(Cells(), index, settings).list_page(
+            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED
+        )
+
+    page = asyncio.run(ask())
+    assert page.is_complete
+    assert {answer.route for answer in page.cells} == {Route.LIVE}

@@ -1,0 +1,15 @@
+"""What a process measures of its clock, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from cells.fleet.fleet_clock import FleetClock
+
+
+def measure_clock(registry: CollectorRegistry, clock: FleetClock) -> None:
+    """Show in `registry` how far the clock of this machine is from that of the fleet, as last looked at."""
+    offset = Gauge(
+        "fleetlight_clock_offset_seconds",
+        "How far the clock of this machine is ahead of the clock of the fleet database.",
+        registry=registry,
+    )
+    offset.set_function(lambda: clock.offset_s)
