@@ -24,6 +24,8 @@ class FleetSettings(BaseModel):
     database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password. On SQLite indexers do
         not share the cells (docs/decisions/0064).
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
+    takeover_after_s: a process that relays a cell, syncs or rebuilds, and has shown no sign of life for so long, is
+        replaced by one that waits; a worker loses what it has locked. Only on PostgreSQL.
     failures_max_count: messages that could not be indexed are kept here, of each cell the newest ones up to so many.
     failures_max_mib: of each cell they have no more MiB than this.
     reclaim_instance_interval_s: how long a deleted instance of a native cell can be restored; 0: deletions are final.
@@ -35,6 +37,7 @@ class FleetSettings(BaseModel):
 
     database_url: SecretStr = SecretStr("sqlite:///fleetlight-data/fleet.db")
     cells_refresh_interval_s: float = Field(default=10.0, gt=0)
+    takeover_after_s: float = Field(default=10.0, ge=1)
     failures_max_count: int = Field(default=10_000, ge=1)
     failures_max_mib: int = Field(default=256, ge=1)
     reclaim_instance_interval_s: float = Field(default=0.0, ge=0)

@@ -21,7 +21,7 @@ def open_fleet(settings: FleetSettings, *, answer_timeout_s: float | None = None
     engine = create_database_engine(
         settings.database_url.get_secret_value(), must_exist=True, answer_timeout_s=answer_timeout_s
     )
-    fleet = Fleet(engine, settings.failure_limits)
+    fleet = Fleet(engine, settings.failure_limits, takeover_after_s=settings.takeover_after_s)
     try:
         yield fleet
     finally:

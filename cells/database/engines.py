@@ -47,6 +47,7 @@ def create_database_engine(
     must_exist: bool = False,
     statement_timeout_s: float | None = None,
     answer_timeout_s: float | None = None,
+    idle_transaction_timeout_s: float | None = None,
     pool_size: int = 5,
 ) -> Engine:
     """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
@@ -60,6 +61,8 @@ def create_database_engine(
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
     answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
         and then a long statement is not (cells.database.silent_servers).
+    idle_transaction_timeout_s: PostgreSQL ends a transaction in which it was asked nothing for so long, so that a
+        process that hangs in the middle of one keeps nothing locked.
     Raises DatabaseUrlError, which does not show the password.
     """
     try:
@@ -71,7 +74,7 @@ def create_database_engine(
         case "sqlite":
             return _sqlite_engine(parsed, must_exist, pool_size)
         case "postgresql":
-            engine = _postgresql_engine(parsed, statement_timeout_s, pool_size)
+            engine = _postgresql_engine(parsed, statement_timeout_s, idle_transaction_timeout_s, pool_size)
             # The driver takes long to load, and SQLite needs it not.
             from cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
@@ -199,7 +202,9 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: int) -> Engine:
+def _postgresql_engine(
+    url: URL, statement_timeout_s: float | None, idle_transaction_timeout_s: float | None, pool_size: int
+) -> Engine:
     # A peer that vanished without closing must not hold a thread for the hours that TCP would wait; nor for the quarter
     # of one, without keepalives, in which it sends again what was never received.
     arguments: dict[str, Any] = {
@@ -208,9 +213,15 @@ def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: i
         "keepalives_interval": 5,
         "tcp_user_timeout": VANISHED_AFTER_MS,
     }
+    options = {
+        "statement_timeout": statement_timeout_s,
+        "idle_in_transaction_session_timeout": idle_transaction_timeout_s,
+    }
+    if any(options.values()):
+        set_s = {name: value for name, value in options.items() if value is not None}
+        arguments["options"] = " ".join(f"-c {name}={round(value * 1000)}" for name, value in set_s.items())
     if statement_timeout_s is not None:
-        timeout_ms = round(statement_timeout_s * 1000)
-        arguments |= {"options": f"-c statement_timeout={timeout_ms}", "tcp_user_timeout": timeout_ms}
+        arguments["tcp_user_timeout"] = round(statement_timeout_s * 1000)
     if "sslrootcert" in url.query and "sslmode" not in url.query:
         # By itself libpq would go on without TLS when the server says that it has none.
         arguments["sslmode"] = "verify-full"

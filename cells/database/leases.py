@@ -5,26 +5,46 @@ patience, and could end in the middle of the holder's work. These end exactly wh
 
 PostgreSQL: advisory locks, all in one session, which says by its `application_name` who holds them. SQLite: locks on
 files beside the database, whose text says who holds them.
+
+A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
+of life otherwise, and whoever wants a lease of it ends that session (docs/decisions/0148). What its holder does next
+has to be harmless without the lease, since it may wake up anywhere.
 """
 
 import os
 import socket
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Protocol
 
+import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from cells.database.file_lock import FileLock
 from cells.database.locks import advisory_key, lock_path
 
+_log = structlog.get_logger(__name__)
+
 Failures = Callable[[], AbstractContextManager[None]]
 
 # The length of an identifier of PostgreSQL, which cuts off what is longer.
 _MAX_HOLDER_LENGTH = 63
 _UNKNOWN_HOLDER = "another process"
+# How many signs of life a holder may miss, and how often it is looked for them in the same time.
+_SIGNS_OF_LIFE = 4
+# The sessions that hold the lock with a key, in two halves. One of another account does not say when it was last used.
+_HOLDERS = text(
+    "SELECT a.pid, a.application_name, a.usename = current_user AS is_ours,"
+    " EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS silent_s"
+    " FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+    " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid)"
+)
+_END = text("SELECT pg_terminate_backend(:pid)")
 
 
 class Leases(Protocol):
@@ -61,15 +81,19 @@ class Leases(Protocol):
         ...
 
 
-def open_leases(engine: Engine, purpose: str, failures: Failures = nullcontext) -> Leases:
+def open_leases(
+    engine: Engine, purpose: str, failures: Failures = nullcontext, *, takeover_after_s: float | None = None
+) -> Leases:
     """Leases on the database behind `engine`.
 
     purpose: what the holder does, for others to read. failures: turns what the database says into errors of the caller.
+    takeover_after_s: a holder that has shown no sign of life for so long loses what this object wants to have; those of
+        this object show one several times in that time. None: never, and none. On SQLite nobody loses a lease.
     """
     holder = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"[:_MAX_HOLDER_LENGTH]
     if engine.dialect.name == "sqlite":
         return _FileLeases(engine, holder, failures)
-    return _SessionLeases(engine, holder, failures)
+    return _SessionLeases(engine, holder, failures, takeover_after_s)
 
 
 class ExclusiveLock:
@@ -140,13 +164,16 @@ class _FileLeases:
 class _SessionLeases:
     """One session, however many leases: a lease for each cell must not cost a connection each."""
 
-    def __init__(self, engine: Engine, holder: str, failures: Failures) -> None:
+    def __init__(self, engine: Engine, holder: str, failures: Failures, takeover_after_s: float | None) -> None:
         self._engine = engine
         self._holder = holder
         self._failures = failures
+        self._takeover_after_s = takeover_after_s
         self._mutex = Lock()
         self._session: Connection | None = None
+        self._session_is_over = Event()
         self._held: dict[str, str] = {}
+        self._look_due: dict[str, float] = {}
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
         mode = "_shared" if shared else ""
@@ -160,6 +187,8 @@ class _SessionLeases:
             )
             if taken.scalar_one():
                 self._held[name] = mode
+            else:
+                self._end_silent_holders(name)
             return name in self._held
 
     def holds(self, name: str) -> bool:
@@ -193,16 +222,9 @@ class _SessionLeases:
                 self._forget()
 
     def holder(self, name: str) -> str:
-        high, low = _halves(name)
-        statement = text(
-            "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
-            " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
-            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid) LIMIT 1"
-        )
         with self._failures(), self._engine.connect() as connection:
-            found = connection.execute(statement, {"high": str(high), "low": str(low)}).scalar()
-        return str(found) if found else _UNKNOWN_HOLDER
+            found = connection.execute(_HOLDERS, _key_of(name)).first()
+        return str(found.application_name) if found and found.application_name else _UNKNOWN_HOLDER
 
     def close(self) -> None:
         for name in list(self._held):
@@ -215,9 +237,41 @@ class _SessionLeases:
             session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             session.execute(text("SELECT set_config('application_name', :holder, false)"), {"holder": self._holder})
             self._session = session
+            if self._takeover_after_s is not None:
+                self._session_is_over = is_over = Event()
+                interval_s = self._takeover_after_s / _SIGNS_OF_LIFE
+                Thread(
+                    target=self._show_life, args=(interval_s, is_over), name="lease-sign-of-life", daemon=True
+                ).start()
         return self._session
 
+    def _show_life(self, interval_s: float, is_over: Event) -> None:
+        """Ask something in the session now and then, until it is over: the server knows when it was asked last.
+
+        In a thread of its own: the work under a lease may wait for long, for a bus for instance, and hangs not.
+        """
+        while not is_over.wait(interval_s):
+            with self._mutex:
+                if is_over.is_set() or self._session is None:
+                    return
+                try:
+                    self._session.execute(text("SELECT 1"))
+                except DBAPIError:
+                    self._forget()
+
+    def _end_silent_holders(self, name: str) -> None:
+        if self._takeover_after_s is None or time.monotonic() < self._look_due.get(name, 0.0):
+            return
+        self._look_due[name] = time.monotonic() + self._takeover_after_s / _SIGNS_OF_LIFE
+        session = self._opened()
+        for holder in session.execute(_HOLDERS, _key_of(name)).all():
+            if holder.is_ours and holder.silent_s is not None and holder.silent_s > self._takeover_after_s:
+                session.execute(_END, {"pid": holder.pid})
+                silent_s = round(float(holder.silent_s), 1)
+                _log.warning("lease.holder_hangs", lease=name, holder=holder.application_name, silent_s=silent_s)
+
     def _forget(self) -> None:
+        self._session_is_over.set()
         self._held.clear()
         session, self._session = self._session, None
         if session is not None:
@@ -235,6 +289,11 @@ class _SessionLeases:
         except Exception:
             self._forget()
             raise
+
+
+def _key_of(name: str) -> dict[str, str]:
+    high, low = _halves(name)
+    return {"high": str(high), "low": str(low)}
 
 
 def _halves(name: str) -> tuple[int, int]:

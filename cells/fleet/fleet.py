@@ -94,11 +94,15 @@ class Fleet:
     """The fleet database. Every call raises FleetUnreachableError when it does not answer.
 
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
+    takeover_after_s: of leases, see cells.database.leases.
     cell_keys: what relays sign with. recent_changes: what API processes tell each other.
     """
 
-    def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
+    def __init__(
+        self, engine: Engine, failure_limits: FailureLimits | None = None, *, takeover_after_s: float | None = None
+    ) -> None:
         self._engine = engine
+        self._takeover_after_s = takeover_after_s
         self.database = database = FleetDatabase(engine)
         self.flavors = Flavors(database)
         self.keypairs = Keypairs(database)
@@ -199,7 +203,7 @@ class Fleet:
 
     def open_leases(self, purpose: str) -> Leases:
         """Leases that all processes of this fleet respect; see cells.database.leases."""
-        return open_leases(self._engine, purpose, translated_fleet_failures)
+        return open_leases(self._engine, purpose, translated_fleet_failures, takeover_after_s=self._takeover_after_s)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
         """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.advisory_locks."""

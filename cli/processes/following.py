@@ -74,7 +74,8 @@ def run_relay(
 
     keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known.
     """
-    engine = create_database_engine(cell.database_url)
+    takeover_after_s = settings.fleet.takeover_after_s
+    engine = create_database_engine(cell.database_url, idle_transaction_timeout_s=takeover_after_s)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
         Relay(
@@ -87,6 +88,7 @@ def run_relay(
             beat=beat,
             check_bus=publisher.check,
             metrics=metrics,
+            takeover_after_s=takeover_after_s,
         ).run(stop)
     finally:
         publisher.close()
@@ -107,7 +109,9 @@ def run_worker(
 
     rpcs, metrics: as of `worker_of`.
     """
-    engine = create_database_engine(cell.database_url, must_exist=True)
+    engine = create_database_engine(
+        cell.database_url, must_exist=True, idle_transaction_timeout_s=settings.fleet.takeover_after_s
+    )
     try:
         worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics).run(stop)
     finally:

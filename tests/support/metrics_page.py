@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Info
+from sqlalchemy import create_engine
 
 from api.metrics import ApiMetrics
+from cells.fleet.clock_metrics import measure_clock
+from cells.fleet.database import FleetDatabase
+from cells.fleet.fleet_clock import FleetClock
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cli.monitoring import add_process_metrics
 from indexer.metrics import IndexerMetrics
@@ -56,6 +60,10 @@ Of every process that calls node agents.
 `event` is one of `hits`, `misses` (of which some are `expired`), `invalidations` (of single nodes), `flushes` (of all),
 `bypasses`, `stores`, `discarded_stores` (a change was faster) and `unreachable` (the server did not answer).
 """
+_CLOCK_NOTE = """\
+Of every process that looks at the clock of the fleet database, which counts. The `clock` of an API's `/readyz` is `ok`,
+`disagrees`, or `unsure` while the process does not know the time and asks all cells.
+"""
 _FOOT = """\
 ## Health
 
@@ -89,6 +97,7 @@ class Shown:
 
 _SECTIONS: Mapping[str, tuple[Callable[[], Sequence[CollectorRegistry]], str]] = {
     "Every process": (lambda: _filled(add_process_metrics), ""),
+    "Clock": (lambda: _filled(_measure_clock), _CLOCK_NOTE),
     "API": (lambda: ApiMetrics().registries, ""),
     "Indexer": (lambda: _filled(IndexerMetrics), _INDEXER_NOTE),
     "Relay": (lambda: _filled(RelayMetrics), _RELAY_NOTE),
@@ -131,6 +140,10 @@ def _shown(title: str) -> Iterator[Shown]:
                 if isinstance(collector, Info):
                     labels = sorted(family.samples[0].labels)
                 yield Shown(f"{family.name}{_ENDS.get(family.type, '')}", family.type, labels, family.documentation)
+
+
+def _measure_clock(registry: CollectorRegistry) -> None:
+    measure_clock(registry, FleetClock(FleetDatabase(create_engine("sqlite://"))))
 
 
 def _filled(add: Callable[[CollectorRegistry], object]) -> Sequence[CollectorRegistry]:

@@ -53,9 +53,14 @@ def is_relayed(cell: Cell) -> bool:
     return not is_free
 
 
-def _lock_of(engine: Engine, cell: Cell) -> ExclusiveLock:
-    """Who has it is the active relay of the cell."""
-    return ExclusiveLock(open_leases(engine, "fleetlight relay"), f"relay-{cell.uuid}")
+def _lock_of(engine: Engine, cell: Cell, takeover_after_s: float | None = None) -> ExclusiveLock:
+    """Who has it is the active relay of the cell. takeover_after_s: as of open_leases."""
+    leases = open_leases(engine, "fleetlight relay", takeover_after_s=takeover_after_s)
+    return ExclusiveLock(leases, f"relay-{cell.uuid}")
+
+
+class _ReplacedError(Exception):
+    """Another relay has taken over."""
 
 
 class Publishes(Protocol):
@@ -67,12 +72,14 @@ class Publishes(Protocol):
 class Relay:
     """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
 
-    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone, or
-    cannot reach the bus.
+    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone,
+    hangs, or cannot reach the bus. A relay that hung, and wakes up anywhere, gives out no number any more: that takes
+    the epoch that it has begun itself, in the transaction of the numbers.
     sign: gives a message the signature of the cell (cells.fleet.cell_keys); without it nobody takes it for the cell's.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
+    takeover_after_s: how long the active one may show no sign of life (cells.database.leases).
     """
 
     def __init__(
@@ -87,6 +94,7 @@ class Relay:
         beat: Callable[[], None] = lambda: None,
         check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
+        takeover_after_s: float | None = None,
     ) -> None:
         self._engine = engine
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
@@ -99,7 +107,7 @@ class Relay:
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
-        self._lock = _lock_of(engine, cell)
+        self._lock = _lock_of(engine, cell, takeover_after_s)
         self._is_active = False
         self._is_waiting = False
         self._has_failed = False
@@ -151,6 +159,11 @@ class Relay:
                     self._reach_bus()
                     self._has_failed = False
                 return self._step()
+            except _ReplacedError:
+                self._is_active = False
+                self._metrics.active(self._cell.uuid, is_active=False)
+                _log.warning("relay.replaced", cell=self._cell.name)
+                return 0
             except BusError:
                 self._has_failed = True
                 if not self._reaches_bus:
@@ -300,6 +313,7 @@ class Relay:
         with writing(self._engine) as connection:
             last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
             if self._is_older(connection, last):
+                self._require_lock()
                 self._epoch = begin_epoch(connection)
             numbered = connection.execute(
                 update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
@@ -324,12 +338,18 @@ class Relay:
             is_restored = self._is_older(connection, sequence)
         self._metrics.numbered(self._cell.uuid, sequence)
         if is_restored:
+            self._require_lock()
             with writing(self._engine) as connection:
                 self._epoch = begin_epoch(connection)
             # There may be changes in the older copy that have no number yet.
             self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
             return
         self._publisher.publish([self._sign(heartbeat_message(self._cell, sequence, at, self._epoch))])
+
+    def _require_lock(self) -> None:
+        """Raises _ReplacedError when another relay may have begun the epoch that is not this one's."""
+        if not self._lock.acquire():
+            raise _ReplacedError
 
     def _is_older(self, connection: Connection, last: int) -> bool:
         """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""

@@ -1,8 +1,10 @@
 """Leases of several processes on one fleet database, on each kind of database."""
 
 import errno
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -156,4 +158,35 @@ def test_holder_learns_when_its_leases_were_lost_with_the_connection(postgresql_
     assert one.acquire("other")
     one.close()
     two.close()
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_lease_of_a_process_that_hangs_is_taken_over_and_one_that_works_keeps_it(postgresql_database: str) -> None:
+    engine = create_database_engine(postgresql_database)
+    with (
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                HOLDER.replace('"index sync"', '"index sync", takeover_after_s=1'),
+                engine.url.render_as_string(hide_password=False),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as holder,
+        closing(open_leases(engine, "patient")) as patient,
+        closing(open_leases(engine, "other", takeover_after_s=1)) as other,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        began = time.monotonic()
+        while time.monotonic() < began + 2:
+            assert not other.acquire("cell"), "it is there, though it does nothing"
+        holder.send_signal(signal.SIGSTOP)
+        wait_until(lambda: other.acquire("cell"))
+        assert other.holds("cell")
+        assert not patient.acquire("cell")
+        holder.kill()
     engine.dispose()
