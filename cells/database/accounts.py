@@ -48,7 +48,7 @@ class Rights:
 
 
 # Messages of any instance, whole: for the indexers, which put them there.
-_MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures)
+_MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures, fleet_tables.announced_instances)
 _UNREAD = (*_MESSAGES, fleet_tables.journal_entries)
 # Who reads them can speak as the relay of any cell.
 _KEYS = (fleet_tables.cell_keys,)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.epochs import Position
+from cells.fleet.announced_instances import AnnouncedInstances, remove_announced
 from cells.fleet.database import FleetDatabase
 from cells.fleet.tables import journal_entries, journals
 from resources.fields import Record
@@ -50,17 +51,22 @@ class JournalReading:
 
 
 class Journals:
-    """The journals of all cells. Every call raises FleetUnreachableError."""
+    """The journals of all cells. Every call raises FleetUnreachableError.
+
+    announced: what only notifications from outside tell of, which journals keep however old it is.
+    """
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
+        self.announced = AnnouncedInstances(database)
         self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
-    def epoch(self, cell_uuid: str) -> str | None:
-        """None while there is no journal."""
-        statement = select(journals.c.epoch).where(journals.c.cell_uuid == cell_uuid)
+    def position(self, cell_uuid: str) -> Position | None:
+        """Up to where the journal goes; None while there is none."""
+        statement = select(journals.c.epoch, journals.c.sequence).where(journals.c.cell_uuid == cell_uuid)
         with self._database.reading() as connection:
-            return connection.execute(statement).scalar_one_or_none()
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else Position(row.epoch, row.sequence)
 
     def start_over(self, cell_uuid: str) -> str:
         """Begin an empty one in the place of what there is; returns its epoch."""
@@ -74,20 +80,24 @@ class Journals:
             connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))
         return epoch
 
-    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None:
-        """Number what was found. What is not newer than what the journal has is left out, and so is all without one."""
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> Position | None:
+        """Number what was found; returns up to where the journal goes then, and None where there is none.
+
+        What is not newer than what the journal has is left out.
+        """
         columns, entries = journals.c, journal_entries.c
         advanced = (
             update(journals)
             .where(columns.cell_uuid == cell_uuid)
             .values(sequence=columns.sequence + len(detected_changes))
-            .returning(columns.sequence)
+            .returning(columns.epoch, columns.sequence)
         )
         with self._database.writing() as connection:
             # It locks the row, so numbers are in the order of commits.
-            last = connection.execute(advanced).scalar_one_or_none()
-            if last is None:
-                return
+            row = connection.execute(advanced).one_or_none()
+            if row is None:
+                return None
+            last = row.sequence
             uuids = [detected_change.instance_uuid for detected_change in detected_changes]
             there = select(entries.instance_uuid, entries.version).where(
                 entries.cell_uuid == cell_uuid, entries.instance_uuid.in_(uuids)
@@ -101,6 +111,7 @@ class Journals:
                 connection.execute(insert(journal_entries), rows)
             is_old = entries.sequence <= last - KEPT
             connection.execute(delete(journal_entries).where(entries.cell_uuid == cell_uuid, is_old))
+        return Position(row.epoch, last)
 
     def confirm(self, cell_uuid: str, at: int) -> None:
         """Say that the cell is followed at the moment `at`, microseconds."""
@@ -135,6 +146,7 @@ def remove_journal(connection: Connection, cell_uuid: str) -> None:
     """Forget all of a cell."""
     for table in (journal_entries, journals):
         connection.execute(delete(table).where(table.c.cell_uuid == cell_uuid))
+    remove_announced(connection, cell_uuid)
 
 
 def _remove_entries(connection: Connection, cell_uuid: str, instance_uuids: Collection[str]) -> None:

@@ -120,6 +120,19 @@ journal_entries = Table(
     Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
 )
 
+# The newest state of instances that only notifications from outside tell of (cells.fleet.announced_instances).
+announced_instances = Table(
+    "announced_instances",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("instance_uuid", UUID_TEXT, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("deleted_at", BigInteger),
+    Column("record", LargeBinary, nullable=False),
+    Column("extra", LargeBinary),
+    Index("ix_announced_instances_version", "cell_uuid", "version"),
+)
+
 flavors = Table(
     "flavors",
     fleet_metadata,

@@ -29,7 +29,7 @@ from indexer.transform.batches import ReadsRows, RowReading
 from indexer.writing.dead_letters import DeadLetters, FailureStore
 from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners, OwnWriter
+from indexer.writing.ownership import KnowsOwners
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import RendersRows, Rereader, render_rows
 from indexer.writing.retrying_writer import RetryingWriter, WritesAndReads, WritesDocuments
@@ -160,9 +160,6 @@ class Follower(ABC):
     @abstractmethod
     def _follow(self, stop: Event) -> None:
         """Follow the cell until `stop` is set; raises what `run` waits out."""
-
-    def _own_writer(self, stop: Event) -> WritesAndReads:
-        return OwnWriter(self._open_writer(stop), self.cell.uuid, self._owners)
 
     def _open_writer(self, stop: Event) -> RetryingWriter:
         return RetryingWriter(

@@ -8,18 +8,22 @@ from threading import Event
 import structlog
 
 from cells.epochs import EpochHistory, Position
+from cells.errors import FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import CellRestoredError, StopRequestedError
+from indexer.reconcile.announced import reconcile_announced
 from indexer.reconcile.fill import is_empty, sync_cell
 from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared
+from indexer.writing.announced import AnnouncedKeeper
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
+from indexer.writing.ownership import OwnWriter
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.indexed_items import INDEXED_ITEMS
@@ -31,6 +35,9 @@ _ASK_OTHERS_INTERVAL_S = 1.0
 _WAIT_STEP_S = 0.5
 # So long lists ask a cell for items of which the index has lost some.
 _ITEMS_INTERVAL_S = 15.0
+# So often what was deleted long ago leaves the journal; so soon it is asked again while the fleet database is away.
+_ANNOUNCED_INTERVAL_S = 3600.0
+_ANNOUNCED_RETRY_S = 15.0
 
 
 class CellFollower(Follower):
@@ -45,6 +52,9 @@ class CellFollower(Follower):
         self._seen: Position | None = None
         self._history: History | None = None
         self._items_due_s = 0.0
+        self._announced = shared.journals.announced
+        self._keeper: AnnouncedKeeper | None = None
+        self._announced_due_s = 0.0
 
     def _epoch_history(self) -> EpochHistory | None:
         return None if self._history is None else self._history.epoch_history
@@ -52,7 +62,8 @@ class CellFollower(Follower):
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            writer = self._own_writer(stop)
+            self._keeper = AnnouncedKeeper(self._open_writer(stop), self.cell.uuid, self._announced)
+            writer = OwnWriter(self._keeper, self.cell.uuid, self._owners)
             history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
             self._history = history
             read_rows = partial(rows_of, adapter)
@@ -98,6 +109,8 @@ class CellFollower(Follower):
             now_s = time.monotonic()
             if now_s >= self._items_due_s:
                 self._complete_items(adapter, consumer.keep_alive)
+            if now_s >= self._announced_due_s:
+                self._complete_announced(adapter, writer, consumer.keep_alive)
             hole_age_s = tracker.hole_age_s(now_s)
             if hole_age_s >= self._settings.hole_timeout_s:
                 self._metrics.hole_found(self.cell.uuid)
@@ -172,6 +185,7 @@ class CellFollower(Follower):
         tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
         self._complete_items(adapter, between_batches)
+        self._complete_announced(adapter, writer, between_batches)
         self._publish_progress()
         self._activity = Activity.FOLLOWING
 
@@ -280,6 +294,31 @@ class CellFollower(Follower):
                     reason=difference.problem,
                 )
             _log.info("indexer.items_synced", cell=self.cell.name, item_type=item_type, rows=verification.rows)
+
+    def _complete_announced(
+        self, adapter: ChangelogAdapter, writer: WritesAndReads, on_step: Callable[[], None]
+    ) -> None:
+        """Make index and journal have the same of what only notifications from outside tell of."""
+        self._announced_due_s = time.monotonic() + _ANNOUNCED_RETRY_S
+        try:
+            self._writer.make_searchable()
+            restored = reconcile_announced(
+                self.cell.uuid,
+                self._writer,
+                writer,
+                self._announced,
+                partial(rows_of, adapter),
+                horizon=self.horizon,
+                on_step=on_step,
+            )
+        except FleetUnreachableError as error:
+            _log.warning("indexer.announced_not_kept", cell=self.cell.name, reason=error.reason)
+            return
+        if self._keeper is not None:
+            self._keeper.is_in_doubt = False
+        self._announced_due_s = time.monotonic() + _ANNOUNCED_INTERVAL_S
+        if restored:
+            _log.info("indexer.announced_restored", cell=self.cell.name, count=restored)
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

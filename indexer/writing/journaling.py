@@ -11,26 +11,35 @@ from typing import Any, Protocol
 
 import structlog
 
+from cells.epochs import Position
 from cells.errors import FleetUnreachableError
 from cells.fleet.journals import DetectedChange
 from indexer.backends.base import Document, WriteResult
+from indexer.writing.announced import AnnouncedStore
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
 JOURNALS = "journal"
-"""The kind of state that tells which epoch of a journal has all that is in this index, by cell uuid."""
+"""The kind of state that tells which epoch of a journal has all that is in this index, by cell uuid.
+
+With the number that it had reached: a journal that goes less far went back with the fleet database.
+"""
 
 _INTERVAL_S = 2.0
+_WENT_BACK = "it went back to an older copy"
 
 
 class JournalStore(Protocol):
     """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
 
-    def epoch(self, cell_uuid: str) -> str | None: ...
+    @property
+    def announced(self) -> AnnouncedStore: ...
+
+    def position(self, cell_uuid: str) -> Position | None: ...
     def start_over(self, cell_uuid: str) -> str: ...
-    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None: ...
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> Position | None: ...
     def confirm(self, cell_uuid: str, at: int) -> None: ...
 
 
@@ -55,14 +64,20 @@ class CellJournal:
         self._state = state
         self._clock = clock
         self._due_s = 0.0
+        self._reached: Position | None = None
 
     def tell(self, detected_changes: Sequence[DetectedChange]) -> None:
         """These are going to be in the index."""
         try:
-            self._journals.append(self._cell_uuid, detected_changes)
+            now = self._journals.append(self._cell_uuid, detected_changes)
         except FleetUnreachableError as error:
             _log.warning("indexer.journal_broken_off", cell=self._cell_uuid, reason=error.reason)
             self.break_off()
+            return
+        if now is not None and _went_back(self._reached, Position(now.epoch, now.sequence - len(detected_changes))):
+            _log.warning("indexer.journal_broken_off", cell=self._cell_uuid, reason=_WENT_BACK)
+            self.break_off()
+        self._reached = now
 
     def break_off(self) -> None:
         """The index gets, or may have got, what the journal has not been told: a new one has to begin."""
@@ -86,20 +101,33 @@ class CellJournal:
     def keep_up(self) -> None:
         """Say that the cell is followed, and begin a new journal if the old one is not one of this index.
 
-        Call it often: it does something every two seconds.
+        So it is when the fleet database was restored from an older copy. Call it often: it does something every two
+        seconds.
         """
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _INTERVAL_S
-        known = self._state.load_state(JOURNALS).get(self._cell_uuid)
+        known = _position(self._state.load_state(JOURNALS).get(self._cell_uuid))
         try:
-            if known is None or known != self._journals.epoch(self._cell_uuid):
-                epoch = self._journals.start_over(self._cell_uuid)
-                self._state.save_state(JOURNALS, {self._cell_uuid: epoch})
+            now = self._journals.position(self._cell_uuid)
+            if known is None or now is None or known.epoch != now.epoch or _went_back(known, now):
+                now = Position(self._journals.start_over(self._cell_uuid), 0)
+            if now != known:
+                self._state.save_state(JOURNALS, {self._cell_uuid: [now.epoch, now.sequence]})
+            self._reached = now
             self._journals.confirm(self._cell_uuid, self._clock())
         except FleetUnreachableError as error:
             # Nobody is told that the cell is followed, and that is right.
             _log.debug("indexer.journal_unreachable", cell=self._cell_uuid, reason=error.reason)
+
+
+def _position(saved: object) -> Position | None:
+    """None of what a program before this one has saved, too: then the journal begins anew, once."""
+    return Position(*saved) if isinstance(saved, list) else None
+
+
+def _went_back(known: Position | None, now: Position) -> bool:
+    return known is not None and known.epoch == now.epoch and now.sequence < known.sequence
 
 
 class JournalingWriter:

@@ -411,6 +411,7 @@ _RIGHTS = {
         "cell_keys": ("", "S", "S", ""),
         "failures": ("", "SIUD", "", ""),
         "dropped_failures": ("", "SIUD", "", ""),
+        "announced_instances": ("", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),
         "keypairs": ("SIUD", "S", "S", "S"),
         "quota_limits": ("SIUD", "S", "S", "S"),

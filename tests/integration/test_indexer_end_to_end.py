@@ -2,6 +2,7 @@
 
 import random
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import kombu
@@ -15,6 +16,7 @@ from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from cells.tables import changes
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
+from notifications.envelope import encode, read_sample
 from operations.actions.immediate import InstanceOperations
 from operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.changing_nodes import ChangingNodes
@@ -23,6 +25,7 @@ from tests.support.waiting import wait_until
 
 NOW = 1_790_000_000_000_000
 ROUTING_KEY = "versioned_notifications.info"
+SAMPLE = Path(__file__).parents[2] / "notifications" / "samples" / "instance.create.end.json"
 
 
 def operate(operations: InstanceOperations, count: int, seed: int = 1) -> None:
@@ -166,3 +169,25 @@ def test_index_that_was_thrown_away_is_filled_again(world: World, index: IndexSe
         world.index = index.model_copy(update={"prefix": f"{index.prefix}-another"})
     with world.indexing():
         wait_until(world.index_equals_cell)
+
+
+def test_lost_index_gets_back_what_only_notifications_have_told_and_a_lost_journal_too(
+    world: World, index: IndexSettings, tmp_path: Path
+) -> None:
+    created = read_sample(SAMPLE.read_bytes(), datetime.now(UTC))
+    uuid = str(created.payload["nova_object.data"]["uuid"])
+    publisher = Publisher(world.cell.transport_url, world.cell.uuid)
+    with world.indexing():
+        publisher.publish([Message(encode(created), ROUTING_KEY, {})])
+        before = wait_until(lambda: world.documents([uuid]).get(uuid))
+    publisher.close()
+    if index.backend == "sqlite":
+        world.index = IndexSettings(path=tmp_path / "another.db")
+    else:
+        world.index = index.model_copy(update={"prefix": f"{index.prefix}-another"})
+    with world.indexing():
+        assert wait_until(lambda: world.documents([uuid]).get(uuid)) == before
+    announced = world.fleet.journals.announced
+    announced.forget(world.cell.uuid, [uuid])
+    with world.indexing():
+        wait_until(lambda: announced.versions(world.cell.uuid).keys() == {uuid})

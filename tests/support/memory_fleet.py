@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from cells.epochs import Position
 from cells.errors import FleetUnreachableError
+from cells.fleet.announced_instances import AnnouncedInstance
 from cells.fleet.failures import Failure
 from cells.fleet.journals import DetectedChange
 
@@ -99,28 +101,70 @@ class MemoryOwners:
 
 
 @dataclass
+class MemoryAnnounced:
+    """What only notifications tell of (cells.fleet.announced_instances): by uuid of one cell. As MemoryFailures."""
+
+    kept: dict[str, AnnouncedInstance] = field(default_factory=dict)
+    is_away: bool = False
+
+    def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None:
+        self._require_database()
+        for each in announced:
+            known = self.kept.get(each.instance_uuid)
+            if known is None or known.version < each.version:
+                self.kept[each.instance_uuid] = each
+
+    def versions(self, cell_uuid: str) -> Mapping[str, int]:
+        self._require_database()
+        return {uuid: each.version for uuid, each in self.kept.items()}
+
+    def read(self, cell_uuid: str, instance_uuids: Collection[str]) -> list[AnnouncedInstance]:
+        self._require_database()
+        return [self.kept[uuid] for uuid in instance_uuids if uuid in self.kept]
+
+    def forget(self, cell_uuid: str, instance_uuids: Collection[str]) -> None:
+        self._require_database()
+        for uuid in instance_uuids:
+            self.kept.pop(uuid, None)
+
+    def prune(self, cell_uuid: str, horizon: int) -> None:
+        self._require_database()
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+
+
+@dataclass
 class MemoryJournals:
     """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
+
+    announced: MemoryAnnounced = field(default_factory=MemoryAnnounced)
 
     epochs: dict[str, str] = field(default_factory=dict)
     found: list[DetectedChange] = field(default_factory=list)
     followed_at: dict[str, int] = field(default_factory=dict)
+    sequence: int = 0
     is_away: bool = False
 
-    def epoch(self, cell_uuid: str) -> str | None:
+    def position(self, cell_uuid: str) -> Position | None:
         self._require_database()
-        return self.epochs.get(cell_uuid)
+        epoch = self.epochs.get(cell_uuid)
+        return None if epoch is None else Position(epoch, self.sequence)
 
     def start_over(self, cell_uuid: str) -> str:
         self._require_database()
         self.found.clear()
+        self.sequence = 0
         self.epochs[cell_uuid] = str(uuid4())
         return self.epochs[cell_uuid]
 
-    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None:
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> Position | None:
         self._require_database()
         if cell_uuid in self.epochs:
             self.found.extend(detected_changes)
+            self.sequence += len(detected_changes)
+        return self.position(cell_uuid)
 
     def confirm(self, cell_uuid: str, at: int) -> None:
         self._require_database()

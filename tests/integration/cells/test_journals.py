@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from cells.capabilities import CellKind
+from cells.epochs import Position
 from cells.fleet import journals as journals_module
+from cells.fleet.announced_instances import AnnouncedInstance
 from cells.fleet.fleet import Fleet
 from cells.fleet.journals import DetectedChange, Journals
 from tests.support.documents import make_record, make_uuid
@@ -37,7 +39,7 @@ def test_findings_are_numbered_in_order_and_read_whole(journals: Journals) -> No
     reading = journals.read(ONE, 0, 100)
     assert reading is not None
     assert [detected_change for _, detected_change in reading.entries] == detected_changes
-    assert (reading.now.epoch, reading.now.sequence, reading.followed_at) == (journals.epoch(ONE), 2, 7)
+    assert (reading.now, reading.now.sequence, reading.followed_at) == (journals.position(ONE), 2, 7)
     assert numbered(journals, after=1) == [(2, make_uuid(2), 1)]
     assert numbered(journals, limit=1) == [(1, make_uuid(1), 1)]
     assert numbered(journals, after=2) == []
@@ -60,8 +62,8 @@ def test_journal_goes_back_so_many_numbers(journals: Journals, monkeypatch: pyte
 
 def test_new_journal_is_empty_and_another_one(journals: Journals) -> None:
     journals.append(ONE, [found(1)])
-    before = journals.epoch(ONE)
-    assert journals.start_over(ONE) == journals.epoch(ONE) != before
+    before = journals.position(ONE)
+    assert Position(journals.start_over(ONE), 0) == journals.position(ONE) != before
     assert numbered(journals) == []
 
 
@@ -76,7 +78,7 @@ def test_any_number_of_indexers_may_begin_a_journal_at_once(journals: Journals) 
 def test_cell_without_a_journal_has_nothing_to_read(journals: Journals) -> None:
     journals.append(TWO, [found(1)])
     journals.confirm(TWO, 7)
-    assert journals.epoch(TWO) is None
+    assert journals.position(TWO) is None
     assert journals.read(TWO, 0, 100) is None
 
 
@@ -104,3 +106,30 @@ def test_journal_goes_with_its_cell(fleet: Fleet) -> None:
     assert fleet.journals.read(ONE, 0, 100) is None
     fleet.journals.start_over(ONE)
     assert numbered(fleet.journals) == []
+
+
+def announced(number: int, version: int = 1, **values: Any) -> AnnouncedInstance:
+    return AnnouncedInstance(make_uuid(number), version, make_record(number, **values), b"{}")
+
+
+def test_of_what_is_announced_the_newest_state_is_kept_whole(fleet: Fleet) -> None:
+    store = fleet.journals.announced
+    newest = announced(1, 5, display_name="ä", tags=["a"])
+    for each in (announced(1, 3), newest, announced(1, 4), announced(2)):
+        store.keep(ONE, [each])
+    store.keep(TWO, [announced(1, 9)])
+    assert store.versions(ONE) == {make_uuid(1): 5, make_uuid(2): 1}
+    assert store.read(ONE, [make_uuid(1), make_uuid(3)]) == [newest]
+    store.forget(ONE, [make_uuid(1)])
+    assert [store.versions(ONE), store.versions(TWO)] == [{make_uuid(2): 1}, {make_uuid(1): 9}]
+
+
+def test_what_was_announced_goes_with_the_retention_and_never_is_more_than_the_limit(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.fleet.announced_instances.MOST_KEPT", 2)
+    store = fleet.journals.announced
+    old, young = ({"deleted": True, "deleted_at": moment} for moment in (99, 100))
+    store.keep(ONE, [announced(1, 9, **old), announced(2, 1, **young), announced(3, 2), announced(4, 3)])
+    store.prune(ONE, 100)
+    assert store.versions(ONE) == {make_uuid(3): 2, make_uuid(4): 3}

@@ -75,7 +75,7 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
         thread = Thread(target=ExternalFollower(nova.cell, nothing, shared, open_adapter).run, args=(stop,))
         thread.start()
         try:
-            wait_until(lambda: fleet.fleet.journals.epoch(nova.cell.uuid) is not None)
+            wait_until(lambda: fleet.fleet.journals.position(nova.cell.uuid) is not None)
             yield
         finally:
             stop.set()

@@ -36,9 +36,9 @@ def new_journal(
 
 def test_journal_begins_once_for_an_index(journals: MemoryJournals, new_journal: Callable[[], CellJournal]) -> None:
     new_journal().keep_up()
-    first = journals.epoch(CELL)
+    first = journals.position(CELL)
     new_journal().keep_up()
-    assert journals.epoch(CELL) == first is not None
+    assert journals.position(CELL) == first is not None
     assert journals.followed_at == {CELL: 7}
 
 
@@ -46,10 +46,10 @@ def test_index_that_was_made_anew_gets_another_journal(
     journals: MemoryJournals, index: MemoryIndex, new_journal: Callable[[], CellJournal]
 ) -> None:
     new_journal().keep_up()
-    first = journals.epoch(CELL)
+    first = journals.position(CELL)
     index.replace()
     new_journal().keep_up()
-    assert journals.epoch(CELL) != first
+    assert journals.position(CELL) != first
 
 
 def test_what_is_written_is_told_before_it_is_in_the_index(
@@ -69,7 +69,7 @@ def test_index_is_written_while_the_journal_is_away_and_another_journal_begins_t
 ) -> None:
     journal = new_journal()
     journal.keep_up()
-    first = journals.epoch(CELL)
+    first = journals.position(CELL)
     journals.is_away = True
     JournalingWriter(index, journal).write([to_document(CELL, 5, make_record(1))])
     journal.keep_up()
@@ -77,7 +77,7 @@ def test_index_is_written_while_the_journal_is_away_and_another_journal_begins_t
     journals.is_away = False
     # Whoever goes on: the index says it.
     new_journal().keep_up()
-    assert journals.epoch(CELL) != first
+    assert journals.position(CELL) != first
 
 
 def test_comparison_tells_what_differs_and_what_is_gone(
@@ -100,7 +100,28 @@ def test_first_comparison_of_a_cell_ends_the_journal_that_there_was(
 ) -> None:
     journal = new_journal()
     journal.keep_up()
-    first = journals.epoch(CELL)
+    first = journals.position(CELL)
     compare_cell(MemoryNovaCell(), index, journal=journal.of_comparison(is_complete=False), batch_size=10)
     journal.keep_up()
-    assert journals.epoch(CELL) != first
+    assert journals.position(CELL) != first
+
+
+@pytest.mark.parametrize("has_started_anew", [True, False])
+def test_journal_that_went_back_to_an_older_copy_ends(
+    journals: MemoryJournals, index: MemoryIndex, new_journal: Callable[[], CellJournal], has_started_anew: bool
+) -> None:
+    journal = new_journal()
+    journal.keep_up()
+    writer = JournalingWriter(index, journal)
+    writer.write([to_document(CELL, 5, make_record(1)), to_document(CELL, 5, make_record(2))])
+    journal.keep_up()
+    first = journals.position(CELL)
+    journals.sequence -= 1
+    if not has_started_anew:
+        # As many changes as were lost come before it is looked at.
+        writer.write([to_document(CELL, 6, make_record(1)), to_document(CELL, 6, make_record(2))])
+    (new_journal() if has_started_anew else journal).keep_up()
+    now = journals.position(CELL)
+    assert first is not None
+    assert now is not None
+    assert now.epoch != first.epoch

@@ -1,0 +1,110 @@
+"""Instances that only notifications from outside tell of, in the journal of their cell: no cell has a row of them.
+
+They are what an index cannot get from anywhere else. Of each instance the newest state is kept, of a cell the newest
+`MOST_KEPT` instances; a deleted one goes when the index forgets it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cells.batched import batched
+from cells.fleet.database import FleetDatabase
+from cells.fleet.tables import announced_instances
+from resources.fields import Record
+
+MOST_KEPT = 100_000
+_AT_ONCE = 500
+_COLUMNS = announced_instances.c
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedInstance:
+    """version: of its document (indexer.backends.base.Document). extra: what it has beside its record, as JSON."""
+
+    instance_uuid: str
+    version: int
+    record: Record
+    extra: bytes | None = None
+
+
+class AnnouncedInstances:
+    """Those of all cells. Every call raises FleetUnreachableError."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
+
+    def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None:
+        """Keep these states, of each instance the newest one."""
+        if not announced:
+            return
+        new = self._dialect.insert(announced_instances)
+        names = ("version", "deleted_at", "record", "extra")
+        statement = new.on_conflict_do_update(
+            index_elements=[_COLUMNS.cell_uuid, _COLUMNS.instance_uuid],
+            set_={name: new.excluded[name] for name in names},
+            where=_COLUMNS.version < new.excluded.version,
+        )
+        with self._database.writing() as connection:
+            connection.execute(statement, [_values(cell_uuid, each) for each in announced])
+
+    def versions(self, cell_uuid: str) -> Mapping[str, int]:
+        """The version of each that is kept of a cell, by its uuid."""
+        statement = select(_COLUMNS.instance_uuid, _COLUMNS.version).where(_COLUMNS.cell_uuid == cell_uuid)
+        with self._database.reading() as connection:
+            return {row.instance_uuid: row.version for row in connection.execute(statement)}
+
+    def read(self, cell_uuid: str, instance_uuids: Collection[str]) -> list[AnnouncedInstance]:
+        """Those that are kept among these."""
+        statement = select(announced_instances).where(
+            _COLUMNS.cell_uuid == cell_uuid, _COLUMNS.instance_uuid.in_(sorted(instance_uuids))
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return [
+            AnnouncedInstance(row.instance_uuid, row.version, msgspec.json.decode(row.record), row.extra)
+            for row in rows
+        ]
+
+    def forget(self, cell_uuid: str, instance_uuids: Collection[str]) -> None:
+        """They have rows now, or none of this cell any more."""
+        with self._database.writing() as connection:
+            for uuids in batched(sorted(instance_uuids), _AT_ONCE):
+                _delete(connection, cell_uuid, _COLUMNS.instance_uuid.in_(uuids))
+
+    def prune(self, cell_uuid: str, horizon: int) -> None:
+        """Forget what was deleted before `horizon`, microseconds, and all but the newest `MOST_KEPT`."""
+        with self._database.writing() as connection:
+            _delete(connection, cell_uuid, _COLUMNS.deleted_at < horizon)
+            of_cell = _COLUMNS.cell_uuid == cell_uuid
+            newest = (
+                select(_COLUMNS.version).where(of_cell).order_by(_COLUMNS.version.desc()).offset(MOST_KEPT).limit(1)
+            )
+            last = connection.execute(newest).scalar_one_or_none()
+            if last is not None:
+                _delete(connection, cell_uuid, _COLUMNS.version <= last)
+
+
+def remove_announced(connection: Connection, cell_uuid: str) -> None:
+    """Forget all of a cell."""
+    connection.execute(delete(announced_instances).where(_COLUMNS.cell_uuid == cell_uuid))
+
+
+def _delete(connection: Connection, cell_uuid: str, condition: ColumnElement[bool]) -> None:
+    connection.execute(delete(announced_instances).where(_COLUMNS.cell_uuid == cell_uuid, condition))
+
+
+def _values(cell_uuid: str, announced: AnnouncedInstance) -> dict[str, object]:
+    record = announced.record
+    return {
+        "cell_uuid": cell_uuid,
+        "instance_uuid": announced.instance_uuid,
+        "version": announced.version,
+        "deleted_at": record["deleted_at"] if record["deleted"] else None,
+        "record": msgspec.json.encode(record),
+        "extra": announced.extra,
+    }

@@ -1,0 +1,60 @@
+"""What only notifications from outside tell of, in the index and in the journal of a cell, made equal: the newer wins.
+
+An index that was lost, or is an older one, gets back what the journal has; a journal that was lost with the fleet
+database, or never had it, gets what the index has. An instance that the cell has a row of, or that is another cell's in
+the index, is none of these any more.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from cells.batched import batched
+from cells.model import InstanceRow
+from indexer.backends.base import IndexWriter, is_time
+from indexer.reconcile.ranges import IndexRanges
+from indexer.writing.announced import AnnouncedStore, of_announced, to_announced
+from indexer.writing.retrying_writer import WritesAndReads
+
+_AT_ONCE = 500
+_RANGE_LENGTH = 2
+
+
+def reconcile_announced(
+    cell_uuid: str,
+    index: IndexWriter,
+    writer: WritesAndReads,
+    store: AnnouncedStore,
+    read_rows: Callable[[Collection[str]], Mapping[str, InstanceRow]],
+    *,
+    horizon: int,
+    on_step: Callable[[], None],
+) -> int:
+    """Make both equal; returns how many documents the index got back.
+
+    writer: of the cell, who refuses what is another cell's. read_rows: of the cell. horizon: of its index.
+    Raises CellUnreachableError, FleetUnreachableError, and what the index raises.
+    """
+    store.prune(cell_uuid, horizon)
+    kept = dict(store.versions(cell_uuid))
+    indexed: dict[str, int] = {}
+    ranges = IndexRanges(index, cell_uuid, horizon, external=True)
+    for prefix in sorted(ranges.digests([""], _RANGE_LENGTH)):
+        indexed |= ranges.revisions([prefix])
+        on_step()
+    for uuids in batched([uuid for uuid, version in indexed.items() if version > kept.get(uuid, 0)], _AT_ONCE):
+        documents = index.read(uuids)
+        store.keep(cell_uuid, [to_announced(each) for each in documents.values() if is_time(each.version)])
+        on_step()
+    restored = 0
+    for uuids in batched([uuid for uuid, version in kept.items() if version > indexed.get(uuid, 0)], _AT_ONCE):
+        there = index.read(uuids)
+        known_better = {
+            uuid for uuid, each in there.items() if not is_time(each.version) or each.cell_uuid != cell_uuid
+        }
+        known_better |= read_rows(uuids).keys()
+        store.forget(cell_uuid, known_better)
+        missing = [uuid for uuid in uuids if uuid not in known_better]
+        if missing:
+            result = writer.write([of_announced(cell_uuid, each) for each in store.read(cell_uuid, missing)])
+            restored += result.applied
+        on_step()
+    return restored
