@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.capacity import CAPACITY, CapacityHandler
+from api.command import Command
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Middleware
@@ -97,7 +98,8 @@ class ApiParts:
     soft_deletes: whether deleted servers of native cells can be restored for a while.
     clock: of the fleet, where its database is on another machine (`Fleet.clock`).
     other_metrics: of parts that run in the same process, measured by `state.health` too.
-    indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
+    indexer: the one that runs beside this process, in one command; `state.health` speaks for it too.
+    command: that has this process and others; /healthz and /readyz speak for all of them.
     nodes: what calls the agents of hosts; None: nothing does.
     """
 
@@ -113,6 +115,7 @@ class ApiParts:
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
     indexer: Probes | None = None
+    command: Command | None = None
     nodes: NodeRpcs | None = None
 
 
@@ -179,7 +182,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
     app.state.health = Health(index, parts.cells, metrics, parts.indexer, fleet_clock)
-    health = HealthEndpoints(app.state.health)
+    health = HealthEndpoints(app.state.health, parts.command)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])
     return app
@@ -231,7 +234,7 @@ def _add_compute_routes(
     routes = compute_routes(lists, server, access, host_statuses, soft_deletes=parts.soft_deletes, clock=parts.clock)
     table = RouteTable(routes, middleware)
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
-    reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
+    reset = middleware.endpoint(Maintenance(app.state.index.safe_connect, parts.command).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
     items = ItemLister(parts.cells, app.state.index)

@@ -4,6 +4,7 @@ Every caller gets one word. Which cells and parts are down is for `monitoring.po
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from api.documented import Operation
 from api.http.shapes import TEXT, Shape
 from api.metrics import ApiMetrics
+from cells.daemon_threads import in_background
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fleet.fleet_clock import FleetClock
 from cells.model import NOBODY, Cell
@@ -42,7 +44,10 @@ class Health:
         indexer: Probes | None = None,
         clock: FleetClock | None = None,
     ) -> None:
-        """indexer: the one that runs in the same process, if there is one. clock: None for that of this machine."""
+        """indexer: the one that runs beside this process, in one command, if there is one; its calls block.
+
+        clock: None for that of this machine.
+        """
         self._indexer = indexer
         self._clock = clock
         self._index = index
@@ -51,8 +56,8 @@ class Health:
         self._looking: asyncio.Task[Probe] | None = None
 
     async def healthz(self) -> Probe:
-        """Whether the process lives, with everything that runs in it."""
-        return ALIVE if self._indexer is None else self._indexer.healthz()
+        """Whether the process lives, and the indexer beside it."""
+        return ALIVE if self._indexer is None else await _said_by(self._indexer.healthz)
 
     async def readyz(self) -> Probe:
         """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
@@ -71,7 +76,7 @@ class Health:
             _log.warning("not_ready", reason=error.reason)
             return Probe(False, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
         answers = await asyncio.gather(*(self._is_up(cell) for cell in cells))
-        indexer = None if self._indexer is None else self._indexer.readyz().body
+        indexer = None if self._indexer is None else (await _said_by(self._indexer.readyz)).body
         hanging = self._reader.hanging()
         down = {cell.uuid: "hangs" if cell.uuid in hanging else "down" for cell in cells}
         states = {cell.name: "ok" if is_up else down[cell.uuid] for cell, is_up in zip(cells, answers, strict=True)}
@@ -136,16 +141,38 @@ class Health:
 
 
 class HealthEndpoints:
-    """What every caller may know of it: one word."""
+    """What every caller may know of it: one word.
 
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    command: that has the process and others, if it does: one of them takes the request, and speaks for all.
+    """
+
+    def __init__(self, health: Health, command: Probes | None = None) -> None:
+        self._healthz = health.healthz if command is None else _AskedOnce(command.healthz).ask
+        self._readyz = health.readyz if command is None else _AskedOnce(command.readyz).ask
 
     async def healthz(self, _request: Request) -> Response:
-        return _in_one_word(await self._health.healthz())
+        return _in_one_word(await self._healthz())
 
     async def readyz(self, _request: Request) -> Response:
-        return _in_one_word(await self._health.readyz())
+        return _in_one_word(await self._readyz())
+
+
+class _AskedOnce:
+    """What a call that blocks says, one call for all who ask meanwhile: every caller may."""
+
+    def __init__(self, call: Callable[[], Probe]) -> None:
+        self._call = call
+        self._asking: asyncio.Future[Probe] | None = None
+
+    async def ask(self) -> Probe:
+        if self._asking is None or self._asking.done():
+            self._asking = _said_by(self._call)
+        return await asyncio.shield(self._asking)
+
+
+def _said_by(call: Callable[[], Probe]) -> asyncio.Future[Probe]:
+    """Asked in a thread, since what is asked is another process."""
+    return asyncio.wrap_future(in_background(call, "health"))
 
 
 def _in_one_word(probe: Probe) -> Response:

@@ -1,11 +1,15 @@
 """What operators may do to a running API, below `/fleetlight/`: a face of our own, behind the same door as Nova's."""
 
+import asyncio
+
 from starlette.responses import Response
 
+from api.command import Command
 from api.compute.protocol.endpoint import ComputeRequest
 from api.documented import Operation
 from api.http.answers import empty_answer
 from api.http.errors import ForbiddenError
+from cells.daemon_threads import in_background
 from listing.safe_connect import SafeConnect
 
 RESET_SAFE_CONNECT = Operation(
@@ -18,14 +22,17 @@ RESET_SAFE_CONNECT = Operation(
 
 
 class Maintenance:
-    """Handlers for administrators."""
+    """Handlers for administrators. command: that this process is a part of, if it has others."""
 
-    def __init__(self, safe_connect: SafeConnect) -> None:
+    def __init__(self, safe_connect: SafeConnect, command: Command | None = None) -> None:
         self._safe_connect = safe_connect
+        self._command = command
 
     async def reset_safe_connect(self, request: ComputeRequest) -> Response:
-        """Let lists use the index again, as a restart of this process would; no error when they do already."""
+        """Let lists use the index again, as a restart would; no error when they do already."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:safe-connect:reset")
         self._safe_connect.reset()
+        if self._command is not None:
+            await asyncio.wrap_future(in_background(self._command.reset_safe_connect, "safe-connect"))
         return empty_answer(204)

@@ -17,6 +17,8 @@ class ApiSettings(BaseModel):
 
     host: the address to listen on; `--host` goes before it.
     port: the port to listen on, 0 for any free one; `--port` goes before it.
+    processes: how many processes serve the API at that address, which `fleetlight api --processes` goes before. Unset:
+        as many as there are processors that it may use, and one with `fleetlight up`.
     max_limit: the largest page; also the page when a request names no limit.
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
@@ -38,6 +40,7 @@ class ApiSettings(BaseModel):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8774, ge=0, le=65535)
+    processes: int | None = Field(default=None, ge=1, le=256)
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None

@@ -31,10 +31,10 @@ from operations.nodes.client import AgentClient
 from operations.nodes.model import Node
 from operations.nodes.requests import Request
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.redis import RedisStore
 from operations.nodes.stores.store import Store
 from scripts.servers.process import free_port
+from tests.support.memory_store import MemoryStore
 from tests.support.waiting import wait_until
 
 _INSTANCES = 1000

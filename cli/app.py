@@ -15,7 +15,7 @@ from cli.options import examples
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": (
         "cli.processes.up",
-        "Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.",
+        "Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.",
     ),
     "api": ("cli.processes.api", "Serve the API, and nothing else."),
     "luxi": ("cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, and nothing else."),

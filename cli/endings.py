@@ -45,9 +45,6 @@ _FAILURES = (
 def end_in_words(error: BaseException) -> None:
     """Say what went wrong, and raise typer.Exit; returns when `error` is one that somebody else tells about."""
     match error:
-        case CommandError():
-            print_error(str(error))
-            raise typer.Exit(error.exit_code) from error
         case KeyboardInterrupt():
             print_notice("stopped")
             raise typer.Exit(INTERRUPTED) from None
@@ -55,12 +52,24 @@ def end_in_words(error: BaseException) -> None:
             error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
         case BrokenPipeError():
             pass  # whoever reads the output has seen enough, as `head` does; typer ends quietly
+        case _:
+            failure = as_command_error(error)
+            if failure is not None:
+                print_error(str(failure))
+                raise typer.Exit(failure.exit_code) from error
+
+
+def as_command_error(error: BaseException) -> CommandError | None:
+    """What `error` says to people, with the exit code that it means; None for a mistake of this program."""
+    match error:
+        case CommandError():
+            return error
         case _ if isinstance(error, _WRONG_USAGE):
-            print_error(str(error))
-            raise typer.Exit(ConfigurationError.exit_code) from error
+            return ConfigurationError(str(error))
         case _ if isinstance(error, _FAILURES):
-            print_error(_in_words(error))
-            raise typer.Exit(1) from error
+            return CommandError(_in_words(error))
+        case _:
+            return None
 
 
 def _in_words(error: Exception) -> str:

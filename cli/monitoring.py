@@ -31,6 +31,15 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
         yield
         return
     add_process_metrics(registry)
+    with served(settings, registry, probes):
+        yield
+
+
+@contextmanager
+def served(settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes) -> Iterator[None]:
+    """As `monitored`, at a port that is set, without metrics of the process. Raises CommandError."""
+    if settings.port is None:
+        raise ValueError("no port is set")
     is_ipv6 = ":" in settings.host
     kind = _Ipv6Server if is_ipv6 else _Server
     try:

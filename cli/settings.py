@@ -146,14 +146,18 @@ def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
             "or run `fleetlight api`, `fleetlight indexer` and `fleetlight relay` instead"
         )
     ours = _sections_of(folder)
+    # What runs beside it needs the other processors.
+    ours["api"] = {**ours["api"], "processes": 1}
     if is_short_enough(folder.luxi_socket):
         ours["api"] = {**ours["api"], "luxi_socket": str(folder.luxi_socket)}
     return _validated(_merged(ours, sections))
 
 
-def with_api_options(settings: Settings, host: str | None, port: int | None, auth: str | None) -> Settings:
+def with_api_options(
+    settings: Settings, host: str | None, port: int | None, auth: str | None, processes: int | None = None
+) -> Settings:
     """`settings` with what the command line says about the section `api`. Raises ConfigurationError."""
-    options = {"host": host, "port": port, "auth": auth}
+    options = {"host": host, "port": port, "auth": auth, "processes": processes}
     given = {name: value for name, value in options.items() if value is not None}
     try:
         api = ApiSettings.model_validate(settings.api.model_dump() | given)
@@ -167,7 +171,7 @@ def _sections_of(folder: DataFolder) -> Sections:
     return {
         "fleet": {"database_url": sqlite_url(folder.fleet_database)},
         "index": {"backend": "sqlite", "path": str(folder.index_database)},
-        # Off by default elsewhere; here every part runs in one process, so nobody can have forgotten the indexer.
+        # Off by default elsewhere; here one command runs every part, so nobody can have forgotten the indexer.
         "search": {"enabled": True},
         "api": {"auth": "tokens"},
         "identity": {"file": str(folder.identity_file)},

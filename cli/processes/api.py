@@ -1,4 +1,9 @@
-"""`fleetlight api`: the API as a process of its own, for production; it may be one of many."""
+"""`fleetlight api`: the API by itself, for production; it may be one of many."""
+
+from contextlib import nullcontext
+from functools import partial
+from socket import socket
+from typing import Annotated
 
 import structlog
 import typer
@@ -10,38 +15,70 @@ from cli.fleet import open_fleet
 from cli.logging import configure_logging
 from cli.options import AuthOption, ConfigOption, DataDirOption, HostOption, InsecureOption, PortOption, examples
 from cli.processes.newer_tables import telling_of_newer_tables
-from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
+from cli.processes.serving import (
+    api_children,
+    for_one_of_many,
+    import_api,
+    listen_as_told,
+    serve_until_stopped,
+    with_shared_watch_key,
+)
 from cli.processes.starting import looking_for
-from cli.settings import load_settings, with_api_options
+from cli.processes.supervising import Inside, supervise
+from cli.settings import Settings, load_settings, with_api_options
 
 app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
 
 
-@app.command(epilog=examples("fleetlight api --config /etc/fleetlight.toml --port 8774"))
+@app.command(
+    epilog=examples(
+        "fleetlight api --config /etc/fleetlight.toml --port 8774", "fleetlight api --processes 4 --port 8774"
+    )
+)
 def api(
     *,
     host: HostOption = None,
     port: PortOption = None,
     auth: AuthOption = None,
     insecure: InsecureOption = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="Processes that serve at the one address; api.processes unless given, and without that as many as "
+            "there are processors.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Serve the API, and nothing else."""
-    settings = with_api_options(load_settings(config, data_dir), host, port, auth)
+    settings = with_api_options(load_settings(config, data_dir), host, port, auth, processes)
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    identity = open_identity(settings.api, settings.identity, settings.keystone)
+    settings = with_shared_watch_key(settings)
+    listeners = listen_as_told(settings.api)
+    import_api()
+    children = api_children(listeners, partial(_serve, settings))
 
-    def on_ready(stop: Stop) -> None:
-        _log.info("api.ready", address=address_of(listener), search=settings.search.enabled)
-        look_on(stop)
+    def on_ready() -> None:
+        address = address_of(listeners[0])
+        _log.info("api.ready", address=address, search=settings.search.enabled, processes=len(children))
 
-    with open_fleet(settings.fleet) as fleet, looking_for(fleet) as look_on:
-        listener = listen_as_told(settings.api)
-        with telling_of_newer_tables(fleet):
-            serve_until_stopped(settings, fleet, identity, listener, on_ready)
+    supervise([children], settings.monitoring, on_ready)
     _log.info("stopped")
+
+
+def _serve(settings: Settings, listener: socket, is_first: bool, inside: Inside) -> None:
+    settings = for_one_of_many(settings, is_first=is_first)
+    identity = open_identity(settings.api, settings.identity, settings.keystone)
+    with (
+        open_fleet(settings.fleet) as fleet,
+        looking_for(fleet) as look_on,
+        telling_of_newer_tables(fleet) if is_first else nullcontext(),
+    ):
+        serve_until_stopped(settings, fleet, identity, listener, inside, on_ready=look_on)

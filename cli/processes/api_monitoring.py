@@ -1,33 +1,33 @@
-"""What the monitoring of an API asks: its threads put their questions to the event loop of the application."""
+"""What is asked of an API beside requests: threads put their questions to the event loop of the application."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from api.health import Health
-from cli.monitoring import monitored
-from cli.settings import MonitoringSettings
+from cli.processes.neighbours import PATIENCE_S
+from cli.processes.supervising import Inside
+from cli.processes.together import RESET_SAFE_CONNECT
 from indexer.stream.liveness import Probe
+from listing.safe_connect import SafeConnect
 
 T = TypeVar("T")
-_PATIENCE_S = 30.0
 
 
-@contextmanager
-def monitored_api(settings: MonitoringSettings, health: Health) -> Iterator[None]:
-    """Serve the metrics and probes of the application whose event loop this is called in.
-
-    Raises CommandError when the address cannot be had.
-    """
+def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) -> AbstractContextManager[None]:
+    """Answer the questions of the other processes about the application whose event loop this is called in."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
     registry.register(_Measured(health, loop))
-    with monitored(settings, registry, _ApiProbes(health, loop)):
-        yield
+
+    def reset_safe_connect() -> None:
+        loop.call_soon_threadsafe(safe_connect.reset)
+
+    return inside.answering(registry, _ApiProbes(health, loop), {RESET_SAFE_CONNECT: reset_safe_connect})
 
 
 class _ApiProbes:
@@ -67,6 +67,6 @@ def _asked(loop: asyncio.AbstractEventLoop, question: Coroutine[Any, Any, T]) ->
     """Raises TimeoutError."""
     answer = asyncio.run_coroutine_threadsafe(question, loop)
     try:
-        return answer.result(_PATIENCE_S)
+        return answer.result(PATIENCE_S)
     finally:
         answer.cancel()

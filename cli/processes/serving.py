@@ -1,19 +1,22 @@
-"""The API inside a process: its parts made from the settings, and served until a signal or another part says stop."""
+"""The API inside a process: its parts made from the settings, and served until a signal says stop."""
 
 import asyncio
+import os
+import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
-from api.http.listening import listen
+from api.http.listening import listen_together
 from api.identity import Identity
 from api.settings import ApiSettings
 from cells.fan_out.cell_pool import CellPool
@@ -32,17 +35,16 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from api.app import ApiParts
-    from operations.nodes.opening import NodeRpcs
-
-_log = structlog.get_logger(__name__)
+    from api.command import Command
+    from cli.processes.supervising import Child, Inside
 
 Stop = Callable[[], None]
 
 
-def listen_as_told(api: ApiSettings) -> socket.socket:
-    """The socket to serve at. Raises CommandError when the address cannot be had."""
+def listen_as_told(api: ApiSettings) -> Sequence[socket.socket]:
+    """The sockets to serve at, one for each process. Raises CommandError when the address cannot be had."""
     try:
-        return listen(api.host, api.port)
+        return listen_together(api.host, api.port, processes_of(api))
     except OSError as error:
         raise CommandError(
             f"cannot listen on {api.host}:{api.port}: {(error.strerror or str(error)).lower()}; "
@@ -50,59 +52,99 @@ def listen_as_told(api: ApiSettings) -> socket.socket:
         ) from error
 
 
+def processes_of(api: ApiSettings) -> int:
+    """How many processes serve the API: as many as processors that they may use, unless that is configured."""
+    return len(os.sched_getaffinity(0)) if api.processes is None else api.processes
+
+
 def serve_until_stopped(
     settings: Settings,
     fleet: Fleet,
     identity: Identity,
     listener: socket.socket,
-    on_ready: Callable[[Stop], None],
+    inside: "Inside",
     *,
-    other_metrics: Sequence[CollectorRegistry] = (),
     indexer: Probes | None = None,
-    nodes: "NodeRpcs | None" = None,
+    on_ready: Callable[[Stop], None] = lambda _: None,
 ) -> None:
-    """Serve the API in this thread, the main one; returns when it has ended cleanly.
+    """Serve the API in this thread, the main one of a child; returns when it has ended cleanly after SIGTERM.
 
+    inside: the child. indexer: see `open_parts`.
     on_ready: called once requests are answered, with a function that any thread may call to stop.
-    other_metrics, indexer, nodes: of what else runs in this process; see `open_parts`.
     """
     keep_collector_out_of_the_way()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        parts = open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer, nodes=nodes)
-        runner.run(_serve(settings, parts, listener, on_ready))
+        parts = open_parts(settings, fleet, identity, indexer=indexer, command=inside.together)
+        runner.run(_serve(settings, parts, listener, inside, on_ready))
+
+
+def with_shared_watch_key(settings: Settings) -> Settings:
+    """`settings` with a key by which a watch goes on in each process of this command, if none is configured."""
+    if settings.api.watch_key is not None:
+        return settings
+    api = settings.api.model_copy(update={"watch_key": SecretStr(secrets.token_urlsafe())})
+    return settings.model_copy(update={"api": api})
+
+
+def for_one_of_many(settings: Settings, *, is_first: bool) -> Settings:
+    """Of several processes that serve the API one, the first, serves the socket of local queries too."""
+    if is_first:
+        return settings
+    return settings.model_copy(update={"api": settings.api.model_copy(update={"luxi_socket": None})})
+
+
+def api_children(
+    listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, bool, Inside], None]"
+) -> "Sequence[Child]":
+    """Processes that serve the API, one for each socket. serve: in the child; whether it is the first."""
+    from cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
+
+    return [
+        Child(f"api-{number}", partial(serve, listener, number == 1), listener, answers_lists=True)
+        for number, listener in enumerate(listeners, 1)
+    ]
+
+
+def import_api() -> None:
+    """Import what serving takes, before children are forked that would each have to."""
+    # Only here: every command imports this module, and would start a quarter later.
+    for module in ("api.app", "api.http.server", "cli.processes.api_monitoring"):
+        import_module(module)
 
 
 async def _serve(
     settings: Settings,
     opening: AbstractAsyncContextManager["ApiParts"],
     listener: socket.socket,
+    inside: "Inside",
     on_ready: Callable[[Stop], None],
 ) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _stop_on_signal, number, stop)
-
-    # Only here, for every command imports this module, and those that serve nothing would start a quarter later; and
-    # only now, for Ctrl-C while this is imported would cancel the server in the middle of its start.
-    from api.app import create_app  # noqa: PLC0415
+    from api.app import create_app  # noqa: PLC0415  # as in import_api
     from api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
     from api.http.server import serve  # noqa: PLC0415
-    from cli.processes.api_monitoring import monitored_api  # noqa: PLC0415
+    from cli.processes.api_monitoring import answering_of_api  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)
 
+    def is_ready() -> None:
+        inside.is_ready()
+        on_ready(stop_from_any_thread)
+
     async with opening as parts:
         app = create_app(parts)
         async with _luxi(settings, app):
-            with monitored_api(settings.monitoring, app.state.health):
+            with answering_of_api(inside, app.state.health, app.state.index.safe_connect):
                 await serve(
                     app,
                     listener,
                     stop,
                     deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
-                    on_ready=lambda: on_ready(stop_from_any_thread),
+                    on_ready=is_ready,
                     on_stop=app.state.feed.close,
                     logs_requests=settings.api.access_log,
                 )
@@ -138,14 +180,12 @@ async def open_parts(
     fleet: Fleet,
     identity: Identity,
     *,
-    other_metrics: Sequence[CollectorRegistry] = (),
     indexer: Probes | None = None,
-    nodes: "NodeRpcs | None" = None,
+    command: "Command | None" = None,
 ) -> "AsyncIterator[ApiParts]":
     """What the application is made of, as the settings say; closed at the end.
 
-    other_metrics, indexer: of what else runs in this process; see api.app.ApiParts. nodes: what calls agents, and is
-        counted among them, in a process that calls them for other ends too, which closes it.
+    indexer, command: what runs beside this process; see api.app.ApiParts.
     """
     from api.app import ApiParts  # noqa: PLC0415
     from operations.nodes.opening import opened_nodes  # noqa: PLC0415
@@ -166,7 +206,7 @@ async def open_parts(
     counted = CollectorRegistry()
     measure_clock(counted, fleet.clock)
     try:
-        with nullcontext(nodes) if nodes is not None else opened_nodes(settings.nodes, counted) as node_rpcs:
+        with opened_nodes(settings.nodes, counted) as node_rpcs:
             yield ApiParts(
                 cells=pool,
                 fleet=fleet,
@@ -178,16 +218,12 @@ async def open_parts(
                 api=settings.api,
                 search=settings.search,
                 clock=fleet.clock,
-                other_metrics=(*other_metrics, counted),
+                other_metrics=(counted,),
                 indexer=indexer,
+                command=command,
                 nodes=node_rpcs,
             )
     finally:
         await pool.close()
         if searcher is not None:
             await searcher.close()
-
-
-def _stop_on_signal(number: signal.Signals, stop: asyncio.Event) -> None:
-    _log.info("stopping", signal=number.name)
-    stop.set()

@@ -1,13 +1,15 @@
-"""`fleetlight up`: everything in one process, without any server."""
+"""`fleetlight up`: everything by one command, without any server."""
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from socket import socket
+from threading import Event
 from typing import Annotated
 
 import structlog
@@ -15,7 +17,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.http.listening import address_of
-from api.identity import Identity, refuse_open_listening
+from api.identity import refuse_open_listening
 from api.identity.opening import open_identity
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
@@ -23,6 +25,7 @@ from cells.kinds.native.relay_metrics import RelayMetrics
 from cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.errors import ConfigurationError
+from cli.fleet import open_fleet
 from cli.logging import configure_logging
 from cli.options import (
     AuthOption,
@@ -35,20 +38,28 @@ from cli.options import (
     program,
 )
 from cli.output import counted, print_notice, print_result
+from cli.processes.collector import keep_collector_out_of_the_way
 from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from cli.processes.first_users import set_up_users
 from cli.processes.following import keep_indexing, run_relay, worker_of
-from cli.processes.parts import Part, raise_failure, stop_all
-from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
+from cli.processes.parts import Part, Run, raise_failure, stop_all
+from cli.processes.serving import (
+    api_children,
+    for_one_of_many,
+    import_api,
+    listen_as_told,
+    serve_until_stopped,
+    with_shared_watch_key,
+)
 from cli.processes.simulated_agents import SimulatedAgents
+from cli.processes.supervising import Child, Inside, supervise
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.stream.probes import IndexerProbes
 from operations.jobs.metrics import WorkerMetrics
-from operations.nodes.metrics import CacheCounts
-from operations.nodes.opening import NodeRpcs
+from operations.nodes.opening import NodeRpcs, opened_nodes
 from operations.simulation.simulated_instances import PROJECTS, hosts_for
 from operations.simulation.simulator import Simulator
 
@@ -56,6 +67,7 @@ app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
 
+_BACKGROUND = "background"
 _INSTANCES = 200
 _RATE = 5.0
 # How curl says who is calling, by `api.auth`, where that is not decided by the files of this folder.
@@ -111,7 +123,7 @@ def up(
     insecure: InsecureOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.
+    """Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.
 
     Stop it at any moment and start it again: nothing is lost and nothing is doubled.
     """
@@ -122,7 +134,9 @@ def up(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    with _listening(folder, settings) as listener:
+    settings = with_shared_watch_key(settings)
+    with _listening(folder, settings) as listeners:
+        address = address_of(listeners[0])
         # The folder may be one that others can look into; what the databases hold is nobody else's business.
         os.umask(0o077)
         fleet = set_up_fleet(folder, settings.fleet.failure_limits)
@@ -133,35 +147,53 @@ def up(
                 f"{folder.path} has {counted(len(embedded), 'cell')}; none is removed because of --cells {cells}"
             )
         _prepare_index(settings)
-        passwords = _set_up_logins(folder, settings, address_of(listener), PROJECTS if simulate else ())
-        identity = open_identity(settings.api, settings.identity, settings.keystone)
+        passwords = _set_up_logins(folder, settings, address, PROJECTS if simulate else ())
         simulated_agents = SimulatedAgents(folder, fleet, embedded[0], agents or 0)
-        process = _Process(settings, fleet, identity, embedded, simulated_agents)
         if simulate:
             lift_quotas(fleet, PROJECTS)
-            simulated = [cell.simulated(fleet) for cell in embedded]
-            process.simulator = Simulator(
-                simulated,
-                instance_count=wanted,
-                rate=_RATE if rate is None else rate,
-            )
-        banner = _banner(address_of(listener), folder, settings, passwords, _Commands(folder, config))
-        process.run(listener, banner)
-    process.raise_failure()
+        # Children open their own: none of them may use what another one has opened.
+        fleet.close()
+        for cell in embedded:
+            cell.engine.dispose()
+        simulation = (wanted, _RATE if rate is None else rate) if simulate else None
+        background = _Background(settings, embedded, simulated_agents, simulation)
+        import_api()
+        banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
+        supervise(
+            [api_children(listeners, partial(_serve, settings)), [Child(_BACKGROUND, background.run)]],
+            settings.monitoring,
+            partial(print_result, banner),
+        )
     _log.info("stopped")
 
 
+def _serve(settings: Settings, listener: socket, is_first: bool, inside: Inside) -> None:
+    with open_fleet(settings.fleet) as fleet:
+        serve_until_stopped(
+            for_one_of_many(settings, is_first=is_first),
+            fleet,
+            open_identity(settings.api, settings.identity, settings.keystone),
+            listener,
+            inside,
+            indexer=inside.neighbours[_BACKGROUND],
+        )
+
+
 @contextmanager
-def _listening(folder: DataFolder, settings: Settings) -> Iterator[socket]:
-    """The socket to serve at, with the folder for this process alone. Raises CommandError, which leaves no new folder.
+def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[socket]]:
+    """The sockets to serve at, with the folder for this command alone. Raises CommandError, which leaves no new folder.
 
     Who runs in a folder most likely has the port too: then the folder is what to speak of.
     """
     with ExitStack() as stack:
-        listener = None if folder.path.exists() else stack.enter_context(closing(listen_as_told(settings.api)))
+        listeners = () if folder.path.exists() else _kept_open(stack, settings)
         folder.create()
         stack.enter_context(folder.locked())
-        yield listener or stack.enter_context(closing(listen_as_told(settings.api)))
+        yield listeners or _kept_open(stack, settings)
+
+
+def _kept_open(stack: ExitStack, settings: Settings) -> Sequence[socket]:
+    return [stack.enter_context(listener) for listener in listen_as_told(settings.api)]
 
 
 def _prepare_index(settings: Settings) -> None:
@@ -174,93 +206,71 @@ def _prepare_index(settings: Settings) -> None:
         _log.warning("index.unavailable", reason=str(error))
 
 
-class _Process:
-    """The parts of one `fleetlight up`, and the order in which they start and stop."""
+class _Background:
+    """What one `fleetlight up` does beside serving, in one process: the buses of its cells are in its memory."""
 
     def __init__(
         self,
         settings: Settings,
-        fleet: Fleet,
-        identity: Identity,
         cells: Sequence[EmbeddedCell],
         agents: SimulatedAgents,
+        simulation: tuple[int, float] | None,
     ) -> None:
-        self.simulator: Simulator | None = None
+        """simulation: instances to keep and operations per second; None: nothing is simulated."""
         self._settings = settings
-        self._fleet = fleet
-        self._identity = identity
         self._cells = cells
         self._agents = agents
-        self._metrics = CollectorRegistry()
-        self._nodes = NodeRpcs(settings.nodes, CacheCounts(self._metrics), is_alone=True)
-        self._probes = IndexerProbes()
-        self._agent_processes: list[Part] = []
-        self._simulating: list[Part] = []
-        self._workers: list[Part] = []
-        self._relays: list[Part] = []
-        self._indexing: list[Part] = []
+        self._simulation = simulation
 
-    def raise_failure(self) -> None:
-        """Raises CommandError if a part has failed."""
-        raise_failure(self._all_parts())
+    def run(self, inside: Inside) -> None:
+        """Returns after SIGTERM, or when a part has failed, which raises CommandError then.
 
-    def _all_parts(self) -> Sequence[Part]:
-        return *self._simulating, *self._workers, *self._agent_processes, *self._relays, *self._indexing
-
-    def run(self, listener: socket, banner: str) -> None:
-        """Returns when everything has ended, in the order of the data: what comes first stops first.
-
-        banner: printed when requests are answered.
+        Its parts end in the order of the data: what comes first stops first.
         """
+        keep_collector_out_of_the_way()
+        stop = Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        metrics, probes = CollectorRegistry(), IndexerProbes()
+        with open_fleet(self._settings.fleet) as fleet, opened_nodes(self._settings.nodes, metrics) as nodes:
+            stages = self._stages(fleet, nodes, metrics, probes)
+            parts: list[list[Part]] = []
+            try:
+                with inside.answering(metrics, probes):
+                    # What comes last starts first.
+                    for stage in reversed(stages):
+                        parts.append([Part(name, run, stop.set) for name, run in stage.items()])
+                    inside.is_ready()
+                    stop.wait()
+            finally:
+                for started in reversed(parts):
+                    stop_all(started)
+                for cell in self._cells:
+                    cell.engine.dispose()
+        raise_failure([part for started in parts for part in started])
 
-        def on_ready(stop: Stop) -> None:
-            print_result(banner)
-            self._start(stop)
-
-        try:
-            serve_until_stopped(
-                self._settings,
-                self._fleet,
-                self._identity,
-                listener,
-                on_ready,
-                other_metrics=[self._metrics],
-                indexer=self._probes,
-                nodes=self._nodes,
-            )
-        finally:
-            for parts in (self._simulating, self._workers, self._agent_processes, self._relays, self._indexing):
-                stop_all(parts)
-            for cell in self._cells:
-                cell.engine.dispose()
-            self._nodes.close()
-            self._fleet.close()
-
-    def _start(self, stop: Stop) -> None:
+    def _stages(
+        self, fleet: Fleet, nodes: NodeRpcs, metrics: CollectorRegistry, probes: IndexerProbes
+    ) -> Sequence[Mapping[str, Run]]:
+        """The parts by their names, in the order in which they stop."""
         settings = self._settings
         # The indexer looks whether there are new ones, for itself and for the relays.
-        keys = Keyring(self._fleet.cell_keys, self._fleet.clock)
-        indexing = partial(
-            keep_indexing,
-            settings,
-            self._fleet,
-            IndexerMetrics(self._metrics),
-            watching=self._probes.watching,
-            keys=keys,
-        )
-        self._indexing = [Part("indexer", indexing, stop)]
-        relay = partial(run_relay, settings, RelayMetrics(self._metrics), keys=keys, clock=self._fleet.clock)
-        self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
-        if self._agents.hosts:
-            self._agent_processes = [Part("agents", self._agents.run, stop)]
-        metrics = WorkerMetrics(self._metrics)
-        workers = {
-            cell.cell.name: worker_of(settings, cell.engine, self._fleet, cell.cell, rpcs=self._nodes, metrics=metrics)
-            for cell in self._cells
-        }
-        self._workers = [Part(f"worker-{name}", worker.run, stop) for name, worker in workers.items()]
-        if self.simulator is not None:
-            self._simulating = [Part("simulator", self.simulator.run, stop)]
+        keys = Keyring(fleet.cell_keys, fleet.clock)
+        relay = partial(run_relay, settings, RelayMetrics(metrics), keys=keys, clock=fleet.clock)
+        indexing = partial(keep_indexing, settings, fleet, IndexerMetrics(metrics), watching=probes.watching, keys=keys)
+        working = partial(worker_of, settings, rpcs=nodes, metrics=WorkerMetrics(metrics))
+        simulating: dict[str, Run] = {}
+        if self._simulation is not None:
+            simulating["simulator"] = self._simulator(fleet, *self._simulation).run
+        return [
+            simulating,
+            {f"worker-{cell.cell.name}": working(cell.engine, fleet, cell.cell).run for cell in self._cells},
+            {"agents": self._agents.run} if self._agents.hosts else {},
+            {f"relay-{cell.cell.name}": partial(relay, cell.cell) for cell in self._cells},
+            {"indexer": indexing},
+        ]
+
+    def _simulator(self, fleet: Fleet, instances: int, rate: float) -> Simulator:
+        return Simulator([cell.simulated(fleet) for cell in self._cells], instance_count=instances, rate=rate)
 
 
 def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:

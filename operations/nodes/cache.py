@@ -17,8 +17,7 @@ from agents.wire import Snapshot
 from operations.nodes.errors import RequestError, StoreUnreachableError
 from operations.nodes.metrics import CacheCounts
 from operations.nodes.requests import Request
-from operations.nodes.stores.memory import MonotonicClock
-from operations.nodes.stores.store import Change, Found, Store, Ticket
+from operations.nodes.stores.store import Change, Found, MonotonicClock, Store, Ticket
 from resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)

@@ -22,7 +22,7 @@ from operations.nodes.host_calls import FORGET, AgentCall, agent_calls, changes_
 from operations.nodes.model import NodeResult
 from operations.nodes.opening import NodeRpcs, node_of
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MonotonicClock
+from operations.nodes.stores.store import MonotonicClock
 
 _log = structlog.get_logger(__name__)
 

@@ -19,7 +19,6 @@ from operations.nodes.metrics import CacheCounts
 from operations.nodes.model import Node
 from operations.nodes.rpc import NodeRpc
 from operations.nodes.settings import NodesSettings
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.nothing import NoStore
 from operations.nodes.stores.store import Store
 
@@ -27,15 +26,13 @@ from operations.nodes.stores.store import Store
 class NodeRpcs:
     """The agents of every cell that a process calls; may be used by any number of threads.
 
-    counts: of the process. is_alone: whether no other process changes these cells, so that what this one remembers
-        needs no server. Raises NodesSettingsError when the server is configured and its client is not installed.
+    counts: of the process. Raises NodesSettingsError when the server is configured and its client is not installed.
     """
 
-    def __init__(self, settings: NodesSettings, counts: CacheCounts | None = None, *, is_alone: bool = False) -> None:
+    def __init__(self, settings: NodesSettings, counts: CacheCounts | None = None) -> None:
         self.counts = counts or CacheCounts()
         self.retry_s = settings.retry_s
         self._settings = settings
-        self._is_alone = is_alone
         self._guard = Lock()
         self._opened: dict[str, tuple[NodeRpc, AgentClient]] = {}
         if settings.cache_url is not None:
@@ -81,18 +78,18 @@ class NodeRpcs:
             raise NoCertificateError(cell.name, str(error)) from error
 
     def _store(self, cell: Cell) -> Store:
-        url, ttl_s = self._settings.cache_url, self._settings.cache_ttl_s
+        url = self._settings.cache_url
         if url is None:
-            return MemoryStore(ttl_s) if self._is_alone else NoStore()
+            return NoStore()
         from operations.nodes.stores.redis import RedisStore  # noqa: PLC0415 -- an extra, which may not be installed
 
-        return RedisStore(url.get_secret_value(), cell.uuid, ttl_s)
+        return RedisStore(url.get_secret_value(), cell.uuid, self._settings.cache_ttl_s)
 
 
 @contextmanager
-def opened_nodes(settings: NodesSettings, registry: CollectorRegistry, *, is_alone: bool = False) -> Iterator[NodeRpcs]:
+def opened_nodes(settings: NodesSettings, registry: CollectorRegistry) -> Iterator[NodeRpcs]:
     """What a process calls agents by, closed at the end. registry: of the process. Raises NodesSettingsError."""
-    rpcs = NodeRpcs(settings, CacheCounts(registry), is_alone=is_alone)
+    rpcs = NodeRpcs(settings, CacheCounts(registry))
     try:
         yield rpcs
     finally:

@@ -27,7 +27,7 @@ class NodesSettings(BaseModel):
     certificate: which of the certificates there is that of this process: the name after `--worker`.
     retry_s: how long an agent that cannot be reached is called again before the job that calls it fails.
     cache_url: a Redis or Valkey that all processes share, as in redis://cache1:6379/0; may hold a password. Unset:
-        nothing is remembered, but for `fleetlight up`, whose one process remembers for itself.
+        nothing is remembered.
     cache_ttl_s: how long what a node said of itself may be shown; 0: until something changes.
     cache_strict: whether calls that only write the configuration of a node count as changing it, too.
     refresh_interval_s: how often workers ask all nodes of a cell that have an agent for everything, so that it is

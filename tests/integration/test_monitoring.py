@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +15,12 @@ from cli.errors import CommandError
 from cli.monitoring import monitored
 from cli.processes import api_monitoring
 from cli.processes.cell_heartbeats import CellHeartbeats
+from cli.processes.neighbours import Neighbour, States, listen_for_questions
+from cli.processes.supervising import Inside
+from cli.processes.together import Together
 from cli.settings import MonitoringSettings
 from indexer.stream.liveness import Probe
+from listing.safe_connect import SafeConnect
 from tests.integration.test_up import free_port
 from tests.support.live_api import live_api
 
@@ -94,19 +99,29 @@ def test_api_tells_its_monitoring_the_names_that_it_tells_nobody_else(tmp_path: 
             assert "fleetlight_" not in public.get("/metrics").text
 
 
-def test_application_that_does_not_get_round_to_answering_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.1)
+def test_application_that_does_not_get_round_to_answering_is_stuck(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(api_monitoring, "PATIENCE_S", 0.1)
 
     class Silent:
         async def healthz(self) -> Probe:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def ask() -> tuple[int, object]:
-        port = free_port()
-        with api_monitoring.monitored_api(MonitoringSettings(port=port), cast("Health", Silent())):
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-                answer = await http.get("/healthz")
-        return answer.status_code, answer.json()
+    class Unasked:
+        def reset(self) -> None:
+            raise AssertionError
 
-    assert asyncio.run(ask()) == (503, {"status": "stuck"})
+    states = States(1)
+    states.set_ready(0)
+    listener = listen_for_questions(tmp_path / "api")
+    neighbour = Neighbour("api", tmp_path / "api", 0, states)
+    reports, _ = Pipe()
+    inside = Inside(reports, listener, {}, Together([], []))
+
+    async def ask() -> Probe:
+        with api_monitoring.answering_of_api(inside, cast("Health", Silent()), cast("SafeConnect", Unasked())):
+            return await asyncio.to_thread(neighbour.healthz)
+
+    assert asyncio.run(ask()) == Probe(False, {"status": "stuck"})

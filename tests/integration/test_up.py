@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -152,6 +153,37 @@ def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(up: Up) -> None:
     status = run_fleetlight("index", "status", "--json", "--data-dir", str(up.data_dir))
     assert status.returncode == 0, status.stdout + status.stderr
     assert up.stop() == 0
+
+
+def test_each_process_is_started_again_and_nothing_is_lost(up: Up) -> None:
+    up.start("--simulate", "--instances", "60", "--rate", "100")
+    for name in ("api-1", "background", "monitoring"):
+        wait_until(lambda: all_processes_run(up), timeout_s=30)
+        os.kill(newest_process(up, name), signal.SIGKILL)
+        wait_until(partial(is_in_log, up, f'"process.ended", "name": "{name}", "reason": "SIGKILL"'), timeout_s=30)
+    wait_until(lambda: all_processes_run(up), timeout_s=30)
+    assert up.stop() == 0
+    up.start("--simulate", "--instances", "60", "--rate", "0")
+    wait_until(lambda: index_equals_cells(up), timeout_s=60)
+    assert len(up.listed({})[0]) >= 50
+    assert up.stop() == 0
+
+
+def is_in_log(up: Up, text: str) -> bool:
+    return text in up.log
+
+
+def newest_process(up: Up, name: str) -> int:
+    return int(re.findall(rf'"process.started", "name": "{name}", "process": (\d+)', up.log)[-1])
+
+
+def all_processes_run(up: Up) -> bool:
+    try:
+        states = up.monitoring.get("/readyz").json()["processes"]
+        lists = up.http.get("/v2.1/servers?limit=1").status_code == 200
+    except httpx.TransportError:
+        return False
+    return lists and all(state in {"ok", "ready", "degraded"} for state in states.values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -47,7 +47,7 @@ def answering(up: Up) -> list[str]:
 
 def processes(up: Up) -> list[int]:
     """Of all agents that it has started so far."""
-    return [int(found) for found in re.findall(r'"process": (\d+)', up.log)]
+    return [int(found) for found in re.findall(r'"up.agent_started".*"process": (\d+)', up.log)]
 
 
 def test_agents_live_as_long_as_the_fleet(up: Up) -> None:

@@ -26,12 +26,12 @@ from operations.nodes.model import Node, NodeResult, failure
 from operations.nodes.opening import NodeRpcs
 from operations.nodes.rpc import NodeRpc
 from operations.nodes.settings import NodesSettings
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Store
 from operations.simulation.simulated_hosts import SimulatedHosts
 from operations.vocabulary import ALL_OPERATIONS
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.agents import simulated_agent
+from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock
 
 GIB = 1024

@@ -10,7 +10,7 @@ from cells.model import Cell
 from operations.nodes.cache import NodeStateCache
 from operations.nodes.model import Node, NodeResult, failure
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 NODE = {
     "memory_total": 1000,

@@ -1,1 +1,1 @@
-"""Where what is remembered of nodes is kept: in the process, or in a server that the processes of a cell share."""
+"""Where what is remembered of nodes is kept: in a server that the processes of a cell share, or nowhere."""

@@ -4,11 +4,13 @@ A generation is a text that no other time has; it is another one after each chan
 is known by the generation that its fetch began with, also in a store that has forgotten everything in between.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
 
+MonotonicClock = Callable[[], float]
+"""Seconds that only go forward."""
 UNKNOWN_END_S = 60.0
 """So long after a change whose end is not known a node may still be changing."""
 

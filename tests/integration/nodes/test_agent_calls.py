@@ -17,9 +17,9 @@ from operations.nodes.cache import NodeStateCache
 from operations.nodes.client import AgentClient
 from operations.nodes.model import Node, NodeResult
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MemoryStore
 from tests.integration.nodes.conftest import NewAgent
 from tests.support.agents import Certificates, ServedAgent, serving
+from tests.support.memory_store import MemoryStore
 from tests.support.waiting import wait_until
 
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 1}

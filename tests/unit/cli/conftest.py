@@ -1,6 +1,8 @@
 """A place of its own for each test of the command line, with nothing configured."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,5 +31,20 @@ def run() -> Run:
     def run_command(*arguments: str | Path) -> Result:
         texts: Sequence[str] = [str(argument) for argument in arguments]
         return CliRunner().invoke(app, texts, catch_exceptions=False)
+
+    return run_command
+
+
+RunApart = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_apart() -> RunApart:
+    """Runs `fleetlight` in a process of its own, as commands that fork children have to be."""
+
+    def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cli", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     return run_command

@@ -12,7 +12,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, RunApart
 
 COMMANDS = ("api", "indexer", "relay", "worker")
 
@@ -125,11 +125,14 @@ def test_process_is_alive_and_not_ready_until_it_has_begun() -> None:
     ],
 )
 def test_process_whose_fleet_database_cannot_be_used_ends_at_once(
-    run: Run, empty_place: Path, command: str, url: str, problem: tuple[int, str]
+    run: Run, run_apart: RunApart, command: str, url: str, problem: tuple[int, str]
 ) -> None:
-    (empty_place / "empty.db").touch()
-    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
-    result = run(command)
+    Path("empty.db").touch()
+    Path("fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
     exit_code, text = problem
-    assert result.exit_code == exit_code
-    assert text in result.stderr
+    if command == "api":
+        apart = run_apart(command, "--port", "0")
+        assert (apart.returncode, text in apart.stderr) == (exit_code, True)
+    else:
+        result = run(command)
+        assert (result.exit_code, text in result.stderr) == (exit_code, True)

@@ -25,7 +25,6 @@ from cells.tables import (
     nic_macs,
 )
 from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
@@ -33,6 +32,7 @@ from operations.opcodes.opcode import OpCode
 from operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import AgentCell
+from tests.support.memory_store import MemoryStore
 
 MIRRORED: Mapping[str, Any] = {
     "instance_name": "web1",

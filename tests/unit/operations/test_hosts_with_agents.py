@@ -14,7 +14,6 @@ from cells.kinds.native.agent_addresses import AgentAddresses
 from cells.model import NO_REQUEST, Cell
 from cells.tables import instances
 from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.store import Change
 from operations.opcodes.instances.create_parameters import InstanceCreate
 from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
@@ -26,6 +25,7 @@ from operations.opcodes.opcode import OpCode
 from operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
+from tests.support.memory_store import MemoryStore
 
 FREE = SIZE.disk_mib
 LARGE = {**FLAVOR, "flavorid": "m2", "name": "large", "memory_mb": 4096, "root_gb": 40}

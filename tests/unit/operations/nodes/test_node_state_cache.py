@@ -15,7 +15,7 @@ from operations.nodes.errors import RequestError
 from operations.nodes.model import Node
 from operations.nodes.requests import Request
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock, PlayedNodes, hypervisor_data
 from tests.support.waiting import wait_until
 

@@ -13,7 +13,6 @@ from cells.model import Cell
 from operations.nodes.errors import NoCertificateError
 from operations.nodes.opening import NodeRpcs, opened_nodes
 from operations.nodes.settings import NodesSettings
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.stores.nothing import NoStore
 from tests.support.agents import Certificates
 
@@ -34,12 +33,9 @@ def test_each_cell_is_opened_once(settings: NodesSettings) -> None:
     assert registry.get_sample_value("fleetlight_node_cache_events_total", {"event": "bypasses"}) == 1
 
 
-@pytest.mark.parametrize(("is_alone", "store"), [(True, MemoryStore), (False, NoStore)])
-def test_only_a_process_that_is_alone_remembers_for_itself(
-    settings: NodesSettings, is_alone: bool, store: type[object]
-) -> None:
-    rpcs = NodeRpcs(settings, is_alone=is_alone)
-    assert isinstance(rpcs.of(CELL).cache.store, store)
+def test_without_a_server_that_processes_share_nothing_is_remembered(settings: NodesSettings) -> None:
+    rpcs = NodeRpcs(settings)
+    assert isinstance(rpcs.of(CELL).cache.store, NoStore)
     rpcs.close()
 
 

@@ -14,9 +14,9 @@ from agents.wire import CallRequest
 from operations.nodes.cache import NodeStateCache
 from operations.nodes.model import Node, NodeResult, failure
 from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.memory import MemoryStore
 from operations.nodes.wrappers import all_instances_info, instance_info, node_info
 from tests.support.agents import simulated_agent
+from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import PlayedNodes
 
 N1, N2 = Node("node1", "10.0.0.1"), Node("node2", "10.0.0.2")

@@ -1,13 +1,11 @@
-"""Node state inside of one process."""
+"""Node state inside of one process, as any store keeps it: what tests of the rules and of other stores go by."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, Ticket, new_name
-
-MonotonicClock = Callable[[], float]
+from operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, MonotonicClock, Ticket, new_name
 
 
 @dataclass(slots=True)

@@ -1,0 +1,225 @@
+"""What the processes of one command ask each other: how they are, and what they have counted.
+
+Each has a Unix socket in a folder that the parent has made. The parent keeps it open, so that a question to a process
+that has just died is answered by the one that is started in its place. A question is one word, its answer one value as
+MessagePack.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from mmap import mmap
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from cli.monitoring import add_process_metrics
+from indexer.stream.liveness import Probe, Probes
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+"""How long a process may take to answer before it counts as stuck."""
+_LONGEST_QUESTION = 100
+_DOWN, _STARTING, _READY = range(3)
+_OK = "ok"
+_STATES = ("down", "starting", _OK)
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One value of a metric. name: of the metric, with what its type adds."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, frozen=True, array_like=True):
+    """A metric: what prometheus_client calls one, without what is never set here."""
+
+    name: str
+    documentation: str
+    type: str
+    samples: list[Sample]
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """What a process has counted. process: its id, by which one that was started in its place is known."""
+
+    process: int
+    families: list[Family]
+
+
+class _Answered(msgspec.Struct, frozen=True, array_like=True):
+    is_well: bool
+    body: dict[str, Any]
+
+
+_decode_probe = msgspec.msgpack.Decoder(_Answered).decode
+_decode_measured = msgspec.msgpack.Decoder(Measured).decode
+
+
+def listen_for_questions(path: Path) -> socket.socket:
+    """The socket at which a process is to be asked. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
+@contextmanager
+def answering(
+    listener: socket.socket,
+    registry: CollectorRegistry,
+    probes: Probes,
+    orders: Mapping[str, Callable[[], object]],
+) -> Iterator[None]:
+    """Answer what is asked at `listener` while the block lasts, from threads.
+
+    registry: of this process; how much of the machine the process uses is put there. orders: what is done when
+    another process asks for it, by its name.
+    """
+    add_process_metrics(registry)
+
+    def answer(word: str) -> object:
+        match word:
+            case "healthz" | "readyz":
+                probe = probes.healthz() if word == "healthz" else probes.readyz()
+                return _Answered(probe.is_well, dict(probe.body))
+            case "metrics":
+                return Measured(os.getpid(), families_of(registry))
+            case _:
+                orders[word]()
+                return None
+
+    class Handler(StreamRequestHandler):
+        timeout = PATIENCE_S
+
+        def handle(self) -> None:
+            word = self.rfile.readline(_LONGEST_QUESTION).decode().strip()
+            self.wfile.write(msgspec.msgpack.encode(answer(word)))
+
+    with _Server(listener, Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="neighbours")
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(ThreadingUnixStreamServer):
+    daemon_threads = True  # who asks and does not read the answer does not keep the process
+
+    def __init__(self, listener: socket.socket, handler: type[StreamRequestHandler]) -> None:
+        super().__init__(listener.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked has gone."""
+
+
+class States:
+    """Which of `count` processes run, as the parent knows it; all of them see it, since the memory is shared."""
+
+    def __init__(self, count: int) -> None:
+        self._shared = mmap(-1, count)
+
+    def set_down(self, number: int) -> None:
+        self._shared[number] = _DOWN
+
+    def set_starting(self, number: int) -> None:
+        self._shared[number] = _STARTING
+
+    def set_ready(self, number: int) -> None:
+        self._shared[number] = _READY
+
+    def of(self, number: int) -> str:
+        """`down`, `starting` or `ok`."""
+        return _STATES[self._shared[number]]
+
+
+class Neighbour:
+    """A process of the command, as any of them sees it. path: of its socket."""
+
+    def __init__(self, name: str, path: Path, number: int, states: States) -> None:
+        self.name = name
+        self._path = path
+        self._number = number
+        self._states = states
+
+    def healthz(self) -> Probe:
+        """Not well when it runs and does not answer; one that is down or starts is seen to by the parent."""
+        return self._probe("healthz", is_alive=True)
+
+    def readyz(self) -> Probe:
+        """Not well either while it is down or starts."""
+        return self._probe("readyz", is_alive=False)
+
+    def measured(self) -> Measured | None:
+        """None when it does not answer."""
+        try:
+            return _decode_measured(self._ask("metrics")) if self._state == _OK else None
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def order(self, word: str) -> None:
+        """Have it done what it calls so; one that does not run has nothing to be told. Raises OSError."""
+        if self._state == _OK:
+            self._ask(word)
+
+    @property
+    def _state(self) -> str:
+        return self._states.of(self._number)
+
+    def _probe(self, word: str, *, is_alive: bool) -> Probe:
+        if self._state == _OK:
+            try:
+                answered = _decode_probe(self._ask(word))
+            except TimeoutError:
+                # It may have been started in the meantime.
+                if self._state == _OK:
+                    return Probe(False, {"status": "stuck"})
+            except (OSError, msgspec.MsgspecError):
+                return Probe(is_alive, {"status": _STATES[_DOWN]})
+            else:
+                return Probe(answered.is_well, answered.body)
+        return Probe(is_alive, {"status": self._state})
+
+    def _ask(self, word: str) -> bytes:
+        """Raises OSError, TimeoutError when it runs and says nothing."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.connect(str(self._path))
+            connection.sendall(word.encode() + b"\n")
+            parts = []
+            while part := connection.recv(1 << 16):
+                parts.append(part)
+        return b"".join(parts)
+
+
+def families_of(registry: CollectorRegistry) -> list[Family]:
+    return [
+        Family(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            [Sample(sample.name, dict(sample.labels), sample.value) for sample in metric.samples],
+        )
+        for metric in registry.collect()
+    ]
+
+
+def all_of(neighbours: Sequence[Neighbour], ask: Callable[[Neighbour], T]) -> Mapping[str, T]:
+    """What `ask` returns of each, by name; they are asked at once, so that one that is stuck costs its time once."""
+    with ThreadPoolExecutor(max(1, len(neighbours)), thread_name_prefix="neighbour") as threads:
+        answers = list(threads.map(ask, neighbours))
+    return {neighbour.name: answer for neighbour, answer in zip(neighbours, answers, strict=True)}

@@ -1,0 +1,352 @@
+"""A command as one parent and its child processes: started, kept running, stopped in order, and gone with the parent.
+
+Children are forked, since what the parent has imported and made takes seconds to make again, and only milliseconds to
+fork. So a parent has neither threads nor connections when it begins to supervise, and never serves anything itself.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import mkdtemp
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from cli.endings import as_command_error
+from cli.errors import CommandError, ConfigurationError
+from cli.monitoring import served
+from cli.processes.collector import keep_collector_out_of_the_way
+from cli.processes.neighbours import Neighbour, States, answering, listen_for_questions
+from cli.processes.summing import SummedMetrics
+from cli.processes.together import Together
+from cli.settings import MonitoringSettings
+from indexer.stream.liveness import ALIVE, Probe, Probes
+
+_log = structlog.get_logger(__name__)
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_FORK = multiprocessing.get_context("fork")
+_MONITORING = "monitoring"
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 10.0
+# A child that ran for so long did not end because it cannot start.
+_LONG_RUN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process to be kept running.
+
+    name: in the log, and among the probes. run: what it does, in the child; it says when it is ready, and returns
+        after SIGTERM. listener: the socket that it serves, if it does; the parent keeps it open for the next one.
+    answers_lists: whether its `/readyz` says whether lists can be answered.
+    """
+
+    name: str
+    run: Callable[["Inside"], None]
+    listener: socket.socket | None = None
+    answers_lists: bool = False
+
+
+class Inside:
+    """What a child has of its command. neighbours: its processes, by their names. together: the probes of all."""
+
+    def __init__(
+        self, reports: Connection, questions: socket.socket, neighbours: Mapping[str, Neighbour], together: Together
+    ) -> None:
+        self._reports = reports
+        self._questions = questions
+        self.neighbours = neighbours
+        self.together = together
+
+    def is_ready(self) -> None:
+        """Tell the parent that the child does its work; to be called while it answers questions."""
+        self._reports.send(None)
+
+    def answering(
+        self, registry: CollectorRegistry, probes: Probes, orders: Mapping[str, Callable[[], object]] | None = None
+    ) -> AbstractContextManager[None]:
+        """Answer the questions of the others while the block lasts; see cli.processes.neighbours."""
+        return answering(self._questions, registry, probes, orders or {})
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A child as the parent keeps it.
+
+    number: its place among the states. questions: the socket at which the others ask it.
+    starts_at: when it is to be started (again), by the monotonic clock; None: it runs, or its turn has not come.
+    wait_s: how long before the next start. was_ready: since the command began.
+    reports: what it sends: None when it is ready, and what it failed with.
+    """
+
+    child: Child
+    number: int
+    questions: socket.socket
+    starts_at: float | None = None
+    started_at: float = 0.0
+    wait_s: float = _FIRST_WAIT_S
+    was_ready: bool = False
+    process: BaseProcess | None = None
+    reports: Connection | None = None
+    failure: CommandError | None = None
+
+
+def supervise(
+    stages: Sequence[Sequence[Child]], monitoring: MonitoringSettings, on_ready: Callable[[], object]
+) -> None:
+    """Run children until SIGINT, SIGTERM, or until one of them fails. Raises CommandError then, with its words.
+
+    To be called by a process without threads.
+    stages: one is started when the one before it is ready, and is stopped when the one before it has ended.
+    monitoring: where the metrics and probes of all are served, by one more child.
+    on_ready: called when the first stage is ready, before the next one is started.
+    A child that is killed, or ends without being asked to, is started again. A second signal kills what still runs.
+    """
+    if threading.active_count() > 1:
+        raise RuntimeError(f"threads are not forked, and would be missed: {threading.enumerate()}")
+    keep_collector_out_of_the_way()
+    folder = Path(mkdtemp(prefix="fleetlight-"))
+    try:
+        _Supervisor(stages, monitoring, folder).run(on_ready)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Supervisor:
+    def __init__(self, stages: Sequence[Sequence[Child]], monitoring: MonitoringSettings, folder: Path) -> None:
+        self._folder = folder
+        self._monitoring = monitoring
+        watching = [] if monitoring.port is None else [Child(_MONITORING, self._serve_monitoring)]
+        children = [*watching, *(child for stage in stages for child in stage)]
+        self._states = States(len(children))
+        self._kept = {
+            child.name: _Kept(child, number, listen_for_questions(folder / child.name))
+            for number, child in enumerate(children)
+        }
+        self._neighbours = {
+            name: Neighbour(name, folder / name, kept.number, self._states) for name, kept in self._kept.items()
+        }
+        self._together = Together(
+            list(self._neighbours.values()), [child.name for child in children if child.answers_lists]
+        )
+        self._watching = [self._kept[child.name] for child in watching]
+        self._stages = [[self._kept[child.name] for child in stage] for stage in stages]
+        # Children read the end of the one when the parent, which alone has the other, is no more.
+        self._end_of_parent, self._life = os.pipe()
+        self._is_stopping = False
+
+    def run(self, on_ready: Callable[[], object]) -> None:
+        with _woken_by_signals() as woken:
+            try:
+                self._keep_running(woken, on_ready)
+            finally:
+                self._stop(woken)
+        for kept in self._kept.values():
+            if kept.failure is not None:
+                raise kept.failure
+
+    def _keep_running(self, woken: socket.socket, on_ready: Callable[[], object]) -> None:
+        """Returns when a signal has come, or a child has failed."""
+        for stage in ([self._watching] if self._watching else []) + self._stages:
+            for kept in stage:
+                kept.starts_at = time.monotonic()
+            while not all(kept.was_ready for kept in stage):
+                if self._is_over(woken):
+                    return
+            if stage is self._stages[0]:
+                on_ready()
+        while not self._is_over(woken):
+            pass
+
+    def _is_over(self, woken: socket.socket) -> bool:
+        """Start what is to be started by now, and see to the next thing that happens."""
+        for kept in self._kept.values():
+            if kept.starts_at is not None and kept.starts_at <= time.monotonic():
+                self._start(kept)
+        starts = [kept.starts_at for kept in self._kept.values() if kept.starts_at is not None]
+        happened = self._wait(woken, max(0.0, min(starts) - time.monotonic()) if starts else None)
+        if woken in happened:
+            _log.info("stopping", signal=signal.Signals(woken.recv(1)[0]).name)
+        return woken in happened or any(kept.failure is not None for kept in self._kept.values())
+
+    def _wait(self, woken: socket.socket, timeout_s: float | None = None) -> Sequence[object]:
+        """Wait for a signal, a report or an end, and take note of it; what of them has happened."""
+        running = [kept for kept in self._kept.values() if kept.process is not None]
+        reports = [kept.reports for kept in running if kept.reports is not None]
+        ends = [kept.process.sentinel for kept in running if kept.process is not None]
+        happened = wait([woken, *reports, *ends], timeout_s)
+        for kept in running:
+            if kept.reports in happened:
+                self._hear(kept)
+            if kept.process is not None and kept.process.sentinel in happened:
+                self._note_end(kept, kept.process)
+        return happened
+
+    def _hear(self, kept: _Kept) -> None:
+        if kept.reports is None:
+            return
+        try:
+            said = kept.reports.recv()
+        except (EOFError, OSError):
+            kept.reports.close()
+            kept.reports = None
+            return
+        if said is None:
+            kept.was_ready = True
+            self._states.set_ready(kept.number)
+        else:
+            kept.failure = _failure(*said)
+
+    def _note_end(self, kept: _Kept, process: BaseProcess) -> None:
+        while kept.reports is not None:
+            self._hear(kept)
+        process.join()
+        if kept.failure is None:
+            self._plan_restart(kept, _reason(process.exitcode))
+        process.close()
+        kept.process = None
+
+    def _plan_restart(self, kept: _Kept, reason: str) -> None:
+        self._states.set_down(kept.number)
+        if self._is_stopping:
+            return
+        now = time.monotonic()
+        if now - kept.started_at > _LONG_RUN_S:
+            kept.wait_s = _FIRST_WAIT_S
+        kept.starts_at = now + kept.wait_s
+        _log.warning("process.ended", name=kept.child.name, reason=reason, again_in_s=kept.wait_s)
+        kept.wait_s = min(2 * kept.wait_s, _LONGEST_WAIT_S)
+
+    def _start(self, kept: _Kept) -> None:
+        kept.starts_at, kept.started_at = None, time.monotonic()
+        kept.reports, reporting = _FORK.Pipe(duplex=False)
+        kept.process = _FORK.Process(target=self._run_child, args=(kept, reporting), name=kept.child.name)
+        self._states.set_starting(kept.number)
+        # Until the child has handlers of its own: a signal for it would be taken for one of the parent.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            kept.process.start()
+        except OSError as error:
+            # There is no memory for it, or there are too many processes.
+            kept.process = None
+            self._plan_restart(kept, str(error))
+        else:
+            _log.info("process.started", name=kept.child.name, process=kept.process.pid)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            reporting.close()
+
+    def _stop(self, woken: socket.socket) -> None:
+        """In order; returns when all have ended."""
+        self._is_stopping = True
+        for kept in self._kept.values():
+            kept.starts_at = None
+            # What waits there is refused, instead of waiting for ever.
+            if kept.child.listener is not None:
+                kept.child.listener.close()
+        for stage in (*self._stages, self._watching):
+            for kept in stage:
+                if kept.process is not None:
+                    kept.process.terminate()
+            while any(kept.process is not None for kept in stage):
+                if woken in self._wait(woken):
+                    woken.recv(1)
+                    self._kill()
+        for kept in self._kept.values():
+            kept.questions.close()
+        os.close(self._life)
+        os.close(self._end_of_parent)
+
+    def _kill(self) -> None:
+        for kept in self._kept.values():
+            if kept.process is not None:
+                kept.process.kill()
+
+    def _run_child(self, kept: _Kept, reporting: Connection) -> None:
+        """In the child."""
+        signal.set_wakeup_fd(-1)
+        # Ctrl-C is for the parent, which stops its children one after the other.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.close(self._life)
+        for other in self._kept.values():
+            if other is not kept:
+                other.questions.close()
+                if other.child.listener is not None:
+                    other.child.listener.close()
+        threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
+        try:
+            kept.child.run(Inside(reporting, kept.questions, self._neighbours, self._together))
+        except Exception as error:  # noqa: BLE001  # the edge: the parent says it
+            failure = as_command_error(error)
+            if failure is None:
+                _log.error("process.failed", name=kept.child.name, exc_info=error)
+                failure = CommandError(f"the process {kept.child.name} failed; the log says why")
+            reporting.send((str(failure), failure.exit_code))
+
+    def _end_with_parent(self) -> None:
+        os.read(self._end_of_parent, 1)
+        # As abruptly as the parent, whose folder and addresses the next one wants to have.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(1)
+
+    def _serve_monitoring(self, inside: Inside) -> None:
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        registry = CollectorRegistry()
+        registry.register(SummedMetrics(list(self._neighbours.values())))
+        with (
+            inside.answering(CollectorRegistry(), _AlwaysAlive()),
+            served(self._monitoring, registry, self._together),
+        ):
+            inside.is_ready()
+            stop.wait()
+
+
+class _AlwaysAlive:
+    """The probes of a process that does nothing but answer them."""
+
+    def healthz(self) -> Probe:
+        return ALIVE
+
+    def readyz(self) -> Probe:
+        return ALIVE
+
+
+@contextmanager
+def _woken_by_signals() -> Iterator[socket.socket]:
+    """What can be read when a signal to stop has come: the number of each, as a byte."""
+    woken, waking = socket.socketpair()
+    woken.setblocking(False)
+    waking.setblocking(False)
+    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    signal.set_wakeup_fd(waking.fileno())
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        woken.close()
+        waking.close()
+
+
+def _failure(text: str, exit_code: int) -> CommandError:
+    kind = ConfigurationError if exit_code == ConfigurationError.exit_code else CommandError
+    return kind(text)
+
+
+def _reason(exit_code: int | None) -> str:
+    return signal.Signals(-exit_code).name if exit_code is not None and exit_code < 0 else f"exit code {exit_code}"

@@ -1,0 +1,60 @@
+"""How the processes of one command are, as one answer."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from cli.processes.neighbours import Neighbour, all_of
+from indexer.stream.liveness import ALIVE, Probe
+
+RESET_SAFE_CONNECT = "reset-safe-connect"
+"""What a process that answers lists does when it is told so."""
+# From good to bad.
+_STATUSES = ("ready", "degraded", "unavailable")
+
+
+class Together:
+    """The probes of a command. lists: the names of the processes that answer lists; each can, for all of them."""
+
+    def __init__(self, processes: Sequence[Neighbour], lists: Collection[str]) -> None:
+        self._processes = processes
+        self._lists = lists
+
+    def reset_safe_connect(self) -> None:
+        """In each process that answers lists, but for those that hang."""
+        all_of([each for each in self._processes if each.name in self._lists], _reset_safe_connect)
+
+    def healthz(self) -> Probe:
+        """Alive as long as every process that runs gets its work done; one that does not run is started again."""
+        answers = all_of(self._processes, lambda process: process.healthz())
+        ill = {name: probe for name, probe in answers.items() if not probe.is_well}
+        if not ill:
+            return ALIVE
+        first = next(iter(ill.values()))
+        return Probe(False, {**first.body, "processes": _states(answers)})
+
+    def readyz(self) -> Probe:
+        """Whether lists can be answered, by one process at least; and what the one that has most to say lacks."""
+        answers = all_of(self._processes, lambda process: process.readyz())
+        states = _states(answers)
+        of_lists = [answers[name] for name in self._lists]
+        well = [probe for probe in of_lists if probe.is_well]
+        if not well:
+            said = max((probe.body for probe in of_lists), key=len)
+            return Probe(False, {**said, "status": _STATUSES[-1], "processes": states})
+        # One that is not well is named among the processes.
+        worst = max(well, key=lambda probe: _STATUSES.index(str(probe.body["status"])))
+        runs = len(well) == len(of_lists) and all(
+            state not in {"down", "starting", "stuck"} for state in states.values()
+        )
+        status = worst.body["status"] if runs else _STATUSES[1]
+        return Probe(True, {**worst.body, "status": status, "processes": states})
+
+
+def _reset_safe_connect(process: Neighbour) -> None:
+    # One that hangs is named by its probes, and the one that is started in its place uses the index.
+    with suppress(OSError):
+        process.order(RESET_SAFE_CONNECT)
+
+
+def _states(answers: Mapping[str, Probe]) -> Mapping[str, str]:
+    return {name: str(probe.body["status"]) for name, probe in answers.items()}
