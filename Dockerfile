@@ -1,9 +1,13 @@
-# One image for every process of Fleetlight; which one is said by the command (docker-compose.yml).
+# One image for every process of Fleetlight; which one is said by the command (docker-compose.yml). It has the extras
+# `keystone` and `nova`, and nothing that installs or builds.
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS build
 WORKDIR /build
-COPY requirements.lock requirements-build.lock ./
-RUN python -m venv /opt/fleetlight \
-    && /opt/fleetlight/bin/pip install --no-cache-dir --require-hashes -r requirements.lock -r requirements-build.lock
+COPY requirements-image.lock requirements-build.lock ./
+# What builds has an environment of its own, and fills the other one, which has no pip.
+RUN python -m venv /opt/build \
+    && python -m venv --without-pip /opt/fleetlight \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
+    && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --require-hashes -r requirements-image.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY resources resources
 COPY query query
@@ -17,11 +21,15 @@ COPY indexer indexer
 COPY listing listing
 COPY api api
 COPY cli cli
-RUN /opt/fleetlight/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels . \
+    && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --no-deps wheels/*.whl
 
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
-RUN useradd --system --uid 10001 --create-home fleetlight
+RUN useradd --system --uid 10001 --create-home fleetlight \
+    && python -m pip uninstall --yes --quiet setuptools wheel pip \
+    && rm -rf /usr/local/lib/python3.11/ensurepip
 COPY --from=build /opt/fleetlight /opt/fleetlight
+COPY scripts/container_health.py /opt/fleetlight/health.py
 ENV PATH=/opt/fleetlight/bin:$PATH PYTHONUNBUFFERED=1
 USER fleetlight
 WORKDIR /home/fleetlight

@@ -1,4 +1,4 @@
-"""The servers of docker-compose.yml, each on a free port and in a compose project of its own, apart from the user's."""
+"""The servers of docker-compose.yml as tests need them, each on a free port and in a compose project of its own."""
 
 import os
 import shutil
@@ -37,7 +37,9 @@ def stop(server: Server) -> None:
 
 
 def _compose(server: Server, *arguments: str) -> str:
-    command = ["docker", "compose", "--project-name", f"fleetlight-{state_folder().name}-{server.NAME}", *arguments]
+    files = ("--file", "docker-compose.yml", "--file", "docker-compose.tests.yml")
+    project = f"fleetlight-{state_folder().name}-{server.NAME}"
+    command = ["docker", "compose", *files, "--project-name", project, *arguments]
     # Port 0 in docker-compose.yml: Docker takes a free one.
     environment = {**os.environ, f"FLEETLIGHT_{server.NAME.upper()}_PORT": "0"}
     try:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from sqlalchemy.engine import make_url
 
 from cli.app import app
 from cli.settings import load_settings
-from tests.support.composition import CHECKOUT, SERVERS, services, substituted
+from scripts.container_health import PATIENCE_S
+from tests.support.composition import CHECKOUT, COMPOSE_FILE, SERVERS, services, substituted
+from tests.support.prometheus import EXAMPLE
 
 _SERVICES = services()
 _OURS = [name for name, service in _SERVICES.items() if "build" in service]
@@ -45,6 +48,46 @@ def test_settings_are_known_and_valid(name: str, monkeypatch: pytest.MonkeyPatch
     settings = load_settings(None, None)
     assert settings.index.backend == "elasticsearch"
     assert settings.fleet.database_url.get_secret_value().endswith("@postgresql/fleet")
+
+
+@pytest.mark.parametrize("name", sorted(_PROCESSES | SERVERS))
+def test_what_ends_is_started_again(name: str) -> None:
+    assert _SERVICES[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", sorted(_PROCESSES))
+def test_process_that_hangs_is_ended_by_its_health_check(name: str) -> None:
+    check = _SERVICES[name]["healthcheck"]
+    assert float(check["timeout"].removesuffix("s")) > PATIENCE_S
+    # Below an init, a process can be killed from inside; the first process of a container cannot.
+    assert _SERVICES[name]["init"] is True
+
+
+@pytest.mark.parametrize("name", sorted(_PROCESSES))
+def test_monitoring_is_reached_by_other_containers_and_by_nobody_else(name: str) -> None:
+    variables = _SERVICES[name]["environment"]
+    assert variables["FLEETLIGHT_MONITORING_HOST"] == "0.0.0.0"  # noqa: S104 -- of its container
+    assert not [
+        port for port in _SERVICES[name].get("ports", []) if port.endswith(variables["FLEETLIGHT_MONITORING_PORT"])
+    ]
+    (job,) = yaml.safe_load(EXAMPLE.read_text())["scrape_configs"]
+    target = f"{name}:{variables['FLEETLIGHT_MONITORING_PORT']}"
+    assert {"targets": [target], "labels": {"process": name}} in job["static_configs"]
+
+
+def test_settings_for_tests_are_in_no_server_of_production() -> None:
+    tests = yaml.safe_load((CHECKOUT / "docker-compose.tests.yml").read_text())["services"]
+    assert tests.keys() <= SERVERS
+    for name, service in tests.items():
+        for variable, value in service.get("environment", {}).items():
+            assert _SERVICES[name]["environment"].get(variable) != value
+    assert "disk.threshold" not in COMPOSE_FILE.read_text()
+
+
+def test_broker_has_what_making_accounts_needs() -> None:
+    mounted = dict(volume.split(":")[:2] for volume in _SERVICES["rabbitmq"]["volumes"])
+    assert mounted["./docker/rabbitmq-enabled-plugins"] == "/etc/rabbitmq/enabled_plugins"
+    assert "rabbitmq_management" in (CHECKOUT / "docker" / "rabbitmq-enabled-plugins").read_text()
 
 
 @pytest.mark.parametrize("name", sorted(_PROCESSES))
@@ -103,6 +146,22 @@ def test_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:
     assert [path for path in copied if not (CHECKOUT / path).exists()] == []
     allowed = (CHECKOUT / ".dockerignore").read_text()
     assert [path for path in copied if f"!{path}\n" not in allowed] == []
+
+
+def test_image_has_all_extras_of_servers_and_nothing_that_builds() -> None:
+    text = (CHECKOUT / "Dockerfile").read_text()
+    _, runtime = re.split(r"^FROM .* AS build$", text, flags=re.MULTILINE)[1].split("\nFROM ")
+    assert "pip uninstall" in runtime
+    assert "venv --without-pip /opt/fleetlight" in text
+    assert not re.search(r"fleetlight/bin/pip", text)
+    locked, developed = (locked_versions(name) for name in ("requirements-image.lock", "requirements-dev.lock"))
+    assert locked.items() <= developed.items(), "what runs in production is what was tested"
+    assert locked_versions("requirements.lock").keys() | {"pymysql", "keystonemiddleware"} <= locked.keys()
+    assert {"pip", "hatchling", "wheel"} & locked.keys() == set()
+
+
+def locked_versions(name: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)(?:\[.*\])?==([^ ;\\]+)", (CHECKOUT / name).read_text(), re.MULTILINE))
 
 
 def test_every_image_that_others_make_is_said_by_its_digest() -> None:

@@ -27,7 +27,7 @@ COMPOSE_FILE = CHECKOUT / "docker-compose.yml"
 SERVERS = {"elasticsearch", "rabbitmq", "postgresql"}
 
 _COMPLETED = "service_completed_successfully"
-_MONITORING_PORT, _API_PORT = "9100", "8774"
+_MONITORING_PORT = "9100"
 _ENDS_WITHIN_S = 120
 
 
@@ -53,6 +53,7 @@ class Composition:
     addresses: Mapping[str, str]
     prefix: str
     ports: dict[str, int] = field(default_factory=dict)
+    _monitoring: dict[str, int] = field(default_factory=dict)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @staticmethod
@@ -78,10 +79,11 @@ class Composition:
 
     def start(self, name: str) -> None:
         command = [*map(substituted, services()[name]["command"])]
-        self.ports[name] = free_port()
-        variables = {"FLEETLIGHT_MONITORING_PORT": str(self.ports[name])}
+        self._monitoring[name] = free_port()
+        variables = {"FLEETLIGHT_MONITORING_PORT": str(self._monitoring[name])}
         if name == "api":
-            variables = {"FLEETLIGHT_API_PORT": str(self.ports[name]), "FLEETLIGHT_MONITORING_PORT": str(free_port())}
+            self.ports[name] = free_port()
+            variables["FLEETLIGHT_API_PORT"] = str(self.ports[name])
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "cli", *command],
@@ -158,7 +160,7 @@ class Composition:
         return value
 
     def _health_check(self, name: str) -> list[str]:
-        how, program, *arguments = services()[name]["healthcheck"]["test"]
-        assert (how, program) == ("CMD", "python")
-        written = _API_PORT if name == "api" else _MONITORING_PORT
-        return [sys.executable, *(argument.replace(f":{written}/", f":{self.ports[name]}/") for argument in arguments)]
+        how, program, script, url = services()[name]["healthcheck"]["test"]
+        assert (how, program, script) == ("CMD", "python", "/opt/fleetlight/health.py")
+        here = url.replace(f":{_MONITORING_PORT}/", f":{self._monitoring[name]}/")
+        return [sys.executable, str(CHECKOUT / "scripts" / "container_health.py"), here]

@@ -81,7 +81,8 @@ def test_docker_starts_the_service_of_the_compose_file_on_a_free_port(state: Pat
     assert (found.url, found.origin, found.is_new) == ("http://127.0.0.1:49153", "in Docker", True)
     assert service.stop(SERVERS["elasticsearch"])
     commands = [line for line in with_docker.read_text().splitlines() if "--project-name" in line]
-    project = f"0 compose --project-name fleetlight-{state.name}-elasticsearch"
+    files = "--file docker-compose.yml --file docker-compose.tests.yml"
+    project = f"0 compose {files} --project-name fleetlight-{state.name}-elasticsearch"
     assert commands == [
         f"{project} up --detach --wait elasticsearch",
         f"{project} port elasticsearch 9200",
