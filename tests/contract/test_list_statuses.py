@@ -139,3 +139,22 @@ def test_no_valid_status_is_an_error_from_2_38_and_finds_nothing_before(asked: A
             since = asked.get(f"/v2.1/{path}?status={query}", microversion("2.38"), headers)
             assert since.status_code == 400
             assert set(since.json()) == {"badRequest"}
+
+
+@pytest.mark.parametrize("status", ["UNKNOWN", "", "nonsense"])
+def test_status_that_is_none_is_judged_before_the_rest_of_the_request(asked: Asked, status: str) -> None:
+    for rest, headers in (
+        ("marker=70a599e0-31e7-49b7-b260-868f441e862b", {}),
+        ("all_tenants=1", MEMBER),
+        ("sort_key=host", MEMBER),
+        ("sort_dir=up", {}),
+        ("changes-since=2026-01-02&changes-before=2026-01-01", {}),
+    ):
+        url = f"/v2.1/servers?status={status}&{rest}"
+        if "before" not in rest:
+            old = asked.get(url, microversion("2.37"), headers)
+            assert (old.status_code, old.json()) == (200, {"servers": []}), rest
+        new = asked.get(url, microversion("2.66"), headers)
+        assert (new.status_code, new.json()["badRequest"]["message"]) == (400, "Invalid status value"), rest
+    for rest in ("sort_key=nonsense", "limit=x"):
+        assert asked.get(f"/v2.1/servers?status={status}&{rest}", microversion("2.37")).status_code == 400, rest

@@ -36,6 +36,14 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
     )
 
 
+def names_no_status(query: QueryString, minor: int) -> bool:
+    """Whether all that is given as `status` is none, so that nothing is found, whatever else is asked for.
+
+    Raises BadRequestError where the microversion refuses that.
+    """
+    return _states(query, minor)[1] == NOTHING
+
+
 def _reservations(query: QueryString) -> Filter:
     """A reservation is no server; `forthcoming=true` asks for reservations alone. Raises ParameterError."""
     value = query.last("forthcoming")

@@ -15,9 +15,9 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.protocol.proof import asked_freshness, proof_headers
 from api.compute.server_lists import down_cells
-from api.compute.server_lists.filters import build_filter, is_for_all_tenants
+from api.compute.server_lists.filters import build_filter, is_for_all_tenants, names_no_status
 from api.compute.server_lists.item_templates import full_template
-from api.compute.server_lists.sorting import build_order
+from api.compute.server_lists.sorting import build_order, check_sort_keys
 from api.compute.server_lists.watches import ServerWatches
 from api.http.links import Links
 from api.http.parts_response import HeadResponse, PartsResponse
@@ -131,9 +131,13 @@ class ServerListHandlers:
         caller, minor = request.caller, request.minor
         query = accept(request.query, minor, is_admin=caller.is_admin)
         request.authorize(f"os_compute_api:servers:{action}")
+        limit = self._limit(query)
+        check_sort_keys(query, minor)
+        if names_no_status(query, minor):
+            # Nova looks no further, at neither the rest of the filter nor the marker.
+            return _Listed(Page(b"", 0, None, ()), query, limit)
         order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=action)
-        limit = self._limit(query)
         if _is_head(request):
             limit = min(limit, 1)
         started = time.perf_counter()

@@ -71,25 +71,31 @@ _ADMIN_ONLY = frozenset({"host", "node"})
 _DEFAULT = SortKey("created_at", Direction.DESC)
 
 
+def check_sort_keys(query: QueryString, minor: int) -> None:
+    """Raises BadRequestError for a key that the microversion does not know; Nova looks at that before all else."""
+    for name in query.all("sort_key"):
+        if not (name in SORTED or name == _LOCKED or (name in IGNORED and minor <= _IGNORED_UNTIL)):
+            raise ParameterError("sort_key", name, f"Must be one of: {', '.join(sorted(SORTED | {_LOCKED}))}.")
+
+
 def build_order(query: QueryString, minor: int, *, is_admin: bool) -> SortOrder:
     """The total order that is asked for; raises BadRequestError, ForbiddenError.
 
-    A key without a direction takes the first direction that was given, descending when none was.
+    A key without a direction takes the first direction that was given, descending when none was. The direction of a key
+    that is ignored is ignored with it, whatever it is.
     """
-    names = query.all("sort_key")
-    directions = [_direction(value) for value in query.all("sort_dir")]
-    for name in names:
-        if not (name in SORTED or name == _LOCKED or (name in IGNORED and minor <= _IGNORED_UNTIL)):
-            raise ParameterError("sort_key", name, f"Must be one of: {', '.join(sorted(SORTED | {_LOCKED}))}.")
-    if len(directions) > max(len(names), 1):
+    check_sort_keys(query, minor)
+    names, given = query.all("sort_key"), query.all("sort_dir")
+    if len(given) > max(len(names), 1):
         raise BadRequestError("Sort direction array too long")
     sorts = SORTED | {_LOCKED} if minor >= _LOCKED_SINCE else SORTED
     if names:
         # A key that is ignored takes the direction at its place with it.
-        directions = [direction for name, direction in zip(names, directions, strict=False) if name in sorts]
+        given = [text for name, text in zip(names, given, strict=False) if name in sorts]
         names = [name for name in names if name in sorts]
     else:
         names = [_DEFAULT.field]
+    directions = [_direction(text) for text in given]
     if not names:
         return SortOrder.of(INSTANCE_FIELDS, [_DEFAULT])
     refused = _ADMIN_ONLY.intersection(names)
