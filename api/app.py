@@ -224,7 +224,12 @@ def _add_compute_routes(
         skips_down_cells=parts.api.list_records_by_skipping_down_cells,
     )
     server = ServerShowHandler(
-        finder, parts.cells, access.fleet.server_groups, host_statuses, timeout_s=parts.search.cell_timeout_s
+        finder,
+        parts.cells,
+        access.fleet.server_groups,
+        host_statuses,
+        request_spec_of=app.state.mappings.request_spec_of,
+        timeout_s=parts.search.cell_timeout_s,
     )
     app.add_route("/", versions.all, methods=["GET"])
     for path in ("/v2.1", "/v2.1/"):

@@ -6,8 +6,7 @@ from threading import Lock
 
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.fleet.server_groups import ServerGroups
-from cells.kinds.nova_db.deployment import Deployment, NovaMapping
+from cells.kinds.nova_db.deployment import Deployment, NovaMapping, RequestSpec
 from cells.model import Cell
 
 
@@ -22,11 +21,6 @@ class Mappings:
         self._statement_timeout_s = statement_timeout_s
         self._mutex = Lock()
         self._deployments: dict[str, Deployment] = {}
-
-    @property
-    def server_groups(self) -> ServerGroups:
-        """Those of native cells."""
-        return self._fleet.server_groups
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
         found = self._fleet.mapping_of(instance_uuid)
@@ -53,6 +47,12 @@ class Mappings:
         deployment = self._deployment(cell.api_database_url)
         found = deployment.mappings_of_cell(cell.nova_uuid, project_id=project_id, limit=limit)
         return tuple(_of_fleet(mapping, cell) for mapping in found)
+
+    def request_spec_of(self, cell: Cell, instance_uuid: str) -> RequestSpec | None:
+        """What Nova knows of a server of this cell while that is down; None where it knows nothing."""
+        if cell.api_database_url is None:
+            return None
+        return self._deployment(cell.api_database_url).request_spec_of(instance_uuid)
 
     def close(self) -> None:
         with self._mutex:

@@ -1,11 +1,13 @@
 """A cell of Nova that is down: its servers come from the index, or as Nova's API database knows them (section 12)."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
+from cells.kinds.nova_db import tables
 from tests.contract.compute_fleet import Api, microversion
 from tests.support.documents import make_uuid
 from tests.support.nova_fleet import NovaFleet, nova_fleet
@@ -81,3 +83,61 @@ def test_cell_that_is_back_answers_again(fleet: NovaFleet, tmp_path: Path) -> No
     answer = listed(api)
     assert answer.headers["Fleetlight-Complete"] == "true"
     assert statuses(answer) == {UP: "ERROR", DOWN[0]: "ACTIVE", DOWN[1]: "SHUTOFF"}
+
+
+FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 1, "swap": 0}
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+
+
+def enveloped(name: str, data: Mapping[str, object]) -> dict[str, object]:
+    return {"nova_object.name": name, "nova_object.version": "1.0", "nova_object.data": data}
+
+
+def add_spec(nova: SmallNova, uuid: str, **changes: object) -> None:
+    flavor = enveloped("Flavor", {**FLAVOR, "extra_specs": {"hw:cpu_policy": "shared"}})
+    image = enveloped("ImageMeta", {"id": IMAGE})
+    data = {"user_id": "ada", "flavor": flavor, "image": image, "availability_zone": "east", **changes}
+    row = {"instance_uuid": uuid, "spec": json.dumps(enveloped("RequestSpec", data))}
+    nova.insert("api", tables.request_specs, row)
+
+
+def shown(api: Api, uuid: str) -> httpx.Response:
+    return api.get(f"/v2.1/servers/{uuid}", microversion("2.69"))
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_server_whose_cell_is_down_is_shown_with_what_its_request_spec_says(
+    nova: SmallNova, fleet: NovaFleet, tmp_path: Path, is_indexed: bool
+) -> None:
+    add_spec(nova, DOWN[0])
+    if is_indexed:
+        fleet.fill_index()
+    lose_cell1(tmp_path)
+    answer = shown(fleet.api(uses_index=is_indexed), DOWN[0])
+    assert answer.headers["Fleetlight-Complete"] == "false"
+    server = answer.json()["server"]
+    assert server["flavor"] == {
+        "original_name": "small",
+        "vcpus": 2,
+        "ram": 2048,
+        "disk": 20,
+        "ephemeral": 1,
+        "swap": 0,
+        "extra_specs": {"hw:cpu_policy": "shared"},
+    }
+    assert (server["image"]["id"], server["user_id"]) == (IMAGE, "ada")
+    assert (server["OS-EXT-AZ:availability_zone"], server["status"]) == ("east", "UNKNOWN")
+
+
+def test_what_a_request_spec_does_not_say_is_unknown(nova: SmallNova, fleet: NovaFleet, tmp_path: Path) -> None:
+    add_spec(nova, DOWN[0], image=None, availability_zone=None, user_id=None)
+    lose_cell1(tmp_path)
+    server = shown(fleet.api(), DOWN[0]).json()["server"]
+    assert (server["image"], server["OS-EXT-AZ:availability_zone"], server["user_id"]) == ("", "UNKNOWN", "UNKNOWN")
+
+
+def test_server_without_a_request_spec_is_not_found_unless_the_index_knows_it(fleet: NovaFleet, tmp_path: Path) -> None:
+    fleet.fill_index()
+    lose_cell1(tmp_path)
+    assert shown(fleet.api(), DOWN[0]).status_code == 404
+    assert shown(fleet.api(uses_index=True), DOWN[0]).status_code == 200

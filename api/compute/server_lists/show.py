@@ -1,6 +1,7 @@
 """`GET /servers/{id}`: one server, from its cell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -16,11 +17,14 @@ from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
+from cells.kinds.nova_db.deployment import RequestSpec
 from cells.model import Cell, InstanceRow
 from listing.answer import CellAnswer, Page, Route
 from listing.errors import CellDownError
 from listing.find_instance import InstanceFinder
 from listing.sources import CellReader, ask_fleet, damaged_row, rendered
+from resources.fields import Record
+from resources.instance import BLANK_INSTANCE
 from resources.uuids import is_uuid
 from views.compute.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
 
@@ -30,7 +34,10 @@ _JSON = "application/json"
 
 
 class ServerShowHandler:
-    """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost."""
+    """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost.
+
+    request_spec_of: what the deployment of a cell of Nova knows of a server (`Mappings.request_spec_of`); blocks.
+    """
 
     def __init__(
         self,
@@ -39,8 +46,10 @@ class ServerShowHandler:
         server_groups: ServerGroups,
         host_statuses: HostStatusCache,
         *,
+        request_spec_of: Callable[[Cell, str], RequestSpec | None],
         timeout_s: float,
     ) -> None:
+        self._request_spec_of = request_spec_of
         self._finder = finder
         self._reader = reader
         self._server_groups = server_groups
@@ -87,6 +96,14 @@ class ServerShowHandler:
         template = ItemTemplate.full(MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
         uuid = mapping.instance_uuid
         known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
+        if cell.can.maps_instances:
+            spec = await ask_fleet(partial(self._request_spec_of, cell, uuid), self._timeout_s)
+            if spec is not None:
+                mapping = replace(mapping, user_id=spec.user_id)
+                known = template.render_record(_of_spec(mapping, spec))
+            elif known is None:
+                # As Nova: it may have been deleted, and its request spec archived.
+                raise ServerNotFoundError(uuid)
         groups: Sequence[str] | None = None
         if request.minor >= _SERVER_GROUPS_SINCE:
             groups = await ask_fleet(partial(self._server_groups.of_instance, uuid), self._timeout_s)
@@ -109,6 +126,19 @@ def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStat
     if request.minor < _SERVER_GROUPS_SINCE:
         return item
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
+
+
+def _of_spec(mapping: InstanceMapping, spec: RequestSpec) -> Record:
+    """The record of a server as far as its request spec knows it."""
+    return {
+        **BLANK_INSTANCE,
+        "uuid": mapping.instance_uuid,
+        "project_id": mapping.project_id,
+        "created_at": mapping.created_at,
+        "flavor": spec.flavor,
+        "image_ref": spec.image_ref or "",
+        "availability_zone": spec.availability_zone,
+    }
 
 
 def _unlisted(uuid: str) -> Cell:

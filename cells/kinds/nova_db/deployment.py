@@ -15,8 +15,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, sele
 from cells.database.engines import translated_failures
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
-from cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, utf8
+from cells.kinds.nova_db.json_columns import decoded, flavor
+from cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, request_specs, utf8
 from resources.clock import system_clock
+from resources.fields import Record
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -46,6 +48,19 @@ class NovaMapping:
     user_id: str | None
     created_at: int
     queued_for_delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """What a server was asked for with, brought up to date by resizes: all that is known of it while its cell is down.
+
+    flavor: as a record has it.
+    """
+
+    user_id: str | None = None
+    flavor: Record | None = None
+    image_ref: str | None = None
+    availability_zone: str | None = None
 
 
 class Deployment:
@@ -82,6 +97,24 @@ class Deployment:
         with self._reading() as connection:
             row = connection.execute(statement).one_or_none()
         return None if row is None or row.instance_uuid != instance_uuid else _mapping(row)
+
+    def request_spec_of(self, instance_uuid: str) -> RequestSpec | None:
+        """None of a server without one. Of one that cannot be read nothing is known."""
+        statement = select(request_specs.c.spec).where(request_specs.c.instance_uuid == instance_uuid)
+        with self._reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            return None
+        spec = decoded(row.spec)
+        if not isinstance(spec, dict):
+            return RequestSpec()
+        image = spec.get("image")
+        return RequestSpec(
+            spec.get("user_id"),
+            flavor(spec.get("flavor")),
+            image.get("id") if isinstance(image, dict) else None,
+            spec.get("availability_zone"),
+        )
 
     def mappings_of_cell(
         self, cell_uuid: str | None, *, project_id: str | None = None, limit: int
