@@ -1,4 +1,4 @@
-"""`scripts/bench verify`: what comparing index and cell reads, with no, one and many differences."""
+"""`scripts/bench verify`: what comparing index and cell reads, with no, one and many differences, and by content."""
 
 import itertools
 import os
@@ -74,6 +74,10 @@ def _compare(name: str, cell: Cell, engine: Engine, writer: IndexWriter, count: 
         yield figure(f"verify.{name}.time.{differences}", took_s, "s", asked, runs=1)
         verify(repair=True)
         assert verify.result.remaining == ()
+    by_content = _Verify(cell, writer, contents_at_once=_BATCH)
+    took_s = seconds(by_content)
+    assert by_content.result.differences == ()
+    yield figure(f"verify.{name}.time.content", took_s, "s", f"{count} instances, by content, {name} index", runs=1)
 
 
 class _Verify:
@@ -81,13 +85,17 @@ class _Verify:
 
     result: Verification
 
-    def __init__(self, cell: Cell, writer: IndexWriter) -> None:
+    def __init__(self, cell: Cell, writer: IndexWriter, *, contents_at_once: int | None = None) -> None:
         self._cell = cell
         self._writer = writer
+        self._contents_at_once = contents_at_once
 
     def __call__(self, *, repair: bool = False) -> None:
         with closing(open_changelog_adapter(self._cell)) as adapter:
-            self.result = verify(NativeComparison(adapter, self._writer, catch_up_timeout_s=0), repair=repair)
+            comparison = NativeComparison(
+                adapter, self._writer, catch_up_timeout_s=0, contents_at_once=self._contents_at_once
+            )
+            self.result = verify(comparison, repair=repair)
 
 
 def _fill(engine: Engine, count: int) -> None:

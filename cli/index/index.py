@@ -103,8 +103,13 @@ extra_fields.register(app)
 
 @app.command(epilog=examples("fleetlight index verify", "fleetlight index verify --repair --cell cell2"))
 def verify(
+    *,
     repair: Annotated[
         bool, typer.Option("--repair", help="Make the index equal to the cells where it differs.")
+    ] = False,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Compare which revisions the index has, and not what it says of them."),
     ] = False,
     cell: CellOption = None,
     config: ConfigOption = None,
@@ -114,6 +119,8 @@ def verify(
     """Compare the index, and the mappings of the fleet database, with the cells.
 
     Safe while changes arrive: what is only not indexed yet is no difference.
+
+    Every instance is read, on both sides, and what the index says of it is compared.
 
     INSTANCES are those of the cell, and DELETED says how many of them are deleted: the cell and the index keep those
     for a while.
@@ -128,7 +135,7 @@ def verify(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        verified = verify_cells(cells, writer, leases, fleet, repair=repair)
+        verified = verify_cells(cells, writer, leases, fleet, repair=repair, fast=fast)
     if json:
         print_verified_json(verified)
     else:

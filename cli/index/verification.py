@@ -66,14 +66,14 @@ class Verified:
 
 
 def verify_cells(
-    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, fleet: Fleet, *, repair: bool
+    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, fleet: Fleet, *, repair: bool, fast: bool
 ) -> list[Verified]:
     """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
 
-    Nor does one that another process syncs, verifies or removes at the moment.
+    Nor does one that another process syncs, verifies or removes at the moment. fast: of native cells, revisions alone.
     """
-    with _progress() as show:
-        return [_verify(cell, writer, leases, fleet, show(cell), repair=repair) for cell in cells]
+    with _progress(fast=fast) as show:
+        return [_verify(cell, writer, leases, fleet, show(cell), repair=repair, fast=fast) for cell in cells]
 
 
 def print_verified_json(verified: Sequence[Verified]) -> None:
@@ -133,6 +133,7 @@ def _verify(
     show: Callable[[int, int], None],
     *,
     repair: bool,
+    fast: bool,
 ) -> Verified:
     try:
         with leases.bulk(cell) as confirm:
@@ -141,7 +142,7 @@ def _verify(
                 confirm()
                 show(compared, differences)
 
-            verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair)
+            verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair, fast=fast)
             items = _verified_items(cell, writer, on_progress, repair=repair) if cell.can.numbers_changes else ()
             mappings = compared_mappings_of(cell, fleet, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
@@ -166,13 +167,19 @@ def _verification(
     on_progress: Callable[[int, int], None],
     *,
     repair: bool,
+    fast: bool,
 ) -> tuple[Verification, int]:
     """What came of it, and how many of the rows are deleted."""
     comparison: Comparison
     if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
             comparison = NativeComparison(
-                adapter, writer, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, owners=fleet, pause=time.sleep
+                adapter,
+                writer,
+                catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+                owners=fleet,
+                contents_at_once=None if fast else _ROWS_AT_ONCE,
+                pause=time.sleep,
             )
             found = verify(comparison, repair=repair, on_progress=on_progress)
             return found, comparison.count_deleted()
@@ -191,7 +198,7 @@ def _verification(
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
+def _progress(*, fast: bool) -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
     """Gives for each cell what shows how far its verification is; on terminals only."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -201,7 +208,7 @@ def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
             task = bar.add_task(cell.name)
 
             def show(ranges: int, differences: int) -> None:
-                what = "range" if cell.can.numbers_changes else "instance"
+                what = "range" if fast and cell.can.numbers_changes else "instance"
                 compared, differing = counted(ranges, what), counted(differences, "difference")
                 bar.update(task, description=f"{cell.name}: {compared} compared, {differing}")
 

@@ -7,7 +7,7 @@ deleted stays when its row is gone, since Nova archives its deleted rows, and `i
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cells.batched import batched
@@ -150,7 +150,7 @@ class ExternalComparison(Comparison):
             self._journal.tell_gone(self.index.read(versions).values())
         self.index.remove(versions)
 
-    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
+    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
         """What is another cell's the writer refuses (indexer.writing.ownership), and nothing makes place for it."""
         problems = {each.uuid: each.problem for each in found.differences if each.problem is not None}
         rejected = self._writer.write(found.documents).rejected if found.documents else ()

@@ -6,7 +6,7 @@ Deleted items stay in the index, marked so, that no late message brings one back
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 from cells.model import ChangelogAdapter, ItemRow
 from indexer.backends.base import Document, IndexWriter
@@ -55,7 +55,7 @@ class ItemComparison(Comparison):
         self.index.mark_items(self._item_type, self._cell_uuid, are_whole=False)
         self.index.remove_items(self._item_type, self._cell_uuid, versions)
 
-    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
+    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
         rows = [self._rows[each.uuid] for each in found.differences if each.uuid in self._rows]
         rejected = self.index.write([document for row in rows if (document := self._document(row))]).rejected
         reasons = {rejection.document.id: rejection.reason for rejection in rejected}

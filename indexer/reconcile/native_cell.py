@@ -6,7 +6,7 @@ of are no rows of the cell; they are counted apart, and touched only where they 
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cells.batched import batched
@@ -15,7 +15,7 @@ from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, is_time
 from indexer.reconcile.differences import Difference, DifferenceKind
-from indexer.reconcile.ranges import IndexRanges, beside_rows, differing
+from indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
 from indexer.reconcile.reconcile import Comparison, Found, WarnedLists
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
@@ -28,6 +28,8 @@ from query.retention import forgotten, remembered
 from resources.instance import INSTANCE_FIELDS
 
 _BATCH = 500
+_PREFIXES_AT_ONCE = 100
+_SOMETHING_ELSE = "the index has something else in its place"
 _PAUSE_S = 0.05
 
 
@@ -39,7 +41,9 @@ class NativeComparison(Comparison):
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
         mean the same; None: revisions alone, by digests.
+    only: instances that are to be looked at, and no others; None for all.
     pause: as of WarnedLists; None where no list relies on the cell.
+    What is suspected is compared by content in any case.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class NativeComparison(Comparison):
         extras: ReadsDocuments | None = None,
         owners: KnowsOwners | None = None,
         contents_at_once: int | None = None,
+        only: Collection[str] | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         super().__init__(writer, None if pause is None else WarnedLists(writer, adapter.cell.uuid, pause))
@@ -61,8 +66,10 @@ class NativeComparison(Comparison):
         self._catch_up_timeout_s = catch_up_timeout_s
         self._owners = owners
         self._contents_at_once = contents_at_once
+        self._only = only
         # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
         self._horizon = load_horizons(writer).get(self._cell_uuid, 0)
+        self._index = IndexRanges(writer, self._cell_uuid, self._horizon, external=False)
         self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
 
     def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
@@ -81,27 +88,70 @@ class NativeComparison(Comparison):
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
 
-    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+    def write(self, found: Found, own: Set[str]) -> Mapping[str, str]:
+        uuids = {difference.uuid for difference in found.differences}
+        reasons, remaining = self._write_rows(uuids, own)
+        # The index remembers what was deleted from it for a while, and takes for older what is not newer than that.
+        gone = {each.uuid: each.revision for each in remaining if each.kind is DifferenceKind.MISSING}
+        forgettable = {uuid: revision for uuid, revision in gone.items() if revision and uuid in own - reasons.keys()}
+        if forgettable:
+            self.index.remove(forgettable)
+            again, still = self._write_rows(forgettable.keys(), own)
+            reasons |= again
+            remaining = [each for each in remaining if each.uuid not in forgettable] + list(still)
+        return {each.uuid: reasons.get(each.uuid) or _SOMETHING_ELSE for each in remaining}
+
+    def _write_rows(self, uuids: Collection[str], own: Collection[str]) -> tuple[dict[str, str], Sequence[Difference]]:
+        """Why rows of `own` are rejected, by uuid, and what differs afterwards."""
         # As the cell has them now: a change that came before its document made place was stale to the index.
-        rows = self._rows({difference.uuid for difference in found.differences})
+        rows = self._rows(uuids)
         documents, rejected = render_rows([row for uuid, row in rows.items() if uuid in own])
         rejected += self._keeper.write(documents).rejected
         self._writer.make_searchable()
-        reasons = {rejection.document.id: rejection.reason for rejection in rejected}
-        remaining = self._differing_now({difference.uuid for difference in found.differences}, rows)
-        return {each.uuid: reasons.get(each.uuid) or _reason(each) for each in remaining}
+        return {each.document.id: each.reason for each in rejected}, self._differing_now(uuids, rows)
 
     def _suspects(self, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
-        index = IndexRanges(self._writer, self._cell_uuid, self._horizon, external=False)
+        if self._only is not None:
+            yield sorted(self._only)
+            return
+        index = self._index
         if self._contents_at_once is None:
             yield from differing(_RowsOfCell(self._adapter, self._horizon), index, self.seen, on_step)
             return
         for rows, only_in_index in beside_rows(self._adapter.read_page, index, self._contents_at_once, self.seen):
-            by_uuid = {row.uuid: row for row in rows}
-            documents = self._documents(by_uuid.keys())
-            differ = [uuid for uuid, row in by_uuid.items() if self._difference(uuid, row, documents.get(uuid))]
-            yield [*differ, *only_in_index]
+            yield [*self._differing_in(rows), *only_in_index]
             on_step()
+
+    def differing_in_range(self, prefix: str, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
+        """Which instances whose uuid begins with `prefix` differ at first sight, by digests."""
+        yield from differing(_RowsOfCell(self._adapter, self._horizon), self._index, self.seen, on_step, prefix)
+
+    def differing_in_page(self, after: str | None, size: int) -> tuple[Sequence[str], str | None]:
+        """Which of at most `size` rows behind the uuid `after` differ at first sight, by content.
+
+        And the uuid of the last one; None where there were no more. What only the index has digests tell.
+        """
+        position = None if after is None else (after,)
+        rows, is_last = next(pages_of_rows(self._adapter.read_page, remembered(self._horizon), size, position))
+        return self._differing_in(rows), None if is_last else rows[-1].uuid
+
+    def look(self, uuids: Collection[str]) -> "Suspects":
+        """The cell as it has them now: what the index has to have got to before it can be said that they differ."""
+        rows = self._rows(uuids)
+        # Asked for after the rows: what they show and is numbered now has at most this sequence.
+        unnumbered = frozenset(self._adapter.unnumbered(uuids))
+        return Suspects(frozenset(uuids) - unnumbered, unnumbered, rows, self._adapter.published_sequence())
+
+    def differing_of(self, suspects: "Suspects") -> Sequence[Difference]:
+        """Which of them differ, once the index has got to their sequence; what is mapped elsewhere is right so."""
+        found = self._differing_now(suspects.uuids, suspects.rows)
+        elsewhere = self.living_elsewhere([each.uuid for each in found]) if found else {}
+        return [each for each in found if each.kind is DifferenceKind.ONLY_IN_INDEX or each.uuid not in elsewhere]
+
+    def _differing_in(self, rows: Sequence[InstanceRow]) -> list[str]:
+        by_uuid = {row.uuid: row for row in rows}
+        documents = self._documents(by_uuid.keys())
+        return [uuid for uuid, row in by_uuid.items() if self._difference(uuid, row, documents.get(uuid))]
 
     def _confirmed(self, uuids: Sequence[str]) -> list[Difference]:
         """What differs among `uuids` although the index has caught up."""
@@ -109,14 +159,12 @@ class NativeComparison(Comparison):
         deadline_s = time.monotonic() + self._catch_up_timeout_s
         waiting = set(uuids)
         while waiting:
-            rows = self._rows(waiting)
-            # Asked for after the rows: what they show and is numbered now has at most this sequence.
-            unnumbered = set(self._adapter.unnumbered(waiting))
-            self._wait_for(self._adapter.published_sequence(), deadline_s)
-            if unnumbered and self.has_caught_up:
+            suspects = self.look(waiting)
+            self._wait_for(suspects.sequence, deadline_s)
+            if suspects.unnumbered and self.has_caught_up:
                 self.has_caught_up = time.monotonic() < deadline_s
-            decidable = waiting - unnumbered if self.has_caught_up else waiting
-            found += self._differing_now(decidable, rows)
+            decidable = suspects.uuids if self.has_caught_up else waiting
+            found += self._differing_now(decidable, suspects.rows)
             waiting -= decidable
             if waiting:
                 time.sleep(_PAUSE_S)
@@ -171,7 +219,7 @@ class NativeComparison(Comparison):
         return None if kind is None else Difference(uuid, kind, revision, version, owner=owner)
 
     def _says_something_else(self, row: InstanceRow | None, document: Document | None) -> bool:
-        if self._contents_at_once is None or row is None or document is None:
+        if row is None or document is None:
             return False
         wanted, _ = render_rows([row])
         return bool(wanted) and (wanted[0].record, wanted[0].view) != (document.record, document.view)
@@ -182,9 +230,29 @@ class NativeComparison(Comparison):
         return rows
 
     def _documents(self, uuids: Collection[str]) -> Mapping[str, Document]:
+        """What the index has of them, in the place of one that cannot be read one that says nothing."""
         documents = self._writer.read(uuids) if uuids else {}
         self.seen.rows_read += len(documents)
-        return documents
+        missing = sorted(set(uuids) - documents.keys())
+        damaged = {
+            uuid: Document(self._cell_uuid, version, {"uuid": uuid}, ())
+            for batch in batched(missing, _PREFIXES_AT_ONCE)
+            for uuid, version in self._index.revisions(batch).items()
+        }
+        return {**documents, **damaged}
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """Instances that differ at first sight.
+
+    uuids: of those whose changes have a sequence, at most `sequence`; unnumbered: of others. rows: what the cell had.
+    """
+
+    uuids: frozenset[str]
+    unnumbered: frozenset[str]
+    rows: Mapping[str, InstanceRow]
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +267,3 @@ class _RowsOfCell:
 
     def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
         return self.adapter.revisions(prefixes, horizon=self.horizon)
-
-
-def _reason(remaining: Difference) -> str:
-    """Why the index did not take a row that it does not reject."""
-    if remaining.kind is DifferenceKind.MISSING and remaining.version is None:
-        return "the index does not take it yet: it remembers what was deleted from it for a minute; repeat this then"
-    return "the index has something else in its place"

@@ -77,13 +77,16 @@ def ignore(*_progress: int) -> None:
     """For callers who do not want to see how far it is."""
 
 
-def differing(one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None]) -> Iterator[list[str]]:
+def differing(
+    one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None], prefix: str = ""
+) -> Iterator[list[str]]:
     """The uuids that are not in both stores with the same revision, in batches, each uuid once.
 
-    seen: is counted up. on_step: called after each request to both stores.
-    While the stores change, a uuid may be named that is equal a moment later.
+    seen: is counted up. on_step: called after each request to both stores. prefix: only uuids that begin with it.
+    While the stores change, a uuid may be named that is equal a moment later. Where digests differ and revisions do
+    not, what one store says of itself is not true: all of the range are named.
     """
-    return _divide([""], one, other, seen, on_step)
+    return _divide([prefix], one, other, seen, on_step)
 
 
 def _divide(
@@ -95,8 +98,8 @@ def _divide(
     beginnings = sorted(ones.keys() | others.keys())
     seen.steps += len(beginnings)
     if length == 1:
-        seen.rows = sum(digest.count for digest in ones.values())
-        seen.other_rows = sum(digest.count for digest in others.values())
+        seen.rows = _count(ones)
+        seen.other_rows = _count(others)
     on_step()
     # A uuid that ends before the range does is no range: it is named without being read.
     found: list[str] = []
@@ -114,10 +117,16 @@ def _divide(
         seen.rows_read += len(mine_read) + len(theirs_read)
         on_step()
         uuids = sorted(mine_read.keys() | theirs_read.keys())
-        if differ := [uuid for uuid in uuids if mine_read.get(uuid) != theirs_read.get(uuid)]:
-            yield differ
+        differ = {uuid for uuid in uuids if mine_read.get(uuid) != theirs_read.get(uuid)}
+        unexplained = tuple(beginning for beginning in batch if not any(uuid.startswith(beginning) for uuid in differ))
+        if named := [uuid for uuid in uuids if uuid in differ or uuid.startswith(unexplained)]:
+            yield named
     for batch in batched(large, _RANGES_AT_ONCE):
         yield from _divide(batch, one, other, seen, on_step)
+
+
+def _count(digests: Mapping[str, RangeDigest]) -> int:
+    return sum(digest.count for digest in digests.values())
 
 
 def _next_length(prefix: str) -> int:

@@ -15,7 +15,7 @@ indexer.reconcile.native_cell, external_cell and other_index.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from indexer.backends.base import REPAIRS, Document, IndexWriter
@@ -61,14 +61,14 @@ class Comparison(ABC):
         """Remove documents, each only if it is not newer than its version here."""
         self.index.remove(versions)
 
-    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
+    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
         """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
         rejected = self.index.write(found.documents).rejected if found.documents else ()
         return {rejection.document.id: rejection.reason for rejection in rejected}
 
 
 class WarnedLists:
-    """Lists that rely on the index of a cell are told while rows of it make place for others.
+    """Lists that rely on the index of a cell are told that it differs, and while rows of it make place for others.
 
     pause: waits that many seconds, until every list that has begun before, or remembers what the index said, has ended.
     If a repair ends early, lists do without the index of the cell until it is repaired another time.
@@ -78,24 +78,28 @@ class WarnedLists:
         self._state = state
         self._cell_uuid = cell_uuid
         self._pause = pause
+        self._do_without = False
         self._are_told = False
 
+    def doubt(self) -> None:
+        """The index of the cell is not right: lists that begin now do without it."""
+        if not self._do_without:
+            self._state.save_state(REPAIRS, {self._cell_uuid: True})
+            self._do_without = True
+
     def tell(self) -> None:
+        """Rows are going to make place: returns when no list relies on them any more."""
         if self._are_told:
             return
-        self._state.save_state(REPAIRS, {self._cell_uuid: True})
-        try:
-            self._pause(LISTS_GRACE_S)
-        except BaseException:
-            # Nothing was taken away yet.
-            self._state.save_state(REPAIRS, {self._cell_uuid: None})
-            raise
+        self.doubt()
+        self._pause(LISTS_GRACE_S)
         self._are_told = True
 
     def end(self) -> None:
         """Also what an earlier repair that was cut off has told them."""
         if self._cell_uuid in self._state.load_state(REPAIRS):
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
+        self._do_without = False
 
 
 def reconcile(comparison: Comparison, *, repair: bool, on_step: Callable[[], None]) -> Iterator[Sequence[Difference]]:
@@ -140,6 +144,8 @@ def _repaired(comparison: Comparison, found: Found) -> list[Difference]:
     """The same differences, and what became of them."""
     uuids = {difference.uuid for difference in found.differences}
     elsewhere = comparison.living_elsewhere(uuids)
+    if comparison.lists is not None:
+        comparison.lists.doubt()
     in_the_way: dict[str, int] = {}
     has_to_tell = False
     for difference in found.differences:

@@ -29,6 +29,7 @@ from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailab
 from indexer.extra_fields import Extra
 from query.sort import nice_key
 from query.to_dsl import NICE_KEYS, UUID_PARTS, uuid_parts
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
@@ -156,6 +157,8 @@ class _FactAnswer(msgspec.Struct):
     hits: _FactHits
 
 
+# What is made of the record and the version, by `_made`.
+_MADE = (*UUID_PARTS, *NICE_KEYS.values(), VERSION, DIGEST_HIGH, DIGEST_LOW)
 _Source = msgspec.defstruct(
     "_Source",
     [
@@ -163,12 +166,13 @@ _Source = msgspec.defstruct(
         ("view", dict[str, msgspec.Raw]),
         ("extra", Extra | None, None),
         *((name, Any, None) for name in INSTANCE_FIELDS),
+        *((name, Any, None) for name in _MADE),
     ],
 )
 
 
 # What is not the record of an instance.
-_OTHERS = (*UUID_PARTS, *NICE_KEYS.values(), VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
+_OTHERS = (*_MADE, "extra", EXTRA_TERMS, EXTRA_FIELDS)
 # A structure is encoded in half the time that a dict needs to be made and encoded. Nulls are left out.
 _Members = msgspec.defstruct(
     "_Members", [(name, Any, None) for name in (*INSTANCE_FIELDS, *_OTHERS)], omit_defaults=True, gc=False
@@ -350,13 +354,16 @@ def _bulk_line(document: Document) -> bytes:
     uuid, version, extra = document.id, document.version, document.extra
     members = _Members(
         *_values_of(document.record),
-        *uuid_parts(uuid),
-        *map(_nice_key, _named(document.record)),
-        version,
-        *row_digest(uuid, version),
+        *_made(document.record, version),
         *((extra, extra.terms, extra.fields) if extra is not None else ()),
     )
     return _BULK_LINE % (uuid.encode(), version, _encode(members)[1:-1], _encode(document.cell_uuid), *document.view)
+
+
+def _made(record: Record, version: int) -> tuple[Any, ...]:
+    """The values of _MADE."""
+    uuid = record["uuid"]
+    return *uuid_parts(uuid), *map(_nice_key, _named(record)), version, *row_digest(uuid, version)
 
 
 def _nice_key(value: Any) -> str | None:
@@ -366,6 +373,11 @@ def _nice_key(value: Any) -> str | None:
 
 def _document(source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
+    # Lists are ordered by these, and comparisons rely on them.
+    if tuple(getattr(source, name) for name in _MADE) != _made(record, version):
+        raise IndexDocumentError(
+            str(record["uuid"]), "what is made of its fields and its version is not what they make"
+        )
     view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
     return Document(source.cell_uuid, version, record, view, source.extra)
 

@@ -162,7 +162,7 @@ def row_of(document: Document) -> tuple[Any, ...]:
     return (
         document.cell_uuid,
         document.version,
-        None if (name := record["display_name"]) is None else nice_key(name),
+        _nice_name(record),
         *[record[name] for name in _SCALARS],
         *[_encode(record[name] or ()).decode() for name in _LISTS],
         *document.view,
@@ -179,9 +179,11 @@ def document_of(row: Sequence[Any]) -> Document:
 
 
 def _document_of(row: Sequence[Any]) -> Document:
-    cell_uuid, version, _, *values = row
+    cell_uuid, version, nice_name, *values = row
     lists = len(_SCALARS) + len(_LISTS)
     record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))
+    if nice_name != _nice_name(record):
+        raise ValueError(f"{NICE_NAME} is not what the name makes")
     for name in _BOOLS:
         if record[name] is not None:
             record[name] = bool(record[name])
@@ -196,6 +198,11 @@ def _document_of(row: Sequence[Any]) -> Document:
         tuple(values[lists:-1]),
         None if extra is None else msgspec.convert(extra, Extra),
     )
+
+
+def _nice_name(record: Mapping[str, Any]) -> str | None:
+    name = record["display_name"]
+    return None if name is None else nice_key(name)
 
 
 def bare_record(row: Mapping[str, Any]) -> Record:

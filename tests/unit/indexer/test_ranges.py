@@ -1,7 +1,7 @@
 """Ranges that differ are found exactly, and reading grows with the differences."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from uuid import UUID
 
@@ -88,3 +88,19 @@ def test_uuid_that_another_one_begins_with_is_a_range_of_its_own() -> None:
     versions = {"a" * 9: 1, **{"a" * 9 + str(number): 1 for number in range(100)}}
     assert compare(Store(versions), Store({**versions, "a" * 9: 2}))[0] == ["a" * 9]
     assert compare(Store(versions), Store({**versions, "a" * 10: 2}))[0] == ["a" * 10]
+
+
+def test_range_of_which_a_store_says_two_things_is_named_whole() -> None:
+    """Its digest is another one although all revisions are the same: what it says of itself is not true."""
+
+    class Liar(Store):
+        def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+            found = super().digests(prefixes, length)
+            return {
+                beginning: replace(digest, low=digest.low + beginning.startswith("0"))
+                for beginning, digest in found.items()
+            }
+
+    versions = {make_uuid(number): 1 for number in range(3)} | {f"f{make_uuid(9)[1:]}": 1}
+    found, _ = compare(Store(versions), Liar(versions))
+    assert found == [uuid for uuid in sorted(versions) if uuid.startswith("0")]
