@@ -23,11 +23,16 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
+# How long a caller waits for a registry that could not be read last time.
+_FAILING_TIMEOUT_S = 0.1
+
 
 class CellPool:
     """The cells of the fleet, as the API asks and changes them. Belongs to one event loop, but for `opened`.
 
-    list_cells: reads the registry (`Fleet.cells`); called again when the list is older than `refresh_interval_s`.
+    list_cells: reads the registry (`Fleet.cells`); called again when that was longer ago than `refresh_interval_s`.
+    proves_for_s: how long what was read of the registry proves which cells there are; meanwhile it is read again beside
+        what callers do. Unless given, they wait for it at each refresh.
     open_adapter: see cells.kinds.opening; raises CellUnreachableError for a cell that cannot be asked at all.
     threads_per_cell: questions that one cell answers at the same time, and changes; more wait, questions inside their
         deadline.
@@ -42,6 +47,7 @@ class CellPool:
         *,
         threads_per_cell: int = 4,
         refresh_interval_s: float = 10.0,
+        proves_for_s: float | None = None,
         list_timeout_s: float = 2.0,
         deadline_s: float = 5.0,
         probe_interval_s: float = 1.0,
@@ -64,9 +70,9 @@ class CellPool:
         self._reading = DaemonThreads(1, "registry")
         self._replacing = threading.Lock()
         self._is_closed = False
-        self._refreshed_at = float("-inf")
-        self._is_current = False
-        self._was_listed = False
+        self._proves_for_s = refresh_interval_s if proves_for_s is None else proves_for_s
+        self._tried_at = self._read_at = float("-inf")
+        self._is_failing = False
         self._list_timeout_s = list_timeout_s
         self._refreshing: asyncio.Task[FleetUnreachableError | None] | None = None
 
@@ -80,23 +86,26 @@ class CellPool:
 
         Raises FleetUnreachableError if it was never read.
         """
-        if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
-            failure = await self._refresh_in_time()
-            if failure is not None and not self._was_listed:
-                self._refreshed_at = float("-inf")
+        now = time.monotonic()
+        is_proven = now - self._read_at <= self._proves_for_s
+        if now - self._tried_at > self._refresh_interval_s or not (is_proven or self._is_failing):
+            if is_proven:
+                self._begin_refresh()
+            elif (failure := await self._refresh_in_time()) is not None and self._read_at == float("-inf"):
+                self._tried_at = float("-inf")
                 raise failure
         return tuple(opened.cell for opened in self._open_cells.values())
 
     async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        """Whether `cells` are all of the fleet, as of `refresh_interval_s` ago at most.
+        """Whether `cells` are all of the fleet, as of `proves_for_s` ago at most.
 
         cell_uuids: cells that somebody knows of; the registry is read again if one of them is not there.
         Raises as `cells` does.
         """
         await self.cells()
-        if self._is_current and not self._open_cells.keys() >= set(cell_uuids):
+        if self._is_proven() and not self._open_cells.keys() >= set(cell_uuids):
             await self._refresh_in_time()
-        return self._is_current and self._open_cells.keys() >= set(cell_uuids)
+        return self._is_proven() and self._open_cells.keys() >= set(cell_uuids)
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         """One page of one cell (see CellAdapter.read_page).
@@ -170,22 +179,31 @@ class CellPool:
                 self._opened_meanwhile[cell.uuid] = opened
             return opened
 
-    async def _refresh_in_time(self) -> FleetUnreachableError | None:
+    def _is_proven(self) -> bool:
+        return not self._is_failing or time.monotonic() - self._read_at <= self._proves_for_s
+
+    def _begin_refresh(self) -> "asyncio.Task[FleetUnreachableError | None]":
         """Read the registry, once for all who wait for it; a reading that hangs goes on, and no second one begins."""
+        self._tried_at = time.monotonic()
         reading = self._refreshing
         if reading is None or reading.done():
             reading = self._refreshing = asyncio.create_task(self._refresh())
-        done, _ = await asyncio.wait({reading}, timeout=self._list_timeout_s)
+        return reading
+
+    async def _refresh_in_time(self) -> FleetUnreachableError | None:
+        reading = self._begin_refresh()
+        timeout_s = min(_FAILING_TIMEOUT_S, self._list_timeout_s) if self._is_failing else self._list_timeout_s
+        done, _ = await asyncio.wait({reading}, timeout=timeout_s)
         if done:
-            failure = reading.result()
-        else:
-            failure = FleetUnreachableError(f"no answer within {self._list_timeout_s:g} s")
+            return reading.result()
+        failure = FleetUnreachableError(f"no answer within {self._list_timeout_s:g} s")
+        if not self._is_failing:
             _log.warning("fan_out.fleet_unreachable", reason=failure.reason)
-        self._is_current = failure is None
-        self._refreshed_at = time.monotonic()
+        self._is_failing = True
         return failure
 
     async def _refresh(self) -> FleetUnreachableError | None:
+        began_at = time.monotonic()
         with self._replacing:
             if self._is_closed:
                 return FleetUnreachableError("this process is about to end")
@@ -194,8 +212,10 @@ class CellPool:
             cells = await self._reading.run(self._list_cells)
         except FleetUnreachableError as error:
             _log.warning("fan_out.fleet_unreachable", reason=error.reason)
+            self._is_failing = True
             return error
         self._use(cells)
+        self._read_at, self._is_failing = began_at, False
         return None
 
     def _use(self, cells: Sequence[Cell]) -> None:
@@ -213,7 +233,6 @@ class CellPool:
                     open_cells[cell.uuid] = self._new_open_cell(cell)
             closing = [*previous.values(), *self._moved]
             self._open_cells, self._moved = open_cells, []
-            self._was_listed = True
         for opened in closing:
             opened.close(opened.close_adapter)
 

@@ -198,8 +198,10 @@ async def open_parts(
     pool = CellPool(
         cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
-        # An answer that is complete must not lack the servers of a cell that joined longer ago than this.
-        refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s),
+        # An answer that is complete must not lack the servers of a cell that joined longer ago than the limit. Twice as
+        # often, so that lists need not wait for it, and are complete for a while after the fleet database has failed.
+        refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s / 2),
+        proves_for_s=settings.search.staleness_limit_s,
         deadline_s=settings.search.cell_timeout_s,
     )
     searcher = open_searcher(settings.index) if settings.search.enabled else None

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -316,6 +317,44 @@ def test_registry_that_hangs_from_the_beginning_is_reported(fleet: Fleet) -> Non
             await pool.cells()
         gate.set()
         assert await pool.cells() == (ONE, TWO)
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_registry_that_was_read_proves_for_a_while_which_cells_there_are(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = CellPool(fleet.list_cells, fleet.open_adapter, refresh_interval_s=0, proves_for_s=0.5)
+        began = time.monotonic()
+        assert await pool.knows_all_cells()
+        fleet.is_reachable = False
+        while await pool.knows_all_cells():
+            assert time.monotonic() - began < 5, "it proves nothing any more"
+            await asyncio.sleep(0)
+        assert time.monotonic() - began > 0.4
+        assert fleet.listed > 1, "it was read again beside the questions"
+        fleet.is_reachable = True
+        assert await pool.knows_all_cells()
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_registry_that_hangs_is_not_waited_for_while_it_is_known(fleet: Fleet) -> None:
+    gate = threading.Event()
+
+    def list_cells() -> Sequence[Cell]:
+        if fleet.listed:
+            gate.wait(60)
+        return fleet.list_cells()
+
+    async def scenario() -> None:
+        pool = CellPool(list_cells, fleet.open_adapter, refresh_interval_s=0, proves_for_s=60, list_timeout_s=60)
+        await pool.cells()
+        for _ in range(3):
+            async with asyncio.timeout(30):
+                assert await pool.knows_all_cells()
+        gate.set()
         await pool.close()
 
     asyncio.run(scenario())
