@@ -40,6 +40,10 @@ class IndexDeadline:
         self._overdue: dict[asyncio.Future[Any], float] = {}
         self._is_tried = False
 
+    def note_answer(self) -> None:
+        """The index has just answered a question that is not asked here. Any thread may call this."""
+        self._answered_at = time.monotonic()
+
     async def ask(self, question: Coroutine[Any, Any, T]) -> T:
         """What `question`, a request to the index, returns or raises."""
         if not any(map(self._is_silent_since, self._overdue.values())):

@@ -31,6 +31,7 @@ from views.projection import FieldValues, Projection
 T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
+_READ_AGAIN_AFTER_S = 0.2
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
@@ -57,7 +58,9 @@ class IndexGateway:
         self._is_clock_sure = is_clock_sure
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
         self._deadline = IndexDeadline(settings.index_deadline_s, self.failed)
-        self._progress = ProgressCache(lambda: self._deadline.ask(self._asked().progress()))
+        self._progress = ProgressCache(
+            lambda: self._asked().progress(), settings.index_deadline_s, self._deadline.note_answer
+        )
 
     @property
     def is_used(self) -> bool:
@@ -79,10 +82,18 @@ class IndexGateway:
         return None
 
     async def progress(self) -> ProgressByCell | None:
-        """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError."""
+        """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError.
+
+        When what is remembered would send a list to cells it is waited for what the index says now: it may be that only
+        its reader is late, in a process that has much to do.
+        """
         if self.why_not is not None:
             return None
-        return await self._progress.get()
+        progress = await self._progress.get()
+        fresh = self.freshness()
+        if any(cell.is_complete and not fresh.is_complete(cell) for cell in progress.values()):
+            return await self._progress.get(_READ_AGAIN_AFTER_S, patience_s=self._settings.index_deadline_s)
+        return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:
         """As `progress`; nothing is known of an index that fails."""
@@ -117,10 +128,7 @@ class IndexGateway:
         if consistency is not Consistency.STRONG:
             try:
                 if (progress := await self.progress()) is not None:
-                    answer = await attempt(progress)
-                    # Beside what is done next, so that both do not compete.
-                    self._progress.read_again()
-                    return answer
+                    return await attempt(progress)
             except IndexerError as error:
                 self.failed(error)
                 on_failure(f"the index failed: {error}")

@@ -1,65 +1,168 @@
-"""How far the index follows the cells, remembered for a moment so that it does not cost every request a query."""
+"""How far the index follows the cells, read in a thread of its own, so that it waits for no page and no page for it."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+import structlog
 
 from indexer.backends.base import CellProgress
-from indexer.errors import IndexAbsentError, IndexerError
+from indexer.errors import IndexAbsentError
+from listing.index_deadline import IndexSlowError
 
-_READ_AGAIN_AFTER_S = 0.2
+_log = structlog.get_logger(__name__)
+
+_INTERVAL_S = 0.5
+# While lists come; the thread ends when none has come for so long.
+_IDLE_AFTER_S = 5.0
 _MAX_AGE_S = 1.0
+_PATIENCE_S = 0.25
+# Who makes rows of the index disappear says so first, and waits ten seconds for lists that do not know it yet.
+_LATE_MAX_AGE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """began_at: monotonic seconds. error: why it failed."""
+
+    began_at: float
+    progress: Mapping[str, CellProgress] = field(default_factory=dict)
+    error: Exception | None = None
 
 
 class ProgressCache:
     """The progress by cell uuid; raises IndexerError as `ask`, which reads it from the index, does.
 
-    What is remembered says that the index is further behind than it is, never that it is less. So a request waits only
-    for what is older than `max_age_s`. A list has it read again when it has its page, so that both do not compete.
+    What is remembered says that the index is further behind than it is, never that it is less. While requests come, a
+    thread reads it again each half second, with an event loop of its own, so a process that is busy with pages reads it
+    all the same. A request takes what is remembered. Only for what is older than `max_age_s` it waits; and when the
+    reader is late because the process is busy, not for long, but takes what there is up to three seconds.
     An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
+
+    ask: called in that thread. deadline_s: how long a request waits without anything remembered; raises IndexSlowError
+    then. on_answer: called in the thread when the index has answered.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Mapping[str, CellProgress]]]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[Mapping[str, CellProgress]]],
+        deadline_s: float,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
         self._ask = ask
-        self._progress: Mapping[str, CellProgress] = {}
+        self._deadline_s = deadline_s
+        self._on_answer = on_answer
         self._has_answered = self._is_absent = False
-        self._read_at = float("-inf")
-        self._reading: asyncio.Task[None] | None = None
+        self._last = _Reading(float("-inf"))
+        # Guards what follows.
+        self._changed = Condition()
+        self._under_way: Future[_Reading] | None = None
+        self._under_way_since = float("-inf")
+        self._wanted: Future[_Reading] | None = None
+        self._asked_at = float("-inf")
+        self._has_thread = self._is_closed = False
 
     @property
     def is_absent(self) -> bool:
         """Whether there was no index when it was read last, and never was before."""
         return self._is_absent
 
-    async def get(self, max_age_s: float = _MAX_AGE_S) -> Mapping[str, CellProgress]:
-        if time.monotonic() - self._read_at > max_age_s:
-            await self._read()
-        return self._progress
-
-    def read_again(self) -> None:
-        """Read it beside what is done next, unless it was just read."""
-        is_reading = self._reading is not None and not self._reading.done()
-        if not is_reading and time.monotonic() - self._read_at > _READ_AGAIN_AFTER_S:
-            self._reading = asyncio.create_task(self._read_beside())
+    async def get(
+        self, max_age_s: float = _MAX_AGE_S, *, patience_s: float = _PATIENCE_S
+    ) -> Mapping[str, CellProgress]:
+        """What was read no longer than `max_age_s` ago, if it comes within `patience_s`; else what is remembered."""
+        now = time.monotonic()
+        last = self._last
+        if self._is_newer(last, now - max_age_s):
+            self._asked_at = now
+            return last.progress
+        remembered = last if self._is_newer(last, now - _LATE_MAX_AGE_S) else None
+        reading = self._reading_since(min(now, now - max_age_s))
+        timeout_s = self._deadline_s if remembered is None else min(patience_s, self._deadline_s)
+        if reading is self._under_way and now - self._under_way_since > self._deadline_s:
+            timeout_s = 0.0  # it was waited for already
+        answer = asyncio.wrap_future(reading)
+        try:
+            await asyncio.wait({answer}, timeout=timeout_s)
+            ended = answer.result() if answer.done() else None
+        finally:
+            answer.cancel()  # the reading goes on, since others may wait for it
+        if ended is not None:
+            if ended.error is not None:
+                raise ended.error
+            return ended.progress
+        if remembered is not None:
+            return remembered.progress
+        if timeout_s:
+            _log.warning("index_slow", deadline_s=self._deadline_s)
+        raise IndexSlowError(f"its progress was not read within {self._deadline_s:g} s")
 
     def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
 
-    async def _read(self) -> None:
-        began = time.monotonic()
+    @staticmethod
+    def _is_newer(reading: _Reading, since: float) -> bool:
+        return reading.error is None and reading.began_at >= since
+
+    def _reading_since(self, since: float) -> Future[_Reading]:
+        """The reading that has begun since then, or begins next."""
+        with self._changed:
+            self._asked_at = time.monotonic()
+            if self._under_way is not None and self._under_way_since >= since:
+                return self._under_way
+            if self._wanted is None:
+                self._wanted = _new_future()
+                self._changed.notify()
+            if not self._has_thread:
+                self._has_thread = True
+                Thread(target=self._read_while_asked, name="index-progress", daemon=True).start()
+            return self._wanted
+
+    def _read_while_asked(self) -> None:
+        with asyncio.Runner() as runner:
+            while self._begin():
+                reading = runner.run(self._read())
+                with self._changed:
+                    self._last, ended, self._under_way = reading, self._under_way, None
+                if ended is not None:
+                    ended.set_result(reading)
+
+    def _begin(self) -> bool:
+        """Wait for what is due next; False when nobody has asked for long."""
+        with self._changed:
+            due = self._under_way_since + _INTERVAL_S
+            while not self._is_closed and self._wanted is None and time.monotonic() < due:
+                self._changed.wait(due - time.monotonic())
+            if self._is_closed or (self._wanted is None and time.monotonic() - self._asked_at > _IDLE_AFTER_S):
+                self._has_thread = False
+                return False
+            self._under_way, self._wanted = self._wanted or _new_future(), None
+            self._under_way_since = time.monotonic()
+            return True
+
+    async def _read(self) -> _Reading:
+        began_at = self._under_way_since
         try:
-            self._progress = await self._ask()
-        except IndexAbsentError:
+            progress = await self._ask()
+        except IndexAbsentError as error:
             if self._has_answered:
-                raise
+                return _Reading(began_at, error=error)
             self._is_absent = True
-        else:
-            self._has_answered, self._is_absent = True, False
-        self._read_at = began
+            return _Reading(began_at)
+        except Exception as error:  # noqa: BLE001  # whoever asks gets it
+            return _Reading(began_at, error=error)
+        self._has_answered, self._is_absent = True, False
+        self._on_answer()
+        return _Reading(began_at, progress)
 
-    async def _read_beside(self) -> None:
-        try:
-            await self._read()
-        except IndexerError:
-            self._read_at = float("-inf")  # the next request meets the failure itself
+
+def _new_future() -> Future[_Reading]:
+    """One that nobody can cancel for others."""
+    future: Future[_Reading] = Future()
+    future.set_running_or_notify_cancel()
+    return future

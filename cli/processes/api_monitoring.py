@@ -1,24 +1,32 @@
-"""What is asked of an API beside requests: threads put their questions to the event loop of the application."""
+"""What is asked of an API beside requests: threads answer, also while the event loop of the application is busy.
+
+What takes the loop is put to it, and waited for shortly; then what was seen last is the answer. Only an application
+whose loop has not come round for long does not live.
+"""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from api.health import Health
-from cli.processes.neighbours import PATIENCE_S
 from cli.processes.supervising import Inside
 from cli.processes.together import RESET_SAFE_CONNECT
 from indexer.stream.liveness import Probe
 from listing.safe_connect import SafeConnect
 
-T = TypeVar("T")
+_PULSE_INTERVAL_S = 0.5
+# Less than the others wait for an answer (cli.processes.neighbours).
+_LIVES_WITHIN_S = 25.0
+_PATIENCE_S = 1.0
+_SLICE_S = 0.1
 
 
-def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) -> AbstractContextManager[None]:
+@contextmanager
+def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
     """Answer the questions of the other processes about the application whose event loop this is called in."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
@@ -27,46 +35,77 @@ def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) 
     def reset_safe_connect() -> None:
         loop.call_soon_threadsafe(safe_connect.reset)
 
-    return inside.answering(registry, _ApiProbes(health, loop), {RESET_SAFE_CONNECT: reset_safe_connect})
+    pulse = Pulse(loop)
+    try:
+        with inside.answering(registry, ApiProbes(health, loop, pulse), {RESET_SAFE_CONNECT: reset_safe_connect}):
+            yield
+    finally:
+        pulse.end()
 
 
-class _ApiProbes:
-    """The probes of an application; one whose event loop does not get round to answering does not live."""
+class Pulse:
+    """When an event loop came round last. Made and ended in it; any thread may ask."""
 
-    def __init__(self, health: Health, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._beat()
+
+    @property
+    def silent_s(self) -> float:
+        return time.monotonic() - self._beaten_at
+
+    def end(self) -> None:
+        self._next.cancel()
+
+    def _beat(self) -> None:
+        self._beaten_at = time.monotonic()
+        self._next = self._loop.call_later(_PULSE_INTERVAL_S, self._beat)
+
+
+class ApiProbes:
+    """The probes of an application, for threads other than that of its loop."""
+
+    def __init__(self, health: Health, loop: asyncio.AbstractEventLoop, pulse: Pulse) -> None:
         self._health = health
         self._loop = loop
+        self._pulse = pulse
+        self._seen: Probe | None = None
 
     def healthz(self) -> Probe:
-        return self._answered(self._health.healthz())
+        return self._health.healthz_for_threads() if self._lives() else Probe(False, {"status": "stuck"})
 
     def readyz(self) -> Probe:
-        return self._answered(self._health.readyz())
+        """As of now, or what was seen last by a loop that is busy, with how long it has not come round (`busy_s`)."""
+        began = time.monotonic()
+        looking = asyncio.run_coroutine_threadsafe(self._look(), self._loop)
+        while self._lives() and time.monotonic() - began < _LIVES_WITHIN_S:
+            with suppress(TimeoutError):
+                return looking.result(_SLICE_S)
+            if self._seen is not None and time.monotonic() - began > _PATIENCE_S:
+                return Probe(self._seen.is_well, {**self._seen.body, "busy_s": round(self._pulse.silent_s, 1)})
+        looking.cancel()
+        return Probe(False, {"status": "stuck"})
 
-    def _answered(self, question: Coroutine[Any, Any, Probe]) -> Probe:
-        try:
-            return _asked(self._loop, question)
-        except TimeoutError:
-            return Probe(False, {"status": "stuck"})
+    async def _look(self) -> Probe:
+        self._seen = await self._health.readyz()
+        return self._seen
+
+    def _lives(self) -> bool:
+        return self._pulse.silent_s < _LIVES_WITHIN_S
 
 
 class _Measured(Collector):
-    """The metrics of an application, brought up to date when they are asked for."""
+    """The metrics of an application, brought up to date when they are asked for, unless its loop is busy."""
 
     def __init__(self, health: Health, loop: asyncio.AbstractEventLoop) -> None:
         self._health = health
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
-        _asked(self._loop, self._health.measure())
+        measuring = asyncio.run_coroutine_threadsafe(self._health.measure(), self._loop)
+        try:
+            measuring.result(_PATIENCE_S)
+        except TimeoutError:
+            measuring.cancel()
         for registry in self._health.metrics.registries:
             yield from registry.collect()
-
-
-def _asked(loop: asyncio.AbstractEventLoop, question: Coroutine[Any, Any, T]) -> T:
-    """Raises TimeoutError."""
-    answer = asyncio.run_coroutine_threadsafe(question, loop)
-    try:
-        return answer.result(PATIENCE_S)
-    finally:
-        answer.cancel()

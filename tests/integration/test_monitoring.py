@@ -2,9 +2,11 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import httpx
 import pytest
@@ -19,10 +21,12 @@ from cli.processes.neighbours import Neighbour, States, listen_for_questions
 from cli.processes.supervising import Inside
 from cli.processes.together import Together
 from cli.settings import MonitoringSettings
-from indexer.stream.liveness import Probe
+from indexer.stream.liveness import ALIVE, Probe
 from listing.safe_connect import SafeConnect
 from tests.integration.test_up import free_port
 from tests.support.live_api import live_api
+
+T = TypeVar("T")
 
 
 def test_metrics_and_health_are_served_while_it_runs() -> None:
@@ -99,29 +103,62 @@ def test_api_tells_its_monitoring_the_names_that_it_tells_nobody_else(tmp_path: 
             assert "fleetlight_" not in public.get("/metrics").text
 
 
-def test_application_that_does_not_get_round_to_answering_is_stuck(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(api_monitoring, "PATIENCE_S", 0.1)
+class Ready:
+    """The health of an application that is ready."""
 
-    class Silent:
-        async def healthz(self) -> Probe:
-            await asyncio.Event().wait()
-            raise AssertionError
+    metrics = SimpleNamespace(registries=())
 
-    class Unasked:
-        def reset(self) -> None:
-            raise AssertionError
+    def healthz_for_threads(self) -> Probe:
+        return ALIVE
 
+    async def readyz(self) -> Probe:
+        return Probe(True, {"status": "ready"})
+
+    async def measure(self) -> None: ...
+
+
+class Unasked:
+    def reset(self) -> None:
+        raise AssertionError
+
+
+def asked_while_the_loop_is_busy(folder: Path, *questions: Callable[[Neighbour], T]) -> list[T]:
+    """The answers to questions that come while the event loop does something else, after it was asked once."""
     states = States(1)
     states.set_ready(0)
-    listener = listen_for_questions(tmp_path / "api")
-    neighbour = Neighbour("api", tmp_path / "api", 0, states)
+    listener = listen_for_questions(folder / "api")
+    neighbour = Neighbour("api", folder / "api", 0, states)
     reports, _ = Pipe()
     inside = Inside(reports, listener, {}, Together([], []))
 
-    async def ask() -> Probe:
-        with api_monitoring.answering_of_api(inside, cast("Health", Silent()), cast("SafeConnect", Unasked())):
-            return await asyncio.to_thread(neighbour.healthz)
+    async def ask() -> list[T]:
+        with api_monitoring.answering_of_api(inside, cast("Health", Ready()), cast("SafeConnect", Unasked())):
+            await asyncio.to_thread(neighbour.readyz)
+            # Waiting for them here keeps the loop.
+            return [question(neighbour) for question in questions]
 
-    assert asyncio.run(ask()) == Probe(False, {"status": "stuck"})
+    return asyncio.run(ask())
+
+
+def test_probes_and_metrics_are_answered_while_the_application_is_busy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.2)
+    alive, ready = asked_while_the_loop_is_busy(tmp_path, Neighbour.healthz, Neighbour.readyz)
+    assert alive == ALIVE
+    assert (ready.is_well, ready.body["status"], set(ready.body)) == (True, "ready", {"status", "busy_s"})
+
+
+def test_metrics_are_told_while_the_application_is_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.2)
+    (measured,) = asked_while_the_loop_is_busy(tmp_path, Neighbour.measured)
+    assert measured is not None
+
+
+def test_application_that_does_not_come_round_for_long_is_stuck(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(api_monitoring, "_LIVES_WITHIN_S", 0.1)
+    monkeypatch.setattr(api_monitoring, "_PULSE_INTERVAL_S", 0.01)
+    answers = asked_while_the_loop_is_busy(tmp_path, Neighbour.readyz, Neighbour.healthz)
+    assert answers == [Probe(False, {"status": "stuck"})] * 2

@@ -50,9 +50,11 @@ class ElasticsearchSearcher:
         self._names = Names.of(settings.prefix)
         # An answer that lacks the rows of a shard must not pass for the whole.
         self._search_path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
+        self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS + 1)
         self._known_pages = KnownPages() if settings.page_cache else None
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
+        # It must not wait behind pages.
+        self._progress_threads = BoundedThreads(1, "index-progress")
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
@@ -96,7 +98,7 @@ class ElasticsearchSearcher:
         return {"dsl": _search_body(request, cells)}
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._run(self._read_progress)
+        return await self._run(self._read_progress, self._progress_threads)
 
     def _read_progress(self) -> Mapping[str, CellProgress]:
         # There is no such index where an older program has prepared everything, and then nothing was purged.
@@ -107,11 +109,12 @@ class ElasticsearchSearcher:
         return {uuid: cell.with_facts(facts) for uuid, cell in progress.items()}
 
     async def close(self) -> None:
-        self._threads.close(self._client.close)
+        self._progress_threads.close(lambda: self._threads.close(self._client.close))
 
-    async def _run(self, call: Callable[[], T]) -> T:
+    async def _run(self, call: Callable[[], T], threads: BoundedThreads | None = None) -> T:
+        """threads: those for searches, unless given."""
         try:
-            return await self._threads.run(call, self._timeout_s)
+            return await (threads or self._threads).run(call, self._timeout_s)
         except AllThreadsHangError:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:

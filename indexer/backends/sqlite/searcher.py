@@ -37,13 +37,17 @@ _READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?, ?)"
 
 
 class SqliteSearcher:
-    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search."""
+    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search.
+
+    The progress has a thread of its own: it must not wait behind pages.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         # With the file that each was opened on: another one may have been put in its place.
         self._idle: SimpleQueue[tuple[tuple[int, int] | None, sqlite3.Connection]] = SimpleQueue()
         self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
+        self._progress_threads = ThreadPoolExecutor(1, thread_name_prefix="index-progress")
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         return await self._call(lambda connection: select_rows(connection, request, cells, projection))
@@ -62,10 +66,12 @@ class SqliteSearcher:
         return describe_page(request, cells)
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(_read_progress)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._progress_threads, self._with_connection, _read_progress)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
+        for threads in (self._threads, self._progress_threads):
+            await asyncio.to_thread(threads.shutdown)
         while not self._idle.empty():
             self._idle.get_nowait()[1].close()
 

@@ -11,6 +11,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
+from listing import index_gateway
 from listing.answer import Consistency, Page, Route
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
@@ -254,3 +255,31 @@ def test_cells_answer_while_it_is_not_known_what_time_it_is() -> None:
     page = asyncio.run(ask())
     assert page.is_complete
     assert {answer.route for answer in page.cells} == {Route.LIVE}
+
+
+class FollowedIndex(Index):
+    """An index that follows its cells up to now, by the clock that lists see."""
+
+    def __init__(self) -> None:
+        super().__init__(IndexUnavailableError("away"), answers=2)
+        self.now = system_clock()
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return {cell.uuid: CellProgress(cell.uuid, 7, self.now, True) for cell in CELLS}
+
+
+def test_list_stays_on_the_index_when_only_what_is_remembered_of_it_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_gateway, "_READ_AGAIN_AFTER_S", 0.0)
+    searcher = FollowedIndex()
+
+    async def ask() -> list[Page]:
+        settings = SearchSettings(enabled=True, staleness_limit_s=5, index_deadline_s=60)
+        index = IndexGateway(searcher, settings, clock=lambda: searcher.now)
+        lister = InstanceLister(Cells(), index, settings)
+        pages = []
+        for _ in range(2):
+            pages.append(await lister.list_page(PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED))
+            searcher.now += 10_000_000
+        return pages
+
+    assert [routes(page) for page in asyncio.run(ask())] == [[Route.INDEX, Route.INDEX]] * 2

@@ -1,19 +1,25 @@
 """How far the index follows is remembered for a moment, and read again beside the requests."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import threading
+import time
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexAbsentError, IndexUnavailableError
 from listing import progress_cache as progress
+from listing.index_deadline import IndexSlowError
 from listing.progress_cache import ProgressCache
 from query.counts import CountRequest, Counts
 from query.page import PageRequest
+from tests.support.waiting import wait_until
 from views.projection import Projection
 
+T = TypeVar("T")
 FIRST = CellProgress("c0", watermark=1, fresh_as_of=0, is_complete=True)
 
 
@@ -44,18 +50,11 @@ class Advancing:
     async def close(self) -> None: ...
 
 
-async def beside(cache: ProgressCache) -> None:
-    """Let what is read beside the requests end."""
-    cache.read_again()
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 def test_index_that_was_never_there_has_not_failed() -> None:
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index.progress)
+        cache = ProgressCache(index.progress, 60)
         assert not cache.is_absent, "nobody has looked"
         index.is_absent = True
         assert await cache.get(0) == {}
@@ -75,7 +74,7 @@ def test_request_takes_what_is_remembered() -> None:
     index = Advancing()
 
     async def ask() -> list[int]:
-        cache = ProgressCache(index.progress)
+        cache = ProgressCache(index.progress, 60)
         return [(await cache.get(max_age_s=3600))["c0"].watermark for _ in range(3)]
 
     assert asyncio.run(ask()) == [1, 1, 1]
@@ -85,64 +84,127 @@ def test_request_that_wants_it_newer_waits_for_it() -> None:
     index = Advancing()
 
     async def ask() -> list[int]:
-        cache = ProgressCache(index.progress)
+        cache = ProgressCache(index.progress, 60)
         return [(await cache.get(max_age_s=-1))["c0"].watermark for _ in range(3)]
 
     assert asyncio.run(ask()) == [1, 2, 3]
 
 
-def test_it_is_read_again_beside_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READ_AGAIN_AFTER_S", -1.0)
-    index = Advancing()
-
-    async def ask() -> int:
-        cache = ProgressCache(index.progress)
-        await cache.get(max_age_s=3600)
-        await beside(cache)
-        return (await cache.get(max_age_s=3600))["c0"].watermark
-
-    assert asyncio.run(ask()) == 2
+def told(story: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(story, 20))
 
 
-def test_lists_that_end_at_once_have_it_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READ_AGAIN_AFTER_S", -1.0)
+def test_it_is_read_again_and_again_while_requests_come_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_INTERVAL_S", 0.01)
+    monkeypatch.setattr(progress, "_IDLE_AFTER_S", 0.2)
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index.progress)
-        for _ in range(3):
-            cache.read_again()
-        await beside(cache)
-        assert index.asked == 1
-        await beside(cache)
-        assert index.asked == 2
+        others = {*threading.enumerate()}
+        cache = ProgressCache(index.progress, 60)
+        await cache.get()
+        readers = [each for each in threading.enumerate() if each.name == "index-progress" and each not in others]
+        assert len(readers) == 1
+        await asyncio.to_thread(readers[0].join)
+        assert index.asked > 3
+        asked = index.asked
+        assert (await cache.get(max_age_s=0))["c0"].watermark == asked + 1
+        cache.close()
 
-    asyncio.run(ask())
+    told(ask())
 
 
-def test_what_was_just_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READ_AGAIN_AFTER_S", 3600.0)
+def test_it_is_read_while_the_loop_of_the_lists_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_INTERVAL_S", 0.01)
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index.progress)
-        await cache.get(max_age_s=3600)
-        await beside(cache)
+        cache = ProgressCache(index.progress, 60)
+        await cache.get()
+        wait_until(lambda: index.asked > 3)  # which blocks this loop
+        cache.close()
 
-    asyncio.run(ask())
-    assert index.asked == 1
+    told(ask())
 
 
-def test_next_request_meets_the_failure_of_what_was_read_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READ_AGAIN_AFTER_S", -1.0)
+class Late(Advancing):
+    """An index that answers once, and then no more before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        answer = await super().progress()
+        if self.asked > 1:
+            await asyncio.to_thread(self.goes_on.wait)
+        return answer
+
+
+def test_request_takes_what_is_remembered_when_the_reader_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Late()
+
+    async def ask() -> None:
+        cache = ProgressCache(index.progress, 60)
+        assert (await cache.get())["c0"].watermark == 1
+        assert (await cache.get(max_age_s=0, patience_s=0.01))["c0"].watermark == 1
+        monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", 0.0)
+        waiting = asyncio.create_task(cache.get(max_age_s=0))
+        await asyncio.sleep(0.02)
+        assert not waiting.done(), "what is remembered is too old"
+        index.goes_on.set()
+        assert (await waiting)["c0"].watermark > 1
+        cache.close()
+
+    told(ask())
+
+
+def test_index_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", -1.0)
+    index = Late()
+    index.asked = 1
+
+    async def ask() -> None:
+        cache = ProgressCache(index.progress, 0.2)
+        for longest_s in (5.0, 0.1):
+            began = time.monotonic()
+            with pytest.raises(IndexSlowError):
+                await cache.get()
+            assert time.monotonic() - began < longest_s
+            await asyncio.sleep(0.1)
+        index.goes_on.set()
+        cache.close()
+
+    told(ask())
+
+
+def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
+    index = Late()
+    index.asked = 1
+
+    async def ask() -> None:
+        cache = ProgressCache(index.progress, 60)
+        gone, waiting = (asyncio.create_task(cache.get()) for _ in range(2))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        index.goes_on.set()
+        assert (await waiting)["c0"].watermark == 2
+        cache.close()
+
+    told(ask())
+
+
+def test_next_request_meets_a_failure_and_the_one_behind_it_asks_anew() -> None:
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index.progress)
-        await cache.get(max_age_s=3600)
+        cache = ProgressCache(index.progress, 60)
+        await cache.get()
         index.is_away = True
-        await beside(cache)
-        await cache.get(max_age_s=3600)
+        with pytest.raises(IndexUnavailableError):
+            await cache.get(max_age_s=0)
+        index.is_away = False
+        assert (await cache.get())["c0"].watermark == 2
+        cache.close()
 
-    with pytest.raises(IndexUnavailableError):
-        asyncio.run(ask())
+    told(ask())
