@@ -33,6 +33,9 @@ def begin_epoch(connection: Connection) -> str:
     return uuid
 
 
+# Asked each second of each cell.
+_NEWEST = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1)
+
+
 def current_epoch(connection: Connection) -> str | None:
-    newest = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1)
-    return connection.execute(newest).scalar_one_or_none()
+    return connection.execute(_NEWEST).scalar_one_or_none()

@@ -35,6 +35,10 @@ _PRUNE_INTERVAL_S = 60.0
 # Between two looks at the bus by a relay that stands by.
 _BUS_CHECK_INTERVAL_S = 60.0
 _PRUNE_BATCH_SIZE = 1000
+_WITHOUT_NUMBER = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
+# Asked ten times a second of each cell, also while nothing happens: making the statement would cost as much again.
+_FIRST_WITHOUT_NUMBER = _WITHOUT_NUMBER.limit(1)
+_LAST_SEQUENCE = select(cell_state.c.last_sequence)
 _MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
@@ -304,11 +308,10 @@ class Relay:
         Ids do not follow commit order, but those of one instance do, since its row was locked: a number may therefore
         be given to any change that is visible, and each instance's changes are numbered in the order of its revisions.
         """
-        waiting = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
         with self._engine.connect() as connection:
-            if connection.execute(waiting.limit(1)).first() is None:
+            if connection.execute(_FIRST_WITHOUT_NUMBER).first() is None:
                 return 0
-        first = waiting.limit(self._settings.batch_size).subquery()
+        first = _WITHOUT_NUMBER.limit(self._settings.batch_size).subquery()
         place = select(first.c.id, func.row_number().over(order_by=first.c.id).label("place")).subquery()
         with writing(self._engine) as connection:
             last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
@@ -334,7 +337,7 @@ class Relay:
     def _publish_heartbeat(self, at: int) -> None:
         """Promise that whatever was committed before `at` has a number up to the highest given out."""
         with self._engine.connect() as connection:
-            sequence = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
+            sequence = connection.execute(_LAST_SEQUENCE).scalar_one()
             is_restored = self._is_older(connection, sequence)
         self._metrics.numbered(self._cell.uuid, sequence)
         if is_restored:
