@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Info, ProcessCollector, make_ws
 
 from cli.errors import CommandError
 from cli.settings import MonitoringSettings
+from cli.watchdog import watched
 from indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
@@ -23,16 +24,17 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes) -> Iterator[None]:
-    """Serve the metrics in `registry`, those of the process, and probes, from a thread of its own.
+    """Serve the metrics in `registry`, those of the process, and probes, from a thread of its own; and tell systemd.
 
     Raises CommandError when the address cannot be had.
     """
-    if settings.port is None:
-        yield
-        return
-    add_process_metrics(registry)
-    with served(settings, registry, probes):
-        yield
+    with watched(probes):
+        if settings.port is None:
+            yield
+            return
+        add_process_metrics(registry)
+        with served(settings, registry, probes):
+            yield
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tests.support.libvirt_binding import libvirt_binding
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
+from tests.support.programs import nginx, systemd_analyze
 from tests.support.prometheus import promtool
 from tests.support.real_cluster import ganeti_cluster
 from tests.support.real_servers import (
@@ -49,6 +50,7 @@ __all__ = [
     "migrated_once",
     "new_amqp_cell",
     "new_postgresql_database",
+    "nginx",
     "nova_deployment",
     "nova_environment",
     "nova_worlds",
@@ -64,6 +66,7 @@ __all__ = [
     "pytest_testnodedown",
     "redis_url",
     "samples_dir",
+    "systemd_analyze",
 ]
 
 # Deadlines measure the machine, not the code. In CI the same examples every time, so that a red run can be repeated.

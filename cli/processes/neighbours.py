@@ -9,8 +9,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from cells.daemon_threads import DaemonThreads
 from cli.monitoring import add_process_metrics
 from indexer.stream.liveness import Probe, Probes
 
@@ -220,6 +221,8 @@ def families_of(registry: CollectorRegistry) -> list[Family]:
 
 def all_of(neighbours: Sequence[Neighbour], ask: Callable[[Neighbour], T]) -> Mapping[str, T]:
     """What `ask` returns of each, by name; they are asked at once, so that one that is stuck costs its time once."""
-    with ThreadPoolExecutor(max(1, len(neighbours)), thread_name_prefix="neighbour") as threads:
-        answers = list(threads.map(ask, neighbours))
-    return {neighbour.name: answer for neighbour, answer in zip(neighbours, answers, strict=True)}
+    # Nobody waits for their answers when the process is to end, as others do at the same time.
+    threads = DaemonThreads(max(1, len(neighbours)), "neighbour")
+    answers = {neighbour.name: threads.submit(partial(ask, neighbour)) for neighbour in neighbours}
+    threads.shutdown(wait=False)
+    return {name: answer.result() for name, answer in answers.items()}

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -30,6 +30,7 @@ from cli.processes.neighbours import Neighbour, States, answering, listen_for_qu
 from cli.processes.summing import SummedMetrics
 from cli.processes.together import Together
 from cli.settings import MonitoringSettings
+from cli.watchdog import wants_signs, watched
 from indexer.stream.liveness import ALIVE, Probe, Probes
 
 _log = structlog.get_logger(__name__)
@@ -109,7 +110,7 @@ def supervise(
 
     To be called by a process without threads.
     stages: one is started when the one before it is ready, and is stopped when the one before it has ended.
-    monitoring: where the metrics and probes of all are served, by one more child.
+    monitoring: where the metrics and probes of all are served, by one more child; it tells systemd how they are, too.
     on_ready: called when the first stage is ready, before the next one is started.
     A child that is killed, or ends without being asked to, is started again. A second signal kills what still runs.
     """
@@ -127,7 +128,8 @@ class _Supervisor:
     def __init__(self, stages: Sequence[Sequence[Child]], monitoring: MonitoringSettings, folder: Path) -> None:
         self._folder = folder
         self._monitoring = monitoring
-        watching = [] if monitoring.port is None else [Child(_MONITORING, self._serve_monitoring)]
+        is_watched = monitoring.port is not None or wants_signs()
+        watching = [Child(_MONITORING, self._serve_monitoring)] if is_watched else []
         children = [*watching, *(child for stage in stages for child in stage)]
         self._states = States(len(children))
         self._kept = {
@@ -309,7 +311,8 @@ class _Supervisor:
         registry.register(SummedMetrics(list(self._neighbours.values())))
         with (
             inside.answering(CollectorRegistry(), _AlwaysAlive()),
-            served(self._monitoring, registry, self._together),
+            watched(self._together),
+            nullcontext() if self._monitoring.port is None else served(self._monitoring, registry, self._together),
         ):
             inside.is_ready()
             stop.wait()

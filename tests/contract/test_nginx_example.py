@@ -1,13 +1,16 @@
 """The example of a proxy lets through what the API takes, and is no more patient with callers than the API."""
 
 import re
+import subprocess
 from pathlib import Path
 
 from api.http.request_body import MAX_BODY_BYTES
 from api.identity import rights
 from api.settings import ApiSettings
 from listing.watches.watch import RIGHTS_INTERVAL_S
+from scripts.servers.certificates import CERTIFICATE_FILE, KEY_FILE, make_certificates
 
+_FOLDER = "/etc/nginx/api"
 _EXAMPLE = (Path(__file__).parents[2] / "docs" / "operations" / "nginx.conf").read_text()
 
 
@@ -28,3 +31,14 @@ def test_requests_have_no_more_time_than_at_the_api() -> None:
 def test_stream_that_is_silent_while_rights_are_looked_up_is_not_cut_off() -> None:
     assert value_of("proxy_read_timeout", "s") > RIGHTS_INTERVAL_S + rights._PATIENCE_S
     assert f"server 127.0.0.1:{ApiSettings().port};" in _EXAMPLE
+
+
+def test_nginx_takes_the_example(nginx: Path, tmp_path: Path) -> None:
+    make_certificates("nginx", tmp_path)
+    text = _EXAMPLE.replace(f"{_FOLDER}.crt", f"{tmp_path}/{CERTIFICATE_FILE}").replace(
+        f"{_FOLDER}.key", f"{tmp_path}/{KEY_FILE}"
+    )
+    file = tmp_path / "nginx.conf"
+    file.write_text(f"pid {tmp_path}/nginx.pid;\n{text}")
+    checked = subprocess.run([nginx, "-t", "-c", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr

@@ -94,6 +94,17 @@ PROMETHEUS = Folder(
     default=Path("/usr/bin/promtool"),
 )
 
+SYSTEMD = Folder(
+    "systemd",
+    "systemd-analyze (the package systemd)",
+    "systemd_analyze",
+    "FLEETLIGHT_TEST_SYSTEMD_ANALYZE",
+    default=Path("/usr/bin/systemd-analyze"),
+)
+NGINX = Folder(
+    "nginx", "nginx (the package nginx-light)", "nginx", "FLEETLIGHT_TEST_NGINX", default=Path("/usr/sbin/nginx")
+)
+
 REQUIREMENTS = (
     ELASTICSEARCH,
     RABBITMQ,
@@ -107,6 +118,8 @@ REQUIREMENTS = (
     HTOOLS,
     LIBVIRT,
     PROMETHEUS,
+    SYSTEMD,
+    NGINX,
 )
 
 

@@ -1,0 +1,51 @@
+"""Telling systemd that this process lives, as units with WatchdogSec= ask for (sd_notify(3), sd_watchdog_enabled(3)).
+
+A process that hangs cannot end itself; systemd can, and starts it again. What counts as life is what /healthz says.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from indexer.stream.liveness import Probes
+
+_TIMES_PER_LIMIT = 3
+"""One sign that gets lost, or is late, is not the end."""
+
+
+def wants_signs(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether systemd asks this process, or its parent, for signs of life."""
+    asked = environment.get("WATCHDOG_PID")
+    is_ours = asked is None or int(asked) in {os.getpid(), os.getppid()}
+    return is_ours and bool(environment.get("NOTIFY_SOCKET") and environment.get("WATCHDOG_USEC"))
+
+
+@contextmanager
+def watched(probes: Probes, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Give signs of life, as long as `probes` say so and the block lasts, where systemd asks for them."""
+    if not wants_signs(environment):
+        yield
+        return
+    stop = threading.Event()
+    address = environment["NOTIFY_SOCKET"]
+    interval_s = int(environment["WATCHDOG_USEC"]) / 1_000_000 / _TIMES_PER_LIMIT
+    # A probe may hang, and must not keep the process from ending.
+    threading.Thread(target=_give_signs, args=(probes, address, interval_s, stop), name="watchdog", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _give_signs(probes: Probes, address: str, interval_s: float, stop: threading.Event) -> None:
+    # "@" stands for the zero byte that begins the name of a socket without a file.
+    name = f"\0{address[1:]}" if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        while True:
+            if probes.healthz().is_well:
+                with suppress(OSError):  # systemd is away for a moment, as when it is upgraded
+                    sender.sendto(b"WATCHDOG=1", name)
+            if stop.wait(interval_s):
+                return

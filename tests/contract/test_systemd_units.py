@@ -1,0 +1,81 @@
+"""The units for systemd are valid, start what there is, and let a process do no more than it has to."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.app import app
+from tests.support.composition import CHECKOUT, SERVERS, services
+
+_UNITS = sorted((CHECKOUT / "deploy" / "systemd").iterdir())
+_PROCESSES = [
+    name for name, service in services().items() if name not in SERVERS and service["restart"] != "on-failure:5"
+]
+_PROGRAM = "/opt/fleetlight/bin/fleetlight"
+_EXPOSED = "20"
+"""Tenths; what systemd-analyze says of a service that may do everything is 96."""
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in re.findall(r"^(\w+)=(.*)$", (CHECKOUT / "deploy" / "systemd" / name).read_text(), re.MULTILINE):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.fixture
+def units(systemd_analyze: Path, tmp_path: Path) -> list[Path]:
+    """All units, of the program in this environment: systemd looks whether it can be run."""
+    here = str(Path(sys.executable).with_name("fleetlight"))
+    for unit in _UNITS:
+        for name in [unit.name.replace("@", f"@{each}") for each in _PROCESSES] if "@" in unit.name else [unit.name]:
+            (tmp_path / name).write_text(unit.read_text().replace(_PROGRAM, here))
+    return sorted(tmp_path.iterdir())
+
+
+def test_units_are_valid(systemd_analyze: Path, units: list[Path]) -> None:
+    assert len(units) == len(_UNITS) - 1 + len(_PROCESSES)
+    checked = subprocess.run(
+        [str(systemd_analyze), "verify", *map(str, units)], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_process_may_do_little(systemd_analyze: Path, units: list[Path]) -> None:
+    unit = next(unit for unit in units if unit.name == "fleetlight@api.service")
+    command = [str(systemd_analyze), "security", "--offline=true", f"--threshold={_EXPOSED}", str(unit)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout[-200:]
+
+
+def test_process_that_ends_or_hangs_is_started_again() -> None:
+    unit = directives("fleetlight@.service")
+    assert unit["Restart"] == ["always"]
+    assert unit["WatchdogSec"] == ["90"]
+    assert set(_PROCESSES) == {"api", "indexer", "relay", "worker"}
+
+
+@pytest.mark.parametrize("name", [unit.name for unit in _UNITS if unit.suffix == ".service"])
+def test_command_is_one_of_this_version(name: str) -> None:
+    (line,) = directives(name)["ExecStart"]
+    for process in _PROCESSES:
+        program, *words = line.replace("%i", process).split()
+        assert program == _PROGRAM
+        command: Any = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            word, *words = words
+            command = command.commands[word]
+            command = command.loaded() if hasattr(command, "loaded") else command
+        # Parses the options, and calls nothing.
+        command.make_context(word, words)
+
+
+def test_timers_have_their_services() -> None:
+    timers = [unit for unit in _UNITS if unit.suffix == ".timer"]
+    assert timers
+    assert [timer for timer in timers if not timer.with_suffix(".service").exists()] == []
