@@ -57,7 +57,7 @@ WELL: Mapping[str, str] = {
     f"fleetlight_api_index_age_seconds{{{_C}}}": growing(1),
     f"fleetlight_indexer_complete{{{_A}}}": always(1),
     f"fleetlight_indexer_complete{{{_C}}}": always(0),
-    f"fleetlight_indexer_fresh_as_of_seconds{{{_A}}}": growing(1),
+    'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-0.2),
     f"fleetlight_indexer_dead_letters{{{_A}}}": always(0),
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     "fleetlight_indexer_index_replaced_total": always(1),
@@ -144,7 +144,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
         {"FleetlightTwoRelays"},
     ),
     "clock jumps": (
-        {f"fleetlight_indexer_fresh_as_of_seconds{{{_A}}}": growing(1, start=3600)},
+        {'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-7200)},
         {"FleetlightClocksDiffer"},
     ),
     "full cluster": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
