@@ -117,6 +117,9 @@ cell_state = Table(
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("forgotten_until", BigInteger, nullable=False, server_default="0"),
+    # Which cell of its fleet this is (cells.kinds.native.registration).
+    Column("uuid", String(36)),
+    Column("number", Integer),
 )
 
 # Who gave out the numbers, oldest first: see cells.kinds.native.epochs. Its name in the database is that of its first

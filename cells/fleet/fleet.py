@@ -126,12 +126,13 @@ class Fleet:
         transport_url: str,
         *,
         uuid: str | None = None,
+        number: int | None = None,
         api_database_url: str | None = None,
         nova_uuid: str | None = None,
     ) -> Cell:
         """Register a cell, or bring the URLs of the one with that name up to date; the uuid stays.
 
-        api_database_url, nova_uuid: see Cell.
+        number: that of a new cell, unless another one has it. api_database_url, nova_uuid: see Cell.
 
         Raises CellConflictError when the name belongs to a cell of another kind or with another `uuid`.
         """
@@ -148,8 +149,10 @@ class Fleet:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
                 wait_for_lock(connection, "numbers of cells")
-                last = connection.execute(select(func.max(cells_table.c.number))).scalar_one()
-                given = replace(given, number=(last or 0) + 1)
+                taken = {each or 0 for each in connection.scalars(select(cells_table.c.number))}
+                if number is None or number in taken:
+                    number = max(taken, default=0) + 1
+                given = replace(given, number=number)
                 connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
                 if given.can.takes_changes:
                     add_key(connection, given.uuid, system_clock())

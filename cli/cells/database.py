@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from cells.database.engines import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.database import translated_fleet_failures
+from cells.kinds.native.registration import remember_cell
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell
 from cli.database_accounts import renew_rights
@@ -36,11 +37,16 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         show = begin("cells", len(native))
         for done, cell in enumerate(native, 1):
-            _upgrade_cell(cell, upgrade_cell)
+            _upgrade_cell(cell, partial(_upgrade_and_remember, cell))
             print_result(f"cell {cell.name}: up to date")
             show(done)
     if renewed := renew_rights(fleet_url, native):
         print_result(f"accounts {', '.join(renewed)}: up to date")
+
+
+def _upgrade_and_remember(cell: Cell, engine: Engine) -> None:
+    upgrade_cell(engine)
+    remember_cell(engine, cell)
 
 
 def _upgrade_cell(cell: Cell, upgrade_database: Callable[[Engine], object]) -> None:

@@ -4,8 +4,10 @@ from contextlib import closing
 from dataclasses import replace
 
 from cells.capabilities import CellKind
+from cells.database.engines import cell_failures
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.registration import register_native_cell
 from cells.kinds.opening import open_adapter
 from cells.model import Cell
 from cli.cells.joined import Joined
@@ -30,11 +32,14 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     known = fleet.cells()
     before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
     # First the schema: whoever finds the cell in the registry may read it at once.
-    upgrade(check_database_url(database_url, name, known), name)
+    engine = check_database_url(database_url, name, known)
+    upgrade(engine, name)
     has_moved = before is not None and not is_same_place(before.database_url, database_url)
     if before is not None and has_moved:
         _require_its_instances(fleet, replace(before, database_url=database_url))
-    cell = fleet.add_cell(name, CellKind.NATIVE, database_url, transport_url)
+    with cell_failures(name):
+        cell = register_native_cell(fleet, engine, name, database_url, transport_url)
+    engine.dispose()
     renew_rights(fleet_url, [cell])
     with closing(open_adapter(cell)) as adapter:
         instances = map_instances(adapter, fleet)

@@ -7,7 +7,6 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.adoption import map_instances
@@ -15,6 +14,7 @@ from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import UNLIMITED
 from cells.kinds.native.nodes import CellNodes
+from cells.kinds.native.registration import register_native_cell
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell
@@ -62,10 +62,10 @@ def set_up_cells(
     for name in sorted(names, key=lambda name: (len(name), name)):
         # Also for known ones: the folder may have been moved since.
         url = sqlite_url(folder.cell_database(name))
-        cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
         engine = create_database_engine(url)
         with translated_failures(partial(CellUnreachableError, name)):
             upgrade_cell(engine)
+            cell = register_native_cell(fleet, engine, name, url, IN_PROCESS_BUS)
         if name not in known:
             # The folder may still have the database of a cell that was removed.
             with closing(open_adapter(cell)) as adapter:

@@ -20,6 +20,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.tables import cell_state, changes, instances
 from cli.data_folder import DataFolder
+from cli.fleet import open_fleet
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import REPAIRS
@@ -328,6 +329,8 @@ def test_sync_and_verify_say_how_many_instances_are_deleted(run: Run, cells: Seq
     with writing(engine) as connection:
         connection.execute(update(instances).where(instances.c.uuid == uuid).values(deleted=True))
     engine.dispose()
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        fleet.mark_queued_for_delete(cells[0].uuid, [uuid])
     result = run("index", "sync", "--cell", "cell1")
     assert result.stdout.startswith("cell1: 2 instances synced, 1 of them deleted, complete up to sequence ")
     table = run("index", "verify", "--cell", "cell1").stdout.splitlines()
