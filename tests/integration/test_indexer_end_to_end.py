@@ -11,8 +11,13 @@ from sqlalchemy import delete
 from bus.bus import Message, Publisher, Receiver, dead_letters
 from bus.memory_transport import MemoryTransport
 from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
-from cells.database.engines import writing
+from cells.database.engines import create_database_engine, writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from cells.fleet.adoption import map_instances
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.registration import register_native_cell, remember_cell
+from cells.kinds.opening import open_changelog_adapter
+from cells.migrations import upgrade_fleet
 from cells.tables import changes
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
@@ -191,3 +196,25 @@ def test_lost_index_gets_back_what_only_notifications_have_told_and_a_lost_journ
     announced.forget(world.cell.uuid, [uuid])
     with world.indexing():
         wait_until(lambda: announced.versions(world.cell.uuid).keys() == {uuid})
+
+
+def test_cell_in_a_new_fleet_database_is_followed_on_from_where_the_index_is(world: World, tmp_path: Path) -> None:
+    with world.relaying(), world.indexing():
+        operate(world.operations, 30, seed=1)
+        wait_until(world.index_equals_cell)
+    before = world.progress()
+    remember_cell(world.engine, world.cell)
+    fleet_url = f"sqlite:///{tmp_path}/new-fleet.db"
+    engine = create_database_engine(fleet_url)
+    upgrade_fleet(engine)
+    with closing(Fleet(engine)) as fleet:
+        cell = register_native_cell(fleet, world.engine, "again", world.cell.database_url, world.cell.transport_url)
+        with closing(open_changelog_adapter(cell)) as adapter:
+            map_instances(adapter, fleet)
+        operations = InstanceOperations(world.engine, fleet, cell)
+        later = World(fleet_url, fleet, cell, world.engine, operations, world.index)
+        assert (cell.uuid, later.progress()) == (world.cell.uuid, before)
+        with later.relaying(), later.indexing():
+            operate(operations, 30, seed=2)
+            wait_until(later.index_equals_cell)
+            assert fleet.failures.counts() == {}
