@@ -80,6 +80,24 @@ class IndexerMetrics:
             "Times that another index, a restored or an empty one, was found in the place of the one that was prepared",
             registry=registry,
         )
+        self._audit_seconds = Gauge(
+            "fleetlight_indexer_audit_round_seconds",
+            "How long the last comparison of the whole cell with the index took, of `revisions` or of `content`",
+            ["cell", "compared"],
+            registry=registry,
+        )
+        self._audit_differences = Counter(
+            "fleetlight_indexer_audit_differences",
+            "Instances and nodes that the index was found to have otherwise than the cell",
+            ["cell"],
+            registry=registry,
+        )
+        self._is_doubted = Gauge(
+            "fleetlight_indexer_audit_doubted",
+            "1: the index was found to differ from the cell, and is not repaired yet: lists ask the cell",
+            ["cell"],
+            registry=registry,
+        )
         self._holes = Counter(
             "fleetlight_indexer_holes",
             "Times that messages had not come, and what they said was read from the cell",
@@ -143,6 +161,16 @@ class IndexerMetrics:
         if schema_violations:
             self._schema_violations.labels(cell_uuid).inc(schema_violations)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
+
+    def audited(self, cell_uuid: str, compared: str, round_s: float) -> None:
+        """compared: `revisions` or `content`."""
+        self._audit_seconds.labels(cell_uuid, compared).set(round_s)
+
+    def differences_found(self, cell_uuid: str, count: int) -> None:
+        self._audit_differences.labels(cell_uuid).inc(count)
+
+    def doubted(self, cell_uuid: str, *, is_doubted: bool) -> None:
+        self._is_doubted.labels(cell_uuid).set(is_doubted)
 
     def index_replaced(self) -> None:
         self._replacements.inc()

@@ -34,6 +34,10 @@ class IndexerSettings(BaseModel):
         at once.
     poll_interval_s: the same, for a cell that announces nothing, a Ganeti cluster: what changes there is known, and
         told to watches, so much later.
+    audit_interval_s: how often the revisions of every instance and node that the index has are compared with those of
+        the cell, which finds what was lost, added or altered; longer if audit_share is not enough for that.
+    audit_share: of the time of one processor, how much comparing takes at most, in all cells together, what stores
+        compute for it counted in: 0.05 is a twentieth. What documents say is compared beside the revisions.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.
     retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
@@ -51,6 +55,8 @@ class IndexerSettings(BaseModel):
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
     comparison_interval_s: PositiveSeconds = 600.0
     poll_interval_s: PositiveSeconds = 30.0
+    audit_interval_s: PositiveSeconds = 60.0
+    audit_share: float = Field(default=0.05, gt=0, le=1)
     liveness_timeout_s: PositiveSeconds = 60.0
     retry_wait_max_s: PositiveSeconds = 10.0
 

@@ -172,8 +172,8 @@ def _report_incomplete(incomplete: Sequence[CellStatus], settings: IndexSettings
     for each in incomplete:
         if each.cell.uuid in repaired:
             print_notice(
-                f"{each.cell.name}: `fleetlight index verify --repair` runs, or was cut off and has to be run again; "
-                "until it has ended, lists ask the cell"
+                f"{each.cell.name}: the index was found to differ from the cell, and is repaired by an indexer, or by "
+                "`fleetlight index verify --repair`; until then lists ask the cell"
             )
 
 

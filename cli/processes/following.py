@@ -26,6 +26,7 @@ from cli.settings import Settings
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
+from indexer.reconcile.audit import Auditor
 from indexer.reconcile.retention import Purger, grace_s
 from indexer.stream.consumer import MessageSource
 from indexer.stream.service import IndexerService
@@ -240,7 +241,16 @@ def run_indexer(
                 pass
             purger.run(until)
 
-        with watching(service), _beside(purge):
+        auditor = Auditor(
+            lambda: service.audited,
+            open_adapter=open_changelog_adapter,
+            writer=writer,
+            leases=leases,
+            owners=fleet,
+            settings=settings.indexer,
+            metrics=metrics,
+        )
+        with watching(service), _beside("purger", purge), _beside("auditor", auditor.run):
             service.run(stop)
 
 
@@ -268,10 +278,10 @@ def _release_bus(settings: Settings, cell: Cell, *, is_gone: bool) -> None:
 
 
 @contextmanager
-def _beside(run: Callable[[Event], None]) -> Iterator[None]:
-    """`run` in a thread of its own, as long as the block takes."""
+def _beside(name: str, run: Callable[[Event], None]) -> Iterator[None]:
+    """`run` in a thread of its own, called `name`, as long as the block takes."""
     stop = Event()
-    with ThreadPoolExecutor(1, thread_name_prefix="purger") as threads:
+    with ThreadPoolExecutor(1, thread_name_prefix=name) as threads:
         running = threads.submit(run, stop)
         try:
             yield

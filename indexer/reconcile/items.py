@@ -6,7 +6,7 @@ Deleted items stay in the index, marked so, that no late message brings one back
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from cells.model import ChangelogAdapter, ItemRow
 from indexer.backends.base import Document, IndexWriter
@@ -49,6 +49,12 @@ class ItemComparison(Comparison):
         if differences:
             yield Found(sorted(differences, key=lambda difference: difference.uuid))
         on_step()
+
+    def differing(self) -> Sequence[str]:
+        """Which differ at first sight; nothing while the cell has a change without a sequence."""
+        if self._adapter.item_rows(self._item_type).has_unnumbered:
+            return ()
+        return [each.uuid for each in self._differences()]
 
     def remove(self, versions: Mapping[str, int]) -> None:
         # A list that reads them meanwhile asks the cell.

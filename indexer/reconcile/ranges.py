@@ -86,18 +86,24 @@ def differing(
     While the stores change, a uuid may be named that is equal a moment later. Where digests differ and revisions do
     not, what one store says of itself is not true: all of the range are named.
     """
-    return _divide([prefix], one, other, seen, on_step)
+    return _divide([prefix], one, other, seen, on_step, is_whole=True)
 
 
 def _divide(
-    prefixes: Sequence[str], one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None]
+    prefixes: Sequence[str],
+    one: Comparable,
+    other: Comparable,
+    seen: Counts,
+    on_step: Callable[[], None],
+    *,
+    is_whole: bool = False,
 ) -> Iterator[list[str]]:
-    """As `differing`, for the ranges of `prefixes`, which are equally long."""
+    """As `differing`, for the ranges of `prefixes`, which are equally long. is_whole: they are all that is compared."""
     length = _next_length(prefixes[0])
     ones, others = one.digests(prefixes, length), other.digests(prefixes, length)
     beginnings = sorted(ones.keys() | others.keys())
     seen.steps += len(beginnings)
-    if length == 1:
+    if is_whole:
         seen.rows = _count(ones)
         seen.other_rows = _count(others)
     on_step()

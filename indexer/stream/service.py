@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Protocol
 
@@ -26,12 +27,13 @@ from indexer.errors import (
     RebuildRunningError,
 )
 from indexer.metrics import IndexerMetrics
+from indexer.reconcile.audit import Audited
 from indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
 from indexer.settings import IndexerSettings
 from indexer.stream.cell_assignment import surplus
 from indexer.stream.consumer import MessageSource
 from indexer.stream.external_follower import ExternalFollower
-from indexer.stream.follower import CellHealth, Follower, Shared
+from indexer.stream.follower import Activity, CellHealth, Follower, Shared
 from indexer.stream.liveness import Heartbeat
 from indexer.stream.native_follower import CellFollower
 from indexer.stream.saved_progress import SavedProgress
@@ -198,6 +200,18 @@ class IndexerService:
     def health(self) -> Mapping[str, CellHealth]:
         """How it stands with each cell that is followed, by uuid."""
         return {uuid: running.follower.health for uuid, running in list(self._running.items())}
+
+    @property
+    def audited(self) -> Mapping[str, Audited]:
+        """The cells that number their changes and that this indexer keeps up now, by uuid."""
+        followers = {uuid: running.follower for uuid, running in list(self._running.items())}
+        return {
+            uuid: Audited(follower.cell, partial(_watermark, follower))
+            for uuid, follower in followers.items()
+            if follower.cell.can.numbers_changes
+            and follower.assignment.is_active
+            and follower.health == CellHealth(Activity.FOLLOWING, None)
+        }
 
     @property
     def problem(self) -> str | None:
@@ -454,6 +468,10 @@ class IndexerService:
         for running in self._running.values():
             if running.done.done():
                 running.done.result()
+
+
+def _watermark(follower: Follower) -> int:
+    return follower.progress.watermark
 
 
 def _is_bound_elsewhere(cell: Cell) -> bool:

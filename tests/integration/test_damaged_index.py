@@ -132,3 +132,34 @@ def test_index_that_was_damaged_while_no_indexer_ran_heals_at_the_start(
                 )
         with world.indexing():
             wait_until(is_right, timeout_s=30)
+
+
+def test_audit_repairs_what_somebody_does_to_documents(
+    world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted, altered with the revision as it is, and added; while changes come."""
+    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
+    for number in range(30):
+        world.operations.create({"display_name": f"first {number}"})
+    deleted, altered, copied = (row.uuid for row in world.rows()[:3])
+    stranger = str(uuid4())
+
+    def is_right() -> bool:
+        assert world.documents([stranger]) == {}
+        return world.index_equals_cell()
+
+    with (
+        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        world.relaying(),
+        world.indexing() as service,
+        world.auditing(service),
+    ):
+        index = f"{elasticsearch_prefix}-instances-write"
+        wait_until(is_right, timeout_s=30)
+        client.delete(index=index, id=deleted)
+        client.update(index=index, id=altered, script={"source": "ctx._source.display_name = 'altered'"})
+        source = client.get(index=index, id=copied).body["_source"] | {"uuid": stranger}
+        client.index(index=index, id=stranger, document=source, version=1, version_type="external")
+        world.operations.create({"display_name": "meanwhile"})
+        assert world.documents([deleted, stranger]).keys() != {deleted}
+        wait_until(is_right, timeout_s=30)

@@ -26,6 +26,7 @@ from indexer.backends.base import CellProgress, Document
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
+from indexer.reconcile.audit import Auditor
 from indexer.settings import IndexerSettings
 from indexer.stream.consumer import MessageSource
 from indexer.stream.service import IndexerService
@@ -69,6 +70,26 @@ class World:
     def indexing(self) -> Iterator[IndexerService]:
         with indexing(self.fleet, self.index) as service:
             yield service
+
+    @contextmanager
+    def auditing(self, service: IndexerService) -> Iterator[None]:
+        """The audit of what the service follows, as fast as it can."""
+        settings = INDEXER.model_copy(update={"audit_interval_s": 0.1, "audit_share": 1})
+        with (
+            closing(open_writer(self.index)) as writer,
+            closing(CellLeases(self.fleet.open_leases("test audit"))) as leases,
+        ):
+            auditor = Auditor(
+                lambda: service.audited,
+                open_adapter=open_changelog_adapter,
+                writer=writer,
+                leases=leases,
+                owners=self.fleet,
+                settings=settings,
+                metrics=IndexerMetrics(CollectorRegistry()),
+            )
+            with in_thread(auditor.run):
+                yield
 
     def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:
         if not signs:

@@ -1,0 +1,320 @@
+"""The audit: indexers compare what they follow with the cells all the time, at a share of their time, and repair it.
+
+Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
+that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
+and looked at again when the index has got as far as the cell was then. What still differs is doubted at once, so that
+lists ask the cell, and repaired by the one procedure (indexer.reconcile.reconcile).
+
+Nothing here stands in the way of those who follow the cells: it has a thread and connections of its own, and a cell
+that hangs keeps no message waiting.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from math import inf
+from threading import Event
+
+import structlog
+
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import REPAIRS, IndexWriter
+from indexer.errors import IndexerError, StopRequestedError
+from indexer.metrics import IndexerMetrics
+from indexer.reconcile.items import ItemComparison
+from indexer.reconcile.native_cell import NativeComparison, Suspects
+from indexer.reconcile.reconcile import WarnedLists, verify
+from indexer.settings import IndexerSettings
+from indexer.writing.leases import CellLeases
+from indexer.writing.ownership import KnowsOwners
+from resources.indexed_items import INDEXED_ITEMS
+
+_log = structlog.get_logger(__name__)
+
+_HEXADECIMAL = "0123456789abcdef"
+# A range of so many rows takes a database some 10 to 100 ms.
+_RANGE_ROWS = 20_000
+_PAGE_ROWS = 200
+_IDLE_S = 0.2
+# If more than that differ in a range, all of the cell is compared when it is repaired.
+_MOST_SUSPECTS = 1000
+_SHOWN = 5
+_REPAIRS_AT_ONCE = 4
+_CLEAN_ROUNDS = 1
+# Of the time, while ranges wait. They tell more of what they cost.
+_SHARE_OF_PAGES = 0.2
+_MOST_CREDIT_S = 1.0
+_AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A cell that this process keeps up now. reached: up to which sequence, when it is called."""
+
+    cell: Cell
+    reached: Callable[[], int]
+
+
+@dataclass(slots=True)
+class _CellAudit:
+    """How far the audit of one cell is.
+
+    due_s, content_due_s: when its next range, and its next page, may be compared, on the monotonic clock as all times.
+    ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round; None before
+    there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began. clean_rounds: how
+    many, one after the other, began in doubt and confirmed nothing. after: the row behind which content is read next.
+    suspects, item_suspects: to be looked at again.
+    """
+
+    due_s: float = 0.0
+    began_s: float = 0.0
+    content_due_s: float = 0.0
+    content_began_s: float = 0.0
+    ranges: list[str] = field(default_factory=list)
+    rows: int | None = None
+    rows_now: int = 0
+    is_doubted: bool = False
+    clean_rounds: int = 0
+    after: str | None = None
+    suspects: list[Suspects] = field(default_factory=list)
+    item_suspects: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
+    repair: Future[None] | None = None
+
+
+class Auditor:
+    """Audits the cells of an indexer that number their changes; `run` in a thread.
+
+    cells: those that it keeps up now, by uuid. open_adapter: raises CellUnreachableError. leases: a cell is repaired
+    under the one for bulk work. What is away is passed over until the next round.
+    """
+
+    def __init__(
+        self,
+        cells: Callable[[], Mapping[str, Audited]],
+        *,
+        open_adapter: Callable[[Cell], ChangelogAdapter],
+        writer: IndexWriter,
+        leases: CellLeases,
+        owners: KnowsOwners,
+        settings: IndexerSettings,
+        metrics: IndexerMetrics,
+    ) -> None:
+        self._cells = cells
+        self._open_adapter = open_adapter
+        self._writer = writer
+        self._leases = leases
+        self._owners = owners
+        self._settings = settings
+        self._metrics = metrics
+        self._audits: dict[str, _CellAudit] = {}
+        self._credit_s = 0.0
+
+    def run(self, stop: Event) -> None:
+        """Audit until `stop` is set."""
+        with ThreadPoolExecutor(_REPAIRS_AT_ONCE, thread_name_prefix="audit-repair") as repairs:
+            while not stop.is_set():
+                began_s = time.monotonic()
+                has_worked = self._step(repairs, stop)
+                took_s = time.monotonic() - began_s
+                stop.wait(took_s * (1 / self._settings.audit_share - 1) if has_worked else _IDLE_S)
+
+    def _step(self, repairs: ThreadPoolExecutor, stop: Event) -> bool:
+        """Compare a range, a page, or what was suspected, of one cell; False if there was nothing to do."""
+        cells = self._cells()
+        for uuid in self._audits.keys() - cells.keys():
+            del self._audits[uuid]
+        for uuid in cells.keys() - self._audits.keys():
+            self._audits[uuid] = _CellAudit()
+        idle = {uuid: self._audits[uuid] for uuid in cells if not _is_repairing(self._audits[uuid])}
+        for uuid, audit in idle.items():
+            if _decidable(audit, cells[uuid].reached()):
+                self._guarded(audit, partial(self._decide, cells[uuid], audit, repairs, stop))
+                return True
+        now_s = time.monotonic()
+        ranges_due_s, of_range = min(((audit.due_s, uuid) for uuid, audit in idle.items()), default=(inf, ""))
+        page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in idle.items()), default=(inf, ""))
+        has_range, has_page = ranges_due_s <= now_s, page_due_s <= now_s
+        if has_page and (not has_range or self._credit_s > 0):
+            self._guarded(idle[of_page], partial(self._compare_page, cells[of_page].cell, idle[of_page]))
+            self._credit_s -= time.monotonic() - now_s if has_range else 0
+        elif has_range:
+            self._guarded(idle[of_range], partial(self._compare_range, cells[of_range].cell, idle[of_range]))
+            earned_s = (time.monotonic() - now_s) * _SHARE_OF_PAGES / (1 - _SHARE_OF_PAGES)
+            self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_S)
+        return has_range or has_page
+
+    def _guarded(self, audit: _CellAudit, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except _AWAY as error:
+            _log.info("indexer.audit_postponed", reason=str(error))
+            audit.due_s = audit.content_due_s = time.monotonic() + self._settings.audit_interval_s
+            audit.ranges.clear()
+            audit.suspects.clear()
+            audit.item_suspects.clear()
+
+    def _compare_range(self, cell: Cell, audit: _CellAudit) -> None:
+        if not audit.ranges:
+            audit.began_s, audit.rows_now = time.monotonic(), 0
+            audit.ranges = _ranges(audit.rows)
+            audit.is_doubted = cell.uuid in self._writer.load_state(REPAIRS)
+        with closing(self._open_adapter(cell)) as adapter:
+            comparison = self._comparison(adapter)
+            batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
+            self._suspect(audit, comparison, list(islice(_flat(batches), _MOST_SUSPECTS)))
+            audit.ranges.pop(0)
+            audit.rows_now += comparison.seen.rows
+            if not audit.ranges:
+                self._compare_items(adapter, audit)
+        if audit.ranges:
+            # The next range when the other cells had their turn.
+            audit.due_s = time.monotonic()
+            return
+        audit.rows = audit.rows_now
+        round_s = time.monotonic() - audit.began_s
+        audit.due_s = audit.began_s + max(self._settings.audit_interval_s, round_s)
+        self._metrics.audited(cell.uuid, "revisions", round_s)
+        audit.clean_rounds = audit.clean_rounds + 1 if audit.is_doubted else 0
+        # What was suspected in a round is decided in the next one.
+        if audit.clean_rounds > _CLEAN_ROUNDS:
+            self._believe(cell)
+
+    def _compare_page(self, cell: Cell, audit: _CellAudit) -> None:
+        if audit.after is None:
+            audit.content_began_s = time.monotonic()
+        with closing(self._open_adapter(cell)) as adapter:
+            comparison = self._comparison(adapter)
+            uuids, audit.after = comparison.differing_in_page(audit.after, _PAGE_ROWS)
+            self._suspect(audit, comparison, uuids)
+        if audit.after is None:
+            self._metrics.audited(cell.uuid, "content", time.monotonic() - audit.content_began_s)
+            audit.content_due_s = time.monotonic() + self._settings.audit_interval_s
+        else:
+            audit.content_due_s = time.monotonic()
+
+    def _compare_items(self, adapter: ChangelogAdapter, audit: _CellAudit) -> None:
+        for item_type in INDEXED_ITEMS:
+            if item_type in audit.item_suspects or not self._writer.are_items_whole(item_type, adapter.cell.uuid):
+                continue
+            differ = frozenset(ItemComparison(adapter, self._writer, item_type).differing())
+            if differ:
+                audit.item_suspects[item_type] = differ, adapter.published_sequence()
+
+    def _suspect(self, audit: _CellAudit, comparison: NativeComparison, uuids: Sequence[str]) -> None:
+        if uuids:
+            audit.suspects.append(comparison.look(uuids))
+
+    def _decide(self, audited: Audited, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
+        """Look again at what was suspected, as far as the index has got there."""
+        cell, reached = audited.cell, audited.reached()
+        differ: list[str] = []
+        later: list[Suspects] = []
+        with closing(self._open_adapter(cell)) as adapter:
+            comparison = self._comparison(adapter)
+            for suspects in audit.suspects:
+                if suspects.sequence > reached:
+                    later.append(suspects)
+                    continue
+                differ += [each.uuid for each in comparison.differing_of(suspects)]
+                if suspects.unnumbered:
+                    later.append(comparison.look(suspects.unnumbered))
+            audit.suspects = later
+            self._decide_items(adapter, audit, reached)
+        if differ:
+            audit.clean_rounds = 0
+            self._doubt(cell, differ)
+            only = differ if len(differ) < _MOST_SUSPECTS else None
+            audit.repair = repairs.submit(self._repair, cell, only, stop)
+
+    def _decide_items(self, adapter: ChangelogAdapter, audit: _CellAudit, reached: int) -> None:
+        cell = adapter.cell
+        for item_type, (suspected, sequence) in list(audit.item_suspects.items()):
+            if sequence > reached:
+                continue
+            del audit.item_suspects[item_type]
+            differ = suspected.intersection(ItemComparison(adapter, self._writer, item_type).differing())
+            if differ:
+                self._tell(cell, sorted(differ))
+                # Lists ask the cell from now on, and who follows it repairs them.
+                self._writer.mark_items(item_type, cell.uuid, are_whole=False)
+
+    def _doubt(self, cell: Cell, differ: Sequence[str]) -> None:
+        self._tell(cell, differ)
+        self._metrics.doubted(cell.uuid, is_doubted=True)
+        WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
+
+    def _tell(self, cell: Cell, differ: Sequence[str]) -> None:
+        _log.warning("indexer.audit_found", cell=cell.name, differences=len(differ), first=list(differ[:_SHOWN]))
+        self._metrics.differences_found(cell.uuid, len(differ))
+
+    def _repair(self, cell: Cell, only: Sequence[str] | None, stop: Event) -> None:
+        """only: the instances that differ; None compares them all. If it fails the next round finds them again."""
+
+        def on_step() -> None:
+            if stop.is_set():
+                raise StopRequestedError
+            confirm()
+
+        def pause(seconds: float) -> None:
+            stop.wait(seconds)
+            on_step()
+
+        try:
+            with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
+                comparison = NativeComparison(
+                    adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, only=only, pause=pause
+                )
+                found = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
+        except StopRequestedError:
+            return
+        except _AWAY as error:
+            _log.warning("indexer.audit_repair_postponed", cell=cell.name, reason=str(error))
+            return
+        if found.remaining:
+            # By mapping they are another cell's, or the index rejects them: lists cannot do with it.
+            WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
+        self._metrics.doubted(cell.uuid, is_doubted=bool(found.remaining))
+        repaired = len(found.differences) - len(found.remaining)
+        _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(found.remaining))
+
+    def _believe(self, cell: Cell) -> None:
+        """The cell was doubted before a round in which nothing differed: a repair was cut off, or has ended."""
+        with self._leases.bulk(cell):
+            WarnedLists(self._writer, cell.uuid, _without_pause).end()
+        self._metrics.doubted(cell.uuid, is_doubted=False)
+
+    def _comparison(self, adapter: ChangelogAdapter) -> NativeComparison:
+        return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._owners)
+
+
+def _without_pause(_seconds: float) -> None:
+    """Nothing makes place."""
+
+
+def _ranges(rows: int | None) -> list[str]:
+    """The beginnings of uuids that a cell of so many rows is compared by."""
+    if rows is not None and rows <= _RANGE_ROWS:
+        return [""]
+    if rows is None or rows <= _RANGE_ROWS * len(_HEXADECIMAL):
+        return list(_HEXADECIMAL)
+    return [high + low for high in _HEXADECIMAL for low in _HEXADECIMAL]
+
+
+def _decidable(audit: _CellAudit, reached: int) -> bool:
+    sequences = [suspects.sequence for suspects in audit.suspects]
+    sequences += [sequence for _, sequence in audit.item_suspects.values()]
+    return any(sequence <= reached for sequence in sequences)
+
+
+def _is_repairing(audit: _CellAudit) -> bool:
+    return audit.repair is not None and not audit.repair.done()
+
+
+def _flat(batches: Iterator[Sequence[str]]) -> Iterator[str]:
+    for batch in batches:
+        yield from batch

@@ -1,0 +1,195 @@
+"""Indexers find and repair by themselves what the index has otherwise than the cells."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from cells.model import Cell, ChangelogAdapter, ItemRow
+from indexer.backends.base import REPAIRS, CellProgress
+from indexer.metrics import IndexerMetrics
+from indexer.reconcile.audit import Audited, Auditor
+from indexer.settings import IndexerSettings
+from indexer.transform.documents import to_document
+from indexer.transform.items import ItemChange, item_document
+from indexer.writing.leases import CellLeases
+from resources.query_fields.node import NODE
+from tests.support.documents import make_uuid
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory_index import MemoryIndex, versions
+from tests.support.waiting import wait_until
+
+NODE_UUID = make_uuid(900)
+
+
+class Stage:
+    """A cell with instances and a node, all of them in the index; the audit runs as fast as it can."""
+
+    def __init__(self) -> None:
+        self.cell = MemoryCell()
+        self.index = MemoryIndex()
+        self.leases = MemoryLeases()
+        self.registry = CollectorRegistry()
+        self.reached = 0
+        for number in range(20):
+            self.cell.create(uuid=make_uuid(number), display_name=f"web{number}")
+        record = {"uuid": NODE_UUID, "name": "n1", "deleted": False, "deleted_at": None}
+        self.cell.items[NODE.name] = {NODE_UUID: ItemRow(NODE_UUID, 1, record)}
+        self.index.write([item_document(CELL_UUID, ItemChange(NODE.name, 1, record))])
+        self.index.mark_items(NODE.name, CELL_UUID, are_whole=True)
+        self.follow()
+
+    def follow(self) -> None:
+        """Everything that the cell has announced is in the index."""
+        self.index.write([to_document(CELL_UUID, row.revision, row.record) for row in self.cell.rows.values()])
+        self.index.make_searchable()
+        self.reached = self.cell.last_sequence
+        self.index.save_progress([CellProgress(CELL_UUID, self.reached, 0, is_complete=True)])
+
+    def audited(self) -> Mapping[str, Audited]:
+        return {CELL_UUID: Audited(self.cell.cell, lambda: self.reached)}
+
+    def alter(self, number: int, **changes: Any) -> None:
+        """Changes the document of an instance, or removes it."""
+        document = self.index.documents.pop(make_uuid(number))
+        if changes:
+            self.index.documents[make_uuid(number)] = replace(document, **changes)
+        self.index.make_searchable()
+
+    @contextmanager
+    def auditing(self) -> Iterator[None]:
+        def open_adapter(_cell: Cell) -> ChangelogAdapter:
+            return self.cell
+
+        auditor = Auditor(
+            self.audited,
+            open_adapter=open_adapter,
+            writer=self.index,
+            leases=CellLeases(self.leases),
+            owners=MemoryOwners(),
+            settings=IndexerSettings(audit_interval_s=0.01, audit_share=1),
+            metrics=IndexerMetrics(self.registry),
+        )
+        stop = Event()
+        thread = Thread(target=auditor.run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"fleetlight_indexer_audit_{name}", {"cell": CELL_UUID, **labels})
+
+    def is_right(self) -> bool:
+        documents = self.index.searchable
+        assert versions(self.index) == self.cell.versions()
+        assert {uuid: each.record for uuid, each in documents.items()} == {
+            uuid: row.record for uuid, row in self.cell.rows.items()
+        }
+        assert REPAIRS not in self.index.state or not self.index.state[REPAIRS]
+        return True
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0)
+    return Stage()
+
+
+@pytest.mark.parametrize("what", ["hole", "surplus", "older", "newer", "other cell", "content"])
+def test_whatever_differs_is_found_and_repaired(stage: Stage, what: str) -> None:
+    document = stage.index.documents[make_uuid(3)]
+    if what == "surplus":
+        surplus = replace(document, record={**document.record, "uuid": make_uuid(99)})
+        stage.index.documents[make_uuid(99)] = surplus
+        stage.index.make_searchable()
+    elif what == "older":
+        stage.cell.update(make_uuid(3), display_name="newer")
+        stage.reached = stage.cell.last_sequence
+    else:
+        changes: dict[str, dict[str, Any]] = {
+            "hole": {},
+            "newer": {"version": 9},
+            "other cell": {"cell_uuid": "elsewhere"},
+            "content": {"record": {**document.record, "display_name": "altered"}},
+        }
+        stage.alter(3, **changes[what])
+    with capture_logs() as logs, stage.auditing():
+        wait_until(stage.is_right)
+        wait_until(lambda: stage.sample("doubted") == 0)
+    assert stage.sample("differences_total") == 1
+    assert [each["event"] for each in logs if each["event"] != "indexer.audit_postponed"] == [
+        "indexer.audit_found",
+        "indexer.audit_repaired",
+    ]
+
+
+def test_what_is_on_its_way_is_no_difference(stage: Stage) -> None:
+    stage.cell.update(make_uuid(1), display_name="on its way")
+    stage.cell.without_number.add(make_uuid(2))
+    stage.alter(2)
+    with stage.auditing():
+        wait_until(lambda: stage.sample("round_seconds", compared="revisions"))
+        wait_until(lambda: stage.sample("round_seconds", compared="content"))
+        assert not stage.index.state.get(REPAIRS)
+        assert stage.sample("differences_total") is None
+        stage.follow()
+        stage.cell.without_number.clear()
+        wait_until(stage.is_right)
+    assert stage.sample("differences_total") is None
+
+
+def test_lists_do_without_the_index_of_a_cell_until_it_is_repaired(stage: Stage) -> None:
+    """As long as somebody else works on the cell it cannot be."""
+    stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "a sync"
+    stage.alter(3)
+    with stage.auditing():
+        wait_until(lambda: stage.index.state.get(REPAIRS) == {CELL_UUID: True})
+        assert stage.sample("doubted") == 1
+        stage.leases.taken.clear()
+        wait_until(stage.is_right)
+        wait_until(lambda: stage.sample("doubted") == 0)
+
+
+def test_doubt_that_a_repair_has_left_ends_when_nothing_differs(stage: Stage) -> None:
+    stage.index.save_state(REPAIRS, {CELL_UUID: True})
+    with stage.auditing():
+        wait_until(stage.is_right)
+
+
+def test_many_differences_are_repaired_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.reconcile.audit._MOST_SUSPECTS", 3)
+    for number in range(15):
+        stage.alter(number)
+    with capture_logs() as logs, stage.auditing():
+        wait_until(stage.is_right)
+    assert [each["repaired"] for each in logs if each["event"] == "indexer.audit_repaired"] == [15]
+
+
+def test_node_that_was_altered_is_doubted_so_that_its_follower_repairs_it(stage: Stage) -> None:
+    key = (NODE.name, CELL_UUID, NODE_UUID)
+    document = stage.index.stored_items[key]
+    stage.index.stored_items[key] = replace(document, record={**document.record, "name": "altered"})
+    with stage.auditing():
+        wait_until(lambda: not stage.index.are_items_whole(NODE.name, CELL_UUID))
+    assert stage.sample("differences_total") == 1
+
+
+def test_cell_or_index_that_is_away_is_passed_over(stage: Stage) -> None:
+    stage.cell.is_away = True
+    stage.alter(3)
+    with capture_logs() as logs, stage.auditing():
+        wait_until(lambda: logs)
+        stage.cell.is_away = False
+        stage.index.failures = 3
+        wait_until(stage.is_right)
+    assert logs[0]["event"] == "indexer.audit_postponed"
