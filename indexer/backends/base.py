@@ -169,8 +169,11 @@ EPOCHS = "incarnations"
 BEING_RECONCILED = "being mended"
 """Stands for an epoch, and is none: that repairing the index of a restored cell has begun, and not ended."""
 
+RECONCILIATIONS = "reconciliations"
+"""The kind of state that tells, by its uuid, how often the index of a cell was repaired since the cell was restored."""
+
 REPAIRS = "repairs"
-"""The kind of state that tells, by its uuid, of which cell rows are taken away to make place for others just now."""
+"""The kind of state that tells, by its uuid, of which cell the index differs and is not repaired yet."""
 
 
 def ignore_removed(_rows: int) -> None:

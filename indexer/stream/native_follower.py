@@ -15,6 +15,8 @@ from indexer.errors import CellRestoredError, StopRequestedError
 from indexer.reconcile.announced import reconcile_announced
 from indexer.reconcile.fill import is_empty, sync_cell
 from indexer.reconcile.items import reconcile_items
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared
@@ -50,6 +52,7 @@ class CellFollower(Follower):
         self._open_adapter = open_adapter
         self._followed_as: str | None = None
         self._seen: Position | None = None
+        self._reconciliations: int | None = None
         self._history: History | None = None
         self._items_due_s = 0.0
         self._announced = shared.journals.announced
@@ -64,7 +67,14 @@ class CellFollower(Follower):
         try:
             self._keeper = AnnouncedKeeper(self._open_writer(stop), self.cell.uuid, self._announced)
             writer = OwnWriter(self._keeper, self.cell.uuid, self._owners)
-            history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
+            history = History(
+                adapter,
+                self._writer,
+                lambda: self._tracker.watermark,
+                self._followed_as,
+                self._seen,
+                reconciliations=self._reconciliations,
+            )
             self._history = history
             read_rows = partial(rows_of, adapter)
             try:
@@ -79,6 +89,7 @@ class CellFollower(Follower):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
             finally:
                 self._followed_as, self._seen = history.followed_as, history.seen
+                self._reconciliations = history.reconciliations
         finally:
             adapter.close()
 
@@ -257,6 +268,9 @@ class CellFollower(Follower):
 
         with self._leases.bulk(self.cell) as confirm:
             self._activity = Activity.SYNCING
+            if history.was_reconciled_by_another():
+                self._follow_another(adapter, history, pause, between_steps)
+                return
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
             differences = forget_lost_future(
                 adapter,
@@ -270,6 +284,30 @@ class CellFollower(Follower):
                 grace_s=self._lists_grace_s,
             )
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=differences)
+
+    def _follow_another(
+        self,
+        adapter: ChangelogAdapter,
+        history: History,
+        pause: Callable[[float], object],
+        on_step: Callable[[], None],
+    ) -> None:
+        """Go on from what another indexer, which has followed the cell back, has saved, and take nothing of it back.
+
+        What this one had under way of the lost future meanwhile has another revision than what was repaired.
+        """
+        comparison = NativeComparison(
+            adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, pause=lambda _: pause(self._lists_grace_s)
+        )
+        found = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
+        saved = self._writer.load_progress().get(self.cell.uuid)
+        self._tracker.start_over()
+        if saved is not None and saved.is_complete:
+            self._tracker.advance_to(saved.watermark)
+            self._tracker.mark_synced()
+        history.follow_another()
+        self._publish_progress()
+        _log.info("indexer.cell_reconciled_by_another", cell=self.cell.name, differences=len(found.differences))
 
     def _distrust_items(self) -> None:
         """The index may lack items other than instances: until they are compared lists ask the cell for them."""

@@ -10,7 +10,7 @@ from bus.bus import Headers
 from bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
 from cells.epochs import EpochHistory, Position
 from cells.model import ChangelogAdapter
-from indexer.backends.base import BEING_RECONCILED, EPOCHS, IndexWriter
+from indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS, IndexWriter
 from indexer.errors import CellRestoredError
 
 # Of epochs that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
@@ -25,6 +25,7 @@ class History:
     watermark: of who follows the cell, as it is now. followed_as: the epoch that calls it so, as far as it is
         known from an earlier History: somebody else may have repaired the index since, and what he saved says nothing
         of this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
+    reconciliations: how often the index had been repaired after a restore, when it was known last.
     """
 
     def __init__(
@@ -34,9 +35,12 @@ class History:
         watermark: Callable[[], int],
         followed_as: str | None = None,
         seen: Position | None = None,
+        *,
+        reconciliations: int | None = None,
     ) -> None:
         self.followed_as = followed_as
         self.seen = seen
+        self.reconciliations = reconciliations
         self._adapter = adapter
         self._writer = writer
         self._watermark = watermark
@@ -64,8 +68,23 @@ class History:
         self._known = found if isinstance(found, str) else None
         if self._has_broken_off() or not self._is_past(self.followed_as, self._watermark()):
             return True
+        self.reconciliations = self._count_reconciliations()
         self._keep_current()
         return False
+
+    def was_reconciled_by_another(self) -> bool:
+        """Whether somebody else has repaired the index since it was known here; to be asked by who alone may do so."""
+        known = self._writer.load_state(EPOCHS).get(self._cell.uuid)
+        return (
+            self.reconciliations is not None
+            and known != BEING_RECONCILED
+            and self._count_reconciliations() > self.reconciliations
+        )
+
+    def follow_another(self) -> None:
+        """What was followed until now is forgotten; the watermark is one that somebody else has saved."""
+        self.followed_as = self.seen = None
+        self.was_restored()
 
     def has_read_on(self) -> None:
         """The watermark has moved over what the cell itself says of its changes, by whichever epochs.
@@ -93,6 +112,8 @@ class History:
     def end_reconcile(self) -> None:
         """The index has nothing of a future that the cell does not have."""
         self._known = self.seen = None
+        self.reconciliations = self._count_reconciliations() + 1
+        self._writer.save_state(RECONCILIATIONS, {self._cell.uuid: self.reconciliations})
         self._keep_current()
 
     def accepts(self, headers: Headers) -> bool:
@@ -113,6 +134,9 @@ class History:
             return self._epoch_history.contains(epoch, sequence)
         # A heartbeat of an earlier epoch; those of the present one say more.
         return epoch == self._known
+
+    def _count_reconciliations(self) -> int:
+        return int(self._writer.load_state(RECONCILIATIONS).get(self._cell.uuid, 0))
 
     def _look_again(self, epoch: str) -> None:
         self._epoch_history = self._adapter.epoch_history()

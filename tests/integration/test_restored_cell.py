@@ -1,7 +1,7 @@
 """A cell's database goes back to a backup: the index forgets the future that the cell does not have any more."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import delete
+from structlog.testing import capture_logs
 
 from cells.database.engines import writing
 from cells.tables import changes
@@ -411,6 +412,39 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
     assert seen[0] is not None
     assert not seen[0].is_complete
     assert story.lost_future_in_the_index() == []
+
+
+def test_one_indexer_repairs_a_restored_cell_and_the_other_goes_on_from_there(world: World, tmp_path: Path) -> None:
+    """Each did so, one after the other, and took back what the one before had finished."""
+    story = Story(world, tmp_path)
+    with capture_logs() as logs, world.indexing() as one, world.indexing() as other, world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+        # The one that stands by has heard of all that too.
+        followers = [service._running[world.cell.uuid].follower for service in (one, other)]
+        for follower in followers:
+            follower._tracker.advance_to(world.published_sequence())
+            follower._tracker.mark_synced()
+            follower._publish_progress()
+        story.restore()
+        with writing(world.engine) as connection:
+            connection.execute(delete(changes))
+        story.go_on_differently(1)
+        wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
+        # As the messages of the new relay have the other one do.
+        for follower in followers:
+            follower._tracker.heard(world.published_sequence() + 1000, 1)
+        wait_until_index_equals_cell(world)
+        wait_until(lambda: _counted(logs, "indexer.cell_reconciled_by_another") == 1, timeout_s=60)
+        wait_until_index_equals_cell(world)
+    assert _counted(logs, "indexer.cell_reconciled") == 1
+    assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
+
+
+def _counted(logs: Sequence[Mapping[str, Any]], event: str) -> int:
+    return sum(entry["event"] == event for entry in logs)
 
 
 def test_indexer_completes_a_cell_again_that_another_process_has_begun_anew_and_left(
