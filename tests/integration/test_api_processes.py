@@ -1,0 +1,109 @@
+"""`fleetlight api --processes`: several processes at one address, as one."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.data_folder import DataFolder
+from cli.processes.embedded import set_up_cells, set_up_fleet
+from tests.integration.test_up import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+_PROCESSES = 2
+_REQUESTS = 24
+
+
+class ApiProcesses:
+    """An API of a fleet of one empty cell."""
+
+    def __init__(self, place: Path) -> None:
+        folder = DataFolder(place / "data")
+        folder.create()
+        fleet = set_up_fleet(folder)
+        for cell in set_up_cells(folder, fleet, 1):
+            cell.engine.dispose()
+        fleet.close()
+        self.listed = 0
+        self.port, self.monitoring_port = free_port(), free_port()
+        self.command = [sys.executable, "-m", "cli", "api", "--data-dir", str(folder.path), "--port", str(self.port)]
+        self.command += ["--auth", "none", "--processes", str(_PROCESSES)]
+        self._log = place / "api.log"
+        with self._log.open("wb") as log:
+            environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
+            self.parent = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
+        wait_until(lambda: "api.ready" in self.log, 60)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def process(self, name: str) -> int:
+        """The id of the newest one of this name."""
+        return int(re.findall(rf'"process.started", "name": "{name}", "process": (\d+)', self.log)[-1])
+
+    def list_some(self) -> None:
+        """Each over a connection of its own."""
+        for _ in range(_REQUESTS):
+            answer = httpx.get(f"http://127.0.0.1:{self.port}/v2.1/servers", timeout=30)
+            assert (answer.status_code, answer.headers["Fleetlight-Complete"]) == (200, "true")
+            self.listed += 1
+
+    def monitored(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.monitoring_port}{path}", timeout=60)
+
+    def counted(self) -> float:
+        """How many lists there were, as the metrics have it."""
+        text = self.monitored("/metrics").text
+        return sum(map(float, re.findall(r"^fleetlight_list_duration_seconds_count\{.*\} (.*)$", text, re.MULTILINE)))
+
+    def worked(self, name: str) -> float:
+        """How long it has used a processor, in ticks."""
+        user, system = Path(f"/proc/{self.process(name)}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return float(user) + float(system)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ApiProcesses]:
+    api = ApiProcesses(tmp_path)
+    yield api
+    api.parent.kill()
+    api.parent.wait(10)
+
+
+def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiProcesses) -> None:
+    assert len(os.listdir(f"/proc/{api.parent.pid}/task")) == 1, "threads are not forked"
+    before = {name: api.worked(name) for name in ("api-1", "api-2")}
+
+    def have_all_worked() -> bool:
+        api.list_some()
+        return all(api.worked(name) > took for name, took in before.items())
+
+    wait_until(have_all_worked, 30)
+    assert api.counted() == api.listed
+
+    for name in ("api-1", "api-2"):
+        os.kill(api.process(name), signal.SIGKILL)
+        # What waits at its socket is answered by the one that is started in its place.
+        api.list_some()
+        assert api.counted() == api.listed
+    wait_until(lambda: api.monitored("/readyz").json()["processes"].keys() == {"monitoring", "api-1", "api-2"}, 30)
+    assert api.monitored("/healthz").json() == {"status": "ok"}
+
+    second = subprocess.run(api.command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{api.port}: address already in use" in second.stderr
+
+    api.parent.terminate()
+    assert api.parent.wait(30) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{api.port}/", timeout=10)
+    assert "Traceback" not in api.log
