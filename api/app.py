@@ -21,7 +21,6 @@ from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
 from api.compute.server_lists.servers import ServerListHandlers
 from api.compute.server_lists.show import ServerShowHandler
-from api.compute.server_lists.watch_places import WatchLimits
 from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
@@ -32,6 +31,7 @@ from api.http.faults import fault, no_such_route
 from api.http.request_metrics import RequestMetrics
 from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
+from api.identity.login_limit import LoginLimit
 from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
 from api.image.shelved_servers import ShelvedServers
@@ -63,6 +63,7 @@ from api.rapi.users import RapiUsers
 from api.scheduling.candidates import CANDIDATES, CandidatesHandler
 from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
 from api.settings import ApiSettings
+from api.shared_limits import SharedLimits
 from cells.fleet.fleet import Fleet
 from cells.fleet.fleet_clock import FleetClock
 from cells.instance_mappings import Mappings
@@ -100,6 +101,7 @@ class ApiParts:
     other_metrics: of parts that run in the same process, measured by `state.health` too.
     indexer: the one that runs beside this process, in one command; `state.health` speaks for it too.
     command: that has this process and others; /healthz and /readyz speak for all of them.
+    limits: those that hold for all of these; None: there is no other.
     nodes: what calls the agents of hosts; None: nothing does.
     """
 
@@ -116,6 +118,7 @@ class ApiParts:
     other_metrics: Sequence[CollectorRegistry] = ()
     indexer: Probes | None = None
     command: Command | None = None
+    limits: SharedLimits | None = None
     nodes: NodeRpcs | None = None
 
 
@@ -192,6 +195,7 @@ def _add_compute_routes(
     app: FastAPI, parts: ApiParts, finder: InstanceFinder, metrics: ApiMetrics, access: FleetAccess
 ) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
+    limits = parts.limits or SharedLimits.of(parts.api)
     prefix = parts.api.compute_link_prefix
     writes = ReadYourWrites(
         parts.fleet,
@@ -217,7 +221,7 @@ def _add_compute_routes(
             app.state.feed,
             PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
             host_statuses,
-            WatchLimits(parts.api.max_watches, parts.api.max_watches_per_user, parts.api.max_watches_per_project),
+            limits.watches,
         ),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
@@ -270,7 +274,7 @@ def _add_compute_routes(
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
-    _add_rapi_routes(app, parts, access, answerer, writes)
+    _add_rapi_routes(app, parts, access, answerer, writes, logins=limits.rapi_logins)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""
@@ -291,9 +295,15 @@ def no_route(method: str, path: str) -> Response:
 
 
 def _add_rapi_routes(
-    app: FastAPI, parts: ApiParts, access: FleetAccess, answerer: Answerer, writes: ReadYourWrites
+    app: FastAPI,
+    parts: ApiParts,
+    access: FleetAccess,
+    answerer: Answerer,
+    writes: ReadYourWrites,
+    *,
+    logins: LoginLimit,
 ) -> None:
-    """Ganeti's remote API, of the whole fleet and of each cell."""
+    """Ganeti's remote API, of the whole fleet and of each cell. logins: the limit on those of its own users."""
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
     resources = RapiResources(RapiItems(WholeAnswers(answerer)), parts.cells, SeenJobs(access, writes))
     targets, submitter = Targets(access), Submitter(access)
@@ -307,7 +317,7 @@ def _add_rapi_routes(
         FleetChanges(access, targets, submitter),
     )
     below = [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())]
-    rapi_access = RapiAccess(parts.identity, users)
+    rapi_access = RapiAccess(parts.identity, users, logins)
     for path, known in (
         ("/version", resources.beside()),
         ("/2{path:path}", below),

@@ -23,7 +23,7 @@ class ApiSettings(BaseModel):
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
-    max_watches: streams of changes at the same time, of one process.
+    max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.

@@ -2,16 +2,21 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`fair_queue`): addresses are served in rounds, apart from those who logged in before. Each process counts
-for itself. Tokens, and passwords that a process knows to be right, are not held up.
+a time (`fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are forked
+when a limit has been made count wrong logins together; what waits, and who has logged in, each knows for itself.
+Tokens, and passwords that a process knows to be right, are not held up.
 """
 
+import secrets
+import struct
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import blake2b
+from mmap import mmap
 
 from api.http.errors import TooManyLoginsError, UnauthorizedError
+from api.http.shared_memory import SharedMemory
 from api.identity.connection import Connection
 from api.identity.fair_queue import FairQueue
 from api.identity.passwords import CHECKS_AT_ONCE
@@ -25,13 +30,17 @@ WINDOW_S = 60
 _SECOND = 1_000_000
 _MOST_KEYS = 10_000
 _DIGEST_BYTES = 16
+_SETS = 2048
+_KEYS_OF_SET = 8
+# A key, the microsecond of its first failure, and how many there were.
+_FAILED = struct.Struct(f"={_DIGEST_BYTES}sQI")
 
 # Names are as long as a caller likes; a digest is not.
 _Key = bytes
 
 
 class LoginLimit:
-    """For one event loop."""
+    """For one event loop of each process."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._queue = FairQueue(CHECKS_AT_ONCE, most_waiting=MOST_WAITING, most_in_lane=MOST_WAITING_OF_ADDRESS)
@@ -96,34 +105,52 @@ class LoginLimit:
 
 
 class _Failures:
-    """How often each key failed within WINDOW_S of its first failure; of _MOST_KEYS keys, those that failed last."""
+    """How often each key failed within WINDOW_S of its first failure, in this process and in those forked from it.
+
+    Keys are kept in sets of _KEYS_OF_SET, of each of which those that failed first give way.
+    """
 
     def __init__(self, most: int, clock: Clock) -> None:
         self._most = most
         self._clock = clock
-        # When the first was, in microseconds, and how many there were since.
-        self._of: OrderedDict[_Key, tuple[int, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._of)
+        self._memory = SharedMemory(_SETS * _KEYS_OF_SET * _FAILED.size)
+        # Who knew it could choose names that come into the set of another one.
+        self._secret = secrets.token_bytes(_DIGEST_BYTES)
 
     def count(self, key: _Key) -> int:
-        since, count = self._of.get(key, (0, 0))
-        return count if self._clock() < since + WINDOW_S * _SECOND else 0
+        with self._memory.locked() as memory:
+            return self._found(memory, key)[2]
 
     def wait_us(self, key: _Key) -> int:
         """How long `key` has to wait; 0: it need not."""
-        return self._of[key][0] + WINDOW_S * _SECOND - self._clock() if self.count(key) >= self._most else 0
+        with self._memory.locked() as memory:
+            _, since, count = self._found(memory, key)
+        return since + WINDOW_S * _SECOND - self._clock() if count >= self._most else 0
 
     def add(self, key: _Key) -> None:
-        count = self.count(key)
-        self._of[key] = (self._of[key][0] if count else self._clock(), count + 1)
-        self._of.move_to_end(key)
-        if len(self._of) > _MOST_KEYS:
-            self._of.popitem(last=False)
+        with self._memory.locked() as memory:
+            place, since, count = self._found(memory, key)
+            _FAILED.pack_into(memory, place, key, since if count else self._clock(), count + 1)
 
     def forget(self, key: _Key) -> None:
-        self._of.pop(key, None)
+        with self._memory.locked() as memory:
+            place, _, count = self._found(memory, key)
+            if count:
+                _FAILED.pack_into(memory, place, b"", 0, 0)
+
+    def _found(self, memory: mmap, key: _Key) -> tuple[int, int, int]:
+        """Where `key` is or may be written, when it failed first, in microseconds, and how often, 0 if it is over."""
+        number = int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest()) % _SETS
+        first = number * _KEYS_OF_SET * _FAILED.size
+        places = range(first, first + _KEYS_OF_SET * _FAILED.size, _FAILED.size)
+        known = {place: _FAILED.unpack_from(memory, place) for place in places}
+        for place, (found, since, count) in known.items():
+            if found == key and self._clock() < since + WINDOW_S * _SECOND:
+                return place, since, count
+            if found == key:
+                return place, 0, 0
+        # One that is free is the oldest.
+        return min(known, key=lambda place: known[place][1]), 0, 0
 
 
 def _key(*parts: str) -> _Key:

@@ -58,9 +58,10 @@ class PasswordChecks:
     """
 
     def __init__(self) -> None:
+        # They begin when they are needed: what is made here may be forked, and threads are not.
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="passwords")
         # Or the first one who is not there would wait for it, and for the check.
-        self._threads.submit(_nobodys_hash)
+        _nobodys_hash()
 
     async def is_password_of(self, hashed: str | None, password: str) -> bool:
         loop = asyncio.get_running_loop()

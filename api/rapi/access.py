@@ -42,12 +42,12 @@ class Login:
 
 
 class RapiAccess:
-    """users: None without a file of them."""
+    """users: None without a file of them. limit: on their logins."""
 
-    def __init__(self, identity: Identity, users: RapiUsers | None) -> None:
+    def __init__(self, identity: Identity, users: RapiUsers | None, limit: LoginLimit) -> None:
         self._identity = identity
         self._users = users
-        self._limit = LoginLimit()
+        self._limit = limit
 
     async def login(self, http: HttpRequest, receive: LookingAhead) -> Login | None:
         """Who is calling; None who gives no name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""

@@ -10,22 +10,14 @@ import typer
 
 from api.http.listening import address_of
 from api.identity import refuse_open_listening
-from api.identity.opening import open_identity
 from cli.fleet import open_fleet
 from cli.logging import configure_logging
 from cli.options import AuthOption, ConfigOption, DataDirOption, HostOption, InsecureOption, PortOption, examples
 from cli.processes.newer_tables import telling_of_newer_tables
-from cli.processes.serving import (
-    api_children,
-    for_one_of_many,
-    import_api,
-    listen_as_told,
-    serve_until_stopped,
-    with_shared_watch_key,
-)
+from cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
 from cli.processes.starting import looking_for
 from cli.processes.supervising import Inside, supervise
-from cli.settings import Settings, load_settings, with_api_options
+from cli.settings import load_settings, with_api_options
 
 app = typer.Typer()
 
@@ -60,10 +52,10 @@ def api(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    settings = with_shared_watch_key(settings)
+    forked = Forked.of(settings)
     listeners = listen_as_told(settings.api)
     import_api()
-    children = api_children(listeners, partial(_serve, settings))
+    children = api_children(listeners, partial(_serve, forked))
 
     def on_ready() -> None:
         address = address_of(listeners[0])
@@ -73,12 +65,11 @@ def api(
     _log.info("stopped")
 
 
-def _serve(settings: Settings, listener: socket, is_first: bool, inside: Inside) -> None:
-    settings = for_one_of_many(settings, is_first=is_first)
-    identity = open_identity(settings.api, settings.identity, settings.keystone)
+def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
     with (
-        open_fleet(settings.fleet) as fleet,
+        open_fleet(forked.settings.fleet) as fleet,
         looking_for(fleet) as look_on,
-        telling_of_newer_tables(fleet) if is_first else nullcontext(),
+        # Said once, of all of them.
+        telling_of_newer_tables(fleet) if number == 1 else nullcontext(),
     ):
-        serve_until_stopped(settings, fleet, identity, listener, inside, on_ready=look_on)
+        serve_until_stopped(forked, fleet, listener, number, inside, on_ready=look_on)

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 
 from api.http.listening import listen_together
 from api.identity import Identity
+from api.identity.opening import open_identity
 from api.settings import ApiSettings
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.clock_metrics import measure_clock
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from api.app import ApiParts
     from api.command import Command
+    from api.shared_limits import SharedLimits
     from cli.processes.supervising import Child, Inside
 
 Stop = Callable[[], None]
@@ -57,11 +60,52 @@ def processes_of(api: ApiSettings) -> int:
     return len(os.sched_getaffinity(0)) if api.processes is None else api.processes
 
 
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """What the processes of an API have in common, to be made before they are forked.
+
+    settings: with a key by which a watch goes on in each of them, also if none is configured.
+    """
+
+    settings: Settings
+    identity: Identity
+    limits: "SharedLimits"
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Forked":
+        """As configured. Raises IdentityConfigurationError."""
+        from api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
+
+        api = settings.api
+        if api.watch_key is None:
+            api = api.model_copy(update={"watch_key": SecretStr(secrets.token_urlsafe())})
+        identity = open_identity(api, settings.identity, settings.keystone)
+        return cls(settings.model_copy(update={"api": api}), identity, SharedLimits.of(api))
+
+    def settings_of(self, number: int) -> Settings:
+        """Those of one process: the first one alone serves the socket of local queries."""
+        if number == 1:
+            return self.settings
+        return self.settings.model_copy(update={"api": self.settings.api.model_copy(update={"luxi_socket": None})})
+
+
+def api_children(
+    listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, int, Inside], None]"
+) -> "Sequence[Child]":
+    """Processes that serve the API, one for each socket. serve: in the child; its number, from 1 on."""
+    from cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
+
+    return [
+        Child(f"api-{number}", partial(serve, listener, number), listener, answers_lists=True)
+        for number, listener in enumerate(listeners, 1)
+    ]
+
+
 def serve_until_stopped(
-    settings: Settings,
+    forked: Forked,
     fleet: Fleet,
-    identity: Identity,
     listener: socket.socket,
+    number: int,
     inside: "Inside",
     *,
     indexer: Probes | None = None,
@@ -69,40 +113,17 @@ def serve_until_stopped(
 ) -> None:
     """Serve the API in this thread, the main one of a child; returns when it has ended cleanly after SIGTERM.
 
-    inside: the child. indexer: see `open_parts`.
+    number, inside: of the child. indexer: see `open_parts`.
     on_ready: called once requests are answered, with a function that any thread may call to stop.
     """
     keep_collector_out_of_the_way()
+    forked.limits.begin(number)
+    settings = forked.settings_of(number)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        parts = open_parts(settings, fleet, identity, indexer=indexer, command=inside.together)
+        parts = open_parts(
+            settings, fleet, forked.identity, indexer=indexer, command=inside.together, limits=forked.limits
+        )
         runner.run(_serve(settings, parts, listener, inside, on_ready))
-
-
-def with_shared_watch_key(settings: Settings) -> Settings:
-    """`settings` with a key by which a watch goes on in each process of this command, if none is configured."""
-    if settings.api.watch_key is not None:
-        return settings
-    api = settings.api.model_copy(update={"watch_key": SecretStr(secrets.token_urlsafe())})
-    return settings.model_copy(update={"api": api})
-
-
-def for_one_of_many(settings: Settings, *, is_first: bool) -> Settings:
-    """Of several processes that serve the API one, the first, serves the socket of local queries too."""
-    if is_first:
-        return settings
-    return settings.model_copy(update={"api": settings.api.model_copy(update={"luxi_socket": None})})
-
-
-def api_children(
-    listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, bool, Inside], None]"
-) -> "Sequence[Child]":
-    """Processes that serve the API, one for each socket. serve: in the child; whether it is the first."""
-    from cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
-
-    return [
-        Child(f"api-{number}", partial(serve, listener, number == 1), listener, answers_lists=True)
-        for number, listener in enumerate(listeners, 1)
-    ]
 
 
 def import_api() -> None:
@@ -182,10 +203,11 @@ async def open_parts(
     *,
     indexer: Probes | None = None,
     command: "Command | None" = None,
+    limits: "SharedLimits | None" = None,
 ) -> "AsyncIterator[ApiParts]":
     """What the application is made of, as the settings say; closed at the end.
 
-    indexer, command: what runs beside this process; see api.app.ApiParts.
+    indexer, command, limits: what there is beside this process; see api.app.ApiParts.
     """
     from api.app import ApiParts  # noqa: PLC0415
     from operations.nodes.opening import opened_nodes  # noqa: PLC0415
@@ -223,6 +245,7 @@ async def open_parts(
                 other_metrics=(counted,),
                 indexer=indexer,
                 command=command,
+                limits=limits,
                 nodes=node_rpcs,
             )
     finally:

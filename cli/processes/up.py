@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from api.http.listening import address_of
 from api.identity import refuse_open_listening
-from api.identity.opening import open_identity
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
@@ -43,14 +42,7 @@ from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_
 from cli.processes.first_users import set_up_users
 from cli.processes.following import keep_indexing, run_relay, worker_of
 from cli.processes.parts import Part, Run, raise_failure, stop_all
-from cli.processes.serving import (
-    api_children,
-    for_one_of_many,
-    import_api,
-    listen_as_told,
-    serve_until_stopped,
-    with_shared_watch_key,
-)
+from cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
 from cli.processes.simulated_agents import SimulatedAgents
 from cli.processes.supervising import Child, Inside, supervise
 from cli.settings import Settings, load_embedded_settings, with_api_options
@@ -134,7 +126,6 @@ def up(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    settings = with_shared_watch_key(settings)
     with _listening(folder, settings) as listeners:
         address = address_of(listeners[0])
         # The folder may be one that others can look into; what the databases hold is nobody else's business.
@@ -160,23 +151,16 @@ def up(
         import_api()
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
-            [api_children(listeners, partial(_serve, settings)), [Child(_BACKGROUND, background.run)]],
+            [api_children(listeners, partial(_serve, Forked.of(settings))), [Child(_BACKGROUND, background.run)]],
             settings.monitoring,
             partial(print_result, banner),
         )
     _log.info("stopped")
 
 
-def _serve(settings: Settings, listener: socket, is_first: bool, inside: Inside) -> None:
-    with open_fleet(settings.fleet) as fleet:
-        serve_until_stopped(
-            for_one_of_many(settings, is_first=is_first),
-            fleet,
-            open_identity(settings.api, settings.identity, settings.keystone),
-            listener,
-            inside,
-            indexer=inside.neighbours[_BACKGROUND],
-        )
+def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
+    with open_fleet(forked.settings.fleet) as fleet:
+        serve_until_stopped(forked, fleet, listener, number, inside, indexer=inside.neighbours[_BACKGROUND])
 
 
 @contextmanager

@@ -1,20 +1,28 @@
-"""How many streams of changes there may be: in this process, of one user and of one project."""
+"""How many streams of changes there may be: in all processes of an API, of one user and of one project."""
 
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
+from mmap import mmap
 
 from api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
+from api.http.shared_memory import SharedMemory
 from api.identity.caller import Caller
 
 # No place is known to become free at a certain moment.
 _RETRY_AFTER_S = 10
+_DIGEST_BYTES = 16
+# Of a place: the process that has it, 0 for none, its user and its project. Names are as long as callers like.
+_PLACE = struct.Struct(f"=H{_DIGEST_BYTES}s{_DIGEST_BYTES}s")
+_FREE = _PLACE.pack(0, b"", b"")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """Streams at the same time, of one process."""
+    """Streams at the same time."""
 
     of_all: int
     per_user: int
@@ -22,28 +30,53 @@ class WatchLimits:
 
 
 class WatchPlaces:
-    """The places that are taken."""
+    """The places that are taken, in this process and in those that are forked from it."""
 
     def __init__(self, limits: WatchLimits) -> None:
         self._limits = limits
-        self._taken: Counter[tuple[str, str]] = Counter()
+        self._memory = SharedMemory(limits.of_all * _PLACE.size)
+        self._process = 1
+
+    def begin(self, process: int) -> None:
+        """From now on this is the process of that number, from 1 on; what the one before it had is free again."""
+        self._process = process
+        with self._memory.locked() as memory:
+            for number in range(self._limits.of_all):
+                if _PLACE.unpack_from(memory, number * _PLACE.size)[0] == process:
+                    _free(memory, number)
 
     @contextmanager
     def take(self, caller: Caller) -> Iterator[None]:
         """Take a place for `caller` while the block lasts. Raises TooManyOwnWatchesError, TooManyWatchesError."""
-        holders = {("user", caller.user_id): self._limits.per_user}
-        if caller.project_id is not None:
-            holders["project", caller.project_id] = self._limits.per_project
-        for holder, limit in holders.items():
-            if self._taken[holder] >= limit:
-                raise TooManyOwnWatchesError(holder[0], limit, _RETRY_AFTER_S)
-        if self._taken["all", ""] >= self._limits.of_all:
-            raise TooManyWatchesError(self._limits.of_all, _RETRY_AFTER_S)
-        counted = [*holders, ("all", "")]
-        self._taken.update(counted)
+        number = self._taken(caller)
         try:
             yield
         finally:
-            self._taken.subtract(counted)
-            # Names of callers who were here once are not kept.
-            self._taken = +self._taken
+            with self._memory.locked() as memory:
+                _free(memory, number)
+
+    def _taken(self, caller: Caller) -> int:
+        """The number of a place that `caller` has from now on."""
+        user = _digest("user", caller.user_id)
+        project = _digest("project", caller.project_id)
+        with self._memory.locked() as memory:
+            end = self._limits.of_all * _PLACE.size
+            places = list(_PLACE.iter_unpack(memory[:end]))
+            taken = Counter(holder for process, *holders in places if process for holder in holders)
+            if taken[user] >= self._limits.per_user:
+                raise TooManyOwnWatchesError("user", self._limits.per_user, _RETRY_AFTER_S)
+            if caller.project_id is not None and taken[project] >= self._limits.per_project:
+                raise TooManyOwnWatchesError("project", self._limits.per_project, _RETRY_AFTER_S)
+            number = next((number for number, (process, _, _) in enumerate(places) if not process), None)
+            if number is None:
+                raise TooManyWatchesError(self._limits.of_all, _RETRY_AFTER_S)
+            _PLACE.pack_into(memory, number * _PLACE.size, self._process, user, project)
+            return number
+
+
+def _free(memory: mmap, number: int) -> None:
+    memory[number * _PLACE.size : (number + 1) * _PLACE.size] = _FREE
+
+
+def _digest(kind: str, name: str | None) -> bytes:
+    return blake2b(repr((kind, name)).encode(), digest_size=_DIGEST_BYTES).digest()

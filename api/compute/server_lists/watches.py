@@ -12,7 +12,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import accept
 from api.compute.server_lists.filters import build_filter, build_scope
 from api.compute.server_lists.item_templates import full_template
-from api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from api.compute.server_lists.watch_places import WatchPlaces
 from api.identity.rights import Rights
 from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
@@ -32,15 +32,15 @@ _SEND_TIMEOUT_S = 30
 
 
 class ServerWatches:
-    """limits: streams at the same time."""
+    """places: for the streams that there are at the same time."""
 
     def __init__(
-        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, limits: WatchLimits
+        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, places: WatchPlaces
     ) -> None:
         self._feed = feed
         self._codec = codec
         self._host_statuses = host_statuses
-        self._places = WatchPlaces(limits)
+        self._places = places
 
     @staticmethod
     def is_wanted(request: ComputeRequest) -> bool:
