@@ -9,13 +9,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import balance, cache, ingest, latency, listing, memory, query, reservations, scale, scheduler, sync, verify
+from bench import (
+    balance,
+    cache,
+    ingest,
+    latency,
+    listing,
+    load,
+    memory,
+    query,
+    reservations,
+    scale,
+    scheduler,
+    sync,
+    verify,
+)
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
 BENCHES = {
     "balance": balance.run,
     "list": listing.run,
+    "load": load.run,
     "ingest": ingest.run,
     "latency": latency.run,
     "memory": memory.run,

@@ -199,7 +199,7 @@ def _served(directory: Path, index_url: str, count: int, cells: int) -> Iterator
     directory.mkdir()
     prefix = f"fleetlight-bench-{uuid4().hex}"
     try:
-        _fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, cells)
+        fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, cells)
         with (
             api_process(
                 directory, {"INDEX_BACKEND": "elasticsearch", "INDEX_URLS": f'["{index_url}"]', "INDEX_PREFIX": prefix}
@@ -212,7 +212,8 @@ def _served(directory: Path, index_url: str, count: int, cells: int) -> Iterator
             client.indices.delete(index=list(client.indices.get(index=f"{prefix}-*").body))
 
 
-def _fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None:
+def fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None:
+    """A fleet of empty cells in `directory`, and `count` made-up instances of them in the index."""
     engine = create_database_engine(f"sqlite:///{directory}/fleet.db")
     upgrade_fleet(engine)
     fleet = Fleet(engine)
