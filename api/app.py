@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.admission import ListAdmission
 from api.capacity import CAPACITY, CapacityHandler
 from api.command import Command
 from api.compute.hosts.host_status import HostStatusCache
@@ -60,6 +61,7 @@ from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
 from api.rapi.seen_jobs import SeenJobs
 from api.rapi.users import RapiUsers
+from api.repeated_refusals import RepeatedRefusals
 from api.scheduling.candidates import CANDIDATES, CandidatesHandler
 from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
 from api.settings import ApiSettings
@@ -126,8 +128,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`.
 
     Its `state.index` holds the safe-connect flag, its `state.lister` lists, its `state.feed` holds the watches, its
-    `state.mappings` connections, its `state.health` says what is for its monitoring only, its `state.answerer` and
-    `state.writes` answer the questions of faces that are not HTTP.
+    `state.mappings` connections, its `state.health` says what is for its monitoring only, its `state.answerer`,
+    `state.writes` and `state.admission` answer the questions of faces that are not HTTP.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     fleet_clock = parts.clock if isinstance(parts.clock, FleetClock) else None
@@ -168,6 +170,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.add_middleware(RepeatedRefusals)
     app.add_middleware(Utf8Addresses, refusal=no_route)
     app.state.lister = lister
     app.state.index = index
@@ -176,6 +179,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.live = live
     metrics = ApiMetrics(parts.other_metrics)
     app.add_middleware(RequestMetrics, observe=metrics.count_request)
+    has_identity = not isinstance(parts.identity, NoIdentity)
+    app.state.admission = ListAdmission(parts.api, metrics, has_identity=has_identity)
     _add_compute_routes(app, parts, finder, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.
@@ -207,7 +212,7 @@ def _add_compute_routes(
         engine=parts.native.engine,
         clock=parts.clock,
     )
-    middleware = Middleware(parts.identity, prefix, writes.include)
+    middleware = Middleware(parts.identity, prefix, writes.include, app.state.admission)
     versions = VersionDocuments(middleware, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
     lists = ServerListHandlers(
@@ -323,7 +328,9 @@ def _add_rapi_routes(
         ("/2{path:path}", below),
         ("/cells/{cell}/2{path:path}", below),
     ):
-        rapi = RapiEndpoint(known, rapi_access, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
+        rapi = RapiEndpoint(
+            known, rapi_access, parts.cells, writes, app.state.admission, timeout_s=parts.search.cell_timeout_s
+        )
         app.add_route(path, rapi.answer, methods=METHODS)
 
 

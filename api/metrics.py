@@ -1,9 +1,10 @@
 """What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from api.fair_queue import Refusal
 from cells.model import Cell
 from listing.answer import Page
 
@@ -83,11 +84,45 @@ class ApiMetrics:
             ["cell"],
             registry=self._registry,
         )
+        self._list_wait = Histogram(
+            "fleetlight_list_wait_seconds",
+            "Time for which a page waited for a place, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._waiting_lists = Gauge(
+            "fleetlight_lists_waiting",
+            "Pages that wait for a place, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            registry=self._registry,
+        )
+        self._lists_in_the_making = Gauge(
+            "fleetlight_lists_in_the_making",
+            "Pages that are made now, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            registry=self._registry,
+        )
+        self._refused_lists = Counter(
+            "fleetlight_lists_refused",
+            "Pages refused with 503: `full`, as many wait as may; `own`, as many of the caller; `late`, waited long",
+            ["queue", "reason"],
+            registry=self._registry,
+        )
 
         for route in ("index", "cells", "mixed"):
             self._list_duration.labels(route)
             for complete in _YES_NO.values():
                 self._lists.labels(route, complete)
+
+    def of_queue(self, queue: str) -> "QueueMetrics":
+        """What is measured of one queue of pages (api.admission)."""
+        return QueueMetrics(
+            self._waiting_lists.labels(queue),
+            self._lists_in_the_making.labels(queue),
+            self._list_wait.labels(queue),
+            {reason: self._refused_lists.labels(queue, reason) for reason in Refusal},
+        )
 
     def count_list(self, page: Page, duration_s: float) -> None:
         self._list_duration.labels(page.summary).observe(duration_s)
@@ -124,3 +159,24 @@ class ApiMetrics:
     def registries(self) -> Sequence[CollectorRegistry]:
         """Everything that is measured, each with names of its own."""
         return self._registry, *self._others
+
+
+class QueueMetrics:
+    """Of one queue: how many wait and are served, how long they waited, and how many were refused."""
+
+    def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[Refusal, Counter]) -> None:
+        self._waiting = waiting
+        self._served = served
+        self._wait = wait
+        self._refused = refused
+
+    def show(self, waiting: Callable[[], int], served: Callable[[], int]) -> None:
+        """Ask these when the metrics are read."""
+        self._waiting.set_function(waiting)
+        self._served.set_function(served)
+
+    def count_wait(self, seconds: float) -> None:
+        self._wait.observe(seconds)
+
+    def count_refusal(self, why: Refusal) -> None:
+        self._refused[why].inc()

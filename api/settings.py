@@ -23,6 +23,10 @@ class ApiSettings(BaseModel):
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
+    max_lists: pages of lists, queries and counts that one process makes at the same time; more wait.
+    max_live_lists: how many pages it makes at the same time for which cells are asked.
+    max_waiting_lists: how many pages wait, a quarter of them of one caller; more are refused with 503 at once.
+    list_wait_s: how long one waits before it is refused.
     max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
@@ -44,6 +48,10 @@ class ApiSettings(BaseModel):
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
+    max_lists: int = Field(default=8, ge=1, le=1000)
+    max_live_lists: int = Field(default=3, ge=1, le=1000)
+    max_waiting_lists: int = Field(default=256, ge=0, le=100_000)
+    list_wait_s: float = Field(default=10.0, gt=0, le=3600)
     max_watches: int = Field(default=200, ge=0, le=100_000)
     max_watches_per_user: int = Field(default=20, ge=0, le=100_000)
     max_watches_per_project: int = Field(default=100, ge=0, le=100_000)

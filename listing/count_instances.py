@@ -8,6 +8,7 @@ from functools import partial
 from cells.counting import count_rows
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.model import Cell
+from listing.admission import Place, page_in_the_making
 from listing.answer import CellAnswer, Consistency
 from listing.index_gateway import IndexGateway, ProgressByCell
 from listing.route_choice import answer_of, choose_indexed
@@ -43,8 +44,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """As of `InstanceCounter.count`. down: cells that failed, by uuid; every attempt adds to it."""
+    """As of `InstanceCounter.count`.
 
+    place: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
+    """
+
+    place: Place
     request: CountRequest
     consistency: Consistency
     cells: Sequence[Cell]
@@ -81,12 +86,13 @@ class InstanceCounter:
         only: Collection[str] | None = None,
     ) -> Counted:
         """Parameters and errors as of `InstanceLister.list_page`."""
-        has_all_cells = await self._reader.knows_all_cells(ask_live)
-        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-        timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-        asked = _Asked(request, consistency, cells, timeout_s, ask_live)
-        remarks: list[str] = []
-        by_cell, answers = await self._index.or_cells(consistency, partial(self._count, asked), remarks.append)
+        async with page_in_the_making() as place:
+            has_all_cells = await self._reader.knows_all_cells(ask_live)
+            cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+            timeout_s = cell_timeout_s or self._settings.cell_timeout_s
+            asked = _Asked(place, request, consistency, cells, timeout_s, ask_live)
+            remarks: list[str] = []
+            by_cell, answers = await self._index.or_cells(consistency, partial(self._count, asked), remarks.append)
         return Counted(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
@@ -103,6 +109,8 @@ class InstanceCounter:
             ask_live=asked.ask_live,
         )
         live = [cell for cell in asked.cells if cell.uuid not in chosen.cells]
+        if live:
+            await asked.place.ask_cells()
         # As of a page: what was in no cell yet may be in one by now.
         first = [cell for cell in live if cell.is_before_cells]
         by_cell: dict[str, Counts] = {}

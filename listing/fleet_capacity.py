@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.model import CapacityAdapter, Cell, CellAdapter
 from cells.node_capacity import Amounts, NodeCapacity
+from listing.admission import page_in_the_making
 from listing.answer import CellAnswer, Page, Route
 from listing.sources import CellReader, log_failure
 
@@ -53,11 +54,13 @@ class CapacityLister:
         """cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all.
 
         A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete. Raises
-        FleetUnreachableError when it is not known which cells there are.
+        FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
         """
-        has_all_cells = await self._reader.knows_all_cells()
-        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-        asked = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
+        async with page_in_the_making() as place:
+            has_all_cells = await self._reader.knows_all_cells()
+            cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+            await place.ask_cells()
+            asked = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
         told = [(answer.cell, nodes) for answer, nodes in asked if answer.is_complete]
         return FleetCapacity(
             [_summary(cell.name, None, None, nodes) for cell, nodes in told],

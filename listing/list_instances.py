@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from cells.model import Cell
 from indexer.backends.base import FoundPage
+from listing.admission import Place, page_in_the_making
 from listing.answer import Consistency, Page
 from listing.explanation import DescribesPages, Observer, Query, Reasons
 from listing.freshness import Freshness
@@ -25,10 +26,11 @@ from views.projection import Projection
 class _Listing:
     """What is asked for, the same in every attempt at the page: with the index, and without it if that fails.
 
-    cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits for them again. The
-    rest is as of `InstanceLister.list_page`.
+    place: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
+    for them again. The rest is as of `InstanceLister.list_page`.
     """
 
+    place: Place
     request: PageRequest
     projection: Projection
     consistency: Consistency
@@ -67,22 +69,41 @@ class InstanceLister:
         only: uuids of the cells whose instances are wanted; None for all.
         observer: told how the page comes about.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
-        can answer. A cell that fails is a `CellAnswer` of the page.
+        can answer, and what `page_in_the_making` raises. A cell that fails is a `CellAnswer` of the page.
         """
+        async with page_in_the_making() as place:
+            return await self._list_page(
+                place,
+                request,
+                projection,
+                consistency,
+                down=down,
+                cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
+                ask_live=ask_live,
+                only=only,
+                observer=observer,
+            )
+
+    async def _list_page(
+        self,
+        place: Place,
+        request: PageRequest,
+        projection: Projection,
+        consistency: Consistency,
+        *,
+        down: Mapping[str, CellFailure],
+        cell_timeout_s: float,
+        ask_live: Collection[str],
+        only: Collection[str] | None,
+        observer: Observer | None,
+    ) -> Page:
         # First, since it may read the registry again.
         has_all_cells = await self._reader.knows_all_cells(ask_live)
         cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         if observer is not None and not has_all_cells:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
         listing = _Listing(
-            request,
-            projection,
-            consistency,
-            cells,
-            dict(down),
-            cell_timeout_s or self._settings.cell_timeout_s,
-            ask_live,
-            observer,
+            place, request, projection, consistency, cells, dict(down), cell_timeout_s, ask_live, observer
         )
         page = await self._index_or_cells(listing)
         return page if has_all_cells else replace(page, has_all_cells=False)
@@ -121,6 +142,8 @@ class InstanceLister:
         )
         indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
+        if live:
+            await listing.place.ask_cells()
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)

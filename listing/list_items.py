@@ -13,6 +13,7 @@ from typing import Any
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
 from indexer.backends.base import CellProgress
+from listing.admission import page_in_the_making
 from listing.answer import CellAnswer, Consistency, Route
 from listing.freshness import Freshness
 from listing.index_gateway import IndexGateway
@@ -68,20 +69,25 @@ class ItemLister:
         fields, keys: as of cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of the cells
         to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer not complete.
         consistency, ask_live: as of InstanceLister.list_page.
-        Raises FleetUnreachableError when it is not known which cells there are.
+        Raises FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
         """
-        has_all_cells = await self._reader.knows_all_cells()
-        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-        indexed, why_not = await self._indexed(item_type, fields, cells, consistency)
-        fresh = {
-            uuid: of_cell for uuid, of_cell in indexed.items() if uuid not in ask_live and of_cell.answers(consistency)
-        }
-        asked = (
-            self._ask(cell, item_type, fields, keys, cell_timeout_s, stand_in=indexed.get(cell.uuid))
-            for cell in cells
-            if cell.uuid not in fresh
-        )
-        by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
+        async with page_in_the_making() as place:
+            has_all_cells = await self._reader.knows_all_cells()
+            cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+            indexed, why_not = await self._indexed(item_type, fields, cells, consistency)
+            fresh = {
+                uuid: of_cell
+                for uuid, of_cell in indexed.items()
+                if uuid not in ask_live and of_cell.answers(consistency)
+            }
+            live = [cell for cell in cells if cell.uuid not in fresh]
+            if live:
+                await place.ask_cells()
+            asked = (
+                self._ask(cell, item_type, fields, keys, cell_timeout_s, stand_in=indexed.get(cell.uuid))
+                for cell in live
+            )
+            by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
         by_cell |= {uuid: of_cell.items(Route.INDEX) for uuid, of_cell in fresh.items()}
         return Items([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
 

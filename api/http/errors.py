@@ -9,6 +9,7 @@ ApiError
 ├── UnauthorizedError             no user, or no known one, is calling
 ├── TryAgainLaterError            the same request may succeed some seconds later
 │   ├── TooManyLoginsError        too many wrong logins of one caller, or too many logins at once
+│   ├── TooManyListsError         as many lists wait as may, or this one has waited for long
 │   ├── TooManyWatchesError       there are as many streams as there may be
 │   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
 ├── ForbiddenError                the caller may not do this
@@ -105,6 +106,9 @@ WHEN_AWAY = {"Retry-After": "5"}
 """The headers of an answer that a database which is away has kept from being given; in seconds."""
 
 
+RETRY_LISTS_AFTER_S = 2
+
+
 class TryAgainLaterError(ApiError):
     """In `retry_after_s` seconds the same request may succeed; the answer says so in its `headers`."""
 
@@ -122,6 +126,14 @@ class TooManyLoginsError(TryAgainLaterError):
 
     def __init__(self, retry_after_s: int, reason: str = "Too many failed logins.") -> None:
         super().__init__(f"{reason} Try again in {retry_after_s} seconds.", retry_after_s)
+
+
+class TooManyListsError(TryAgainLaterError):
+    """The list cannot be made soon. is_own: since its caller waits for as many as a caller may."""
+
+    def __init__(self, *, is_own: bool) -> None:
+        reason = "You wait for too many lists already" if is_own else "Too many lists are asked for"
+        super().__init__(f"{reason}. Try again in {RETRY_LISTS_AFTER_S} seconds.", RETRY_LISTS_AFTER_S)
 
 
 class TooManyWatchesError(TryAgainLaterError):
@@ -294,6 +306,7 @@ STATUS: dict[type[Exception], int] = {
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,
+    TooManyListsError: 503,
     TooManyWatchesError: 503,
     FieldError: 400,
     QueryError: 400,

@@ -1,7 +1,7 @@
 """Each request counted and timed by its route: an address as it is registered, without the names that callers give."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.routing import BaseRoute, Route
@@ -22,6 +22,11 @@ def name_route(scope: Scope, path: str) -> None:
     path: below that address, such as "/servers/{server_id}".
     """
     scope[_BELOW] = path
+
+
+def route_found(scope: Scope) -> Mapping[str, Any]:
+    """What a scope says of the route that was found, for the scope of another request that goes the same way."""
+    return {key: scope[key] for key in ("endpoint", _BELOW) if key in scope}
 
 
 class RequestMetrics:

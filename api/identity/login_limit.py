@@ -2,7 +2,7 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are forked
+a time (`api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are forked
 when a limit has been made count wrong logins together; what waits, and who has logged in, each knows for itself.
 Tokens, and passwords that a process knows to be right, are not held up.
 """
@@ -15,10 +15,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import blake2b
 from mmap import mmap
 
+from api.fair_queue import FairQueue, Refusal
 from api.http.errors import TooManyLoginsError, UnauthorizedError
 from api.http.shared_memory import SharedMemory
 from api.identity.connection import Connection
-from api.identity.fair_queue import FairQueue
 from api.identity.passwords import CHECKS_AT_ONCE
 from resources.clock import Clock, system_clock
 
@@ -27,6 +27,7 @@ MOST_FAILURES_OF_ADDRESS = 100
 MOST_WAITING = 256
 MOST_WAITING_OF_ADDRESS = 64
 WINDOW_S = 60
+_RETRY_AFTER_S = 2
 _SECOND = 1_000_000
 _MOST_KEYS = 10_000
 _DIGEST_BYTES = 16
@@ -43,7 +44,14 @@ class LoginLimit:
     """For one event loop of each process."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
-        self._queue = FairQueue(CHECKS_AT_ONCE, most_waiting=MOST_WAITING, most_in_lane=MOST_WAITING_OF_ADDRESS)
+        self._queue = FairQueue(
+            CHECKS_AT_ONCE,
+            most_waiting=MOST_WAITING,
+            most_in_lane=MOST_WAITING_OF_ADDRESS,
+            # The other half is for those who have logged in before.
+            most_others=MOST_WAITING // 2,
+            refusal=too_many_at_once,
+        )
         self._failures = _Failures(MOST_FAILURES, clock)
         self._failures_of_address = _Failures(MOST_FAILURES_OF_ADDRESS, clock)
         self._under_way: Counter[_Key] = Counter()
@@ -102,6 +110,11 @@ class LoginLimit:
         self._right.move_to_end(pair)
         if len(self._right) > _MOST_KEYS:
             self._right.popitem(last=False)
+
+
+def too_many_at_once(_why: Refusal) -> TooManyLoginsError:
+    """The error of who cannot wait to be served."""
+    return TooManyLoginsError(_RETRY_AFTER_S, "Too many requests at once.")
 
 
 class _Failures:

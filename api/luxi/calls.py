@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
+from api.admission import ListAdmission
 from api.compute.protocol.proof import AskedFreshness
 from api.http.errors import NotFoundError, status_of
 from api.identity.caller import Caller
@@ -16,6 +17,7 @@ from api.query.job_changes import WATCHED, JobLostError, next_change
 from api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
 from api.query.visible_fields import visible_fields
 from api.query.whole_answers import Asking, RowStream, WholeAnswers, parts_of
+from listing.admission import admit_by
 from listing.answer import Consistency
 from listing.consistency.read_your_writes import ReadYourWrites
 from query.errors import MalformedExpressionError, QueryError
@@ -72,11 +74,14 @@ class _Call:
 
 
 class LuxiCalls:
-    """cell_timeout_s: what one cell may cost."""
+    """admission: of lists. cell_timeout_s: what one cell may cost."""
 
-    def __init__(self, answerer: Answerer, writes: ReadYourWrites, *, cell_timeout_s: float) -> None:
+    def __init__(
+        self, answerer: Answerer, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
+    ) -> None:
         self._answers = WholeAnswers(answerer)
         self._writes = writes
+        self._admission = admission
         self._cell_timeout_s = cell_timeout_s
         self._calls: Mapping[str, _Call] = {
             "Query": _call(tuple[str, Names, list[Any] | None], self._query),
@@ -109,6 +114,7 @@ class LuxiCalls:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = ".".join(map(str, wrong["loc"]))
             raise MalformedRequestError(f"{method}: argument {place}: {wrong['msg']}") from None
+        admit_by(self._admission.of(_CALLER))
         try:
             return await call.run(*checked)
         except (MalformedExpressionError, NotFoundError) as error:

@@ -14,6 +14,7 @@ from api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shap
 from api.query.counting import QuestionCounter
 from api.query.question import CountingBody, counting_body_of_query, counting_of
 from api.query.visible_fields import visible_fields
+from listing.admission import page_in_the_making
 from listing.consistency.read_your_writes import ReadYourWrites
 from query.fields_query import definitions
 
@@ -51,8 +52,9 @@ class CountHandler:
 
     async def _answer(self, request: ComputeRequest, body: CountingBody) -> Response:
         counting = counting_of(body, visible_fields(body.what, request.caller))
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-        counted = await self._counter.count(counting, request.caller, fresh)
+        async with page_in_the_making():
+            fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+            counted = await self._counter.count(counting, request.caller, fresh)
         answer = {
             "fields": definitions(counting.known, counting.by),
             "groups": [

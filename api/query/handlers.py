@@ -24,6 +24,7 @@ from api.query.question import (
     question_of,
 )
 from api.query.visible_fields import visible_fields
+from listing.admission import page_in_the_making
 from listing.consistency.read_your_writes import ReadYourWrites
 from query.fields_query import definitions
 
@@ -75,8 +76,9 @@ class QueryHandlers:
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
         question = question_of_body(body, request.caller)
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-        found = await self._answerer.answer(question, request.caller, fresh)
+        async with page_in_the_making():
+            fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+            found = await self._answerer.answer(question, request.caller, fresh)
         answer = {
             "fields": definitions(question.known, question.names),
             "data": [cells for _, cells in found.rows],

@@ -15,16 +15,18 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from api.admission import ListAdmission
 from api.compute.protocol.proof import AskedFreshness, asked_freshness
 from api.http.client import address_of_client
 from api.http.errors import NotFoundError, status_of
 from api.http.query_string import QueryString
 from api.http.request_metrics import name_route
 from api.identity.caller import Caller
-from api.identity.connection import LookingAhead
+from api.identity.connection import Connection, LookingAhead
 from api.query.whole_answers import Asking
 from api.rapi.access import RapiAccess
 from api.rapi.faults import RapiError, rapi_fault
+from listing.admission import admit_by
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.sources import CellReader
 from resources.malformed_json import MALFORMED_JSON
@@ -114,7 +116,8 @@ def unknown_address(method: str, path: str) -> Exception:
 class RapiEndpoint:
     """Answers everything below one address.
 
-    resources: the first whose path fits, and that has the verb, counts. timeout_s: what one cell may cost.
+    resources: the first whose path fits, and that has the verb, counts. admission: of lists. timeout_s: what one cell
+    may cost.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class RapiEndpoint:
         access: RapiAccess,
         cells: CellReader,
         writes: ReadYourWrites,
+        admission: ListAdmission,
         *,
         timeout_s: float,
     ) -> None:
@@ -130,6 +134,7 @@ class RapiEndpoint:
         self._access = access
         self._cells = cells
         self._writes = writes
+        self._admission = admission
         self._timeout_s = timeout_s
 
     async def answer(self, http: HttpRequest) -> Response:
@@ -150,6 +155,7 @@ class RapiEndpoint:
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
         body = await _body(http)
+        admit_by(self._admission.of(login.caller, Connection.of(http, receive)))
         query = QueryString.parse(http.scope["query_string"])
         fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
         only = await self._only(http.path_params.get("cell"), login.caller)

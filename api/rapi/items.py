@@ -15,6 +15,7 @@ from api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
 from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from api.rapi.endpoint import RapiRequest
 from api.rapi.faults import RapiError, UnsureError
+from listing.admission import for_one_item
 from resources.query_fields.definitions import QueryFields
 from views.query2.projection import Cells, Row, cells_of
 
@@ -79,7 +80,8 @@ class RapiItems:
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
-        rows, headers = await self.collected(request, item_type, names, _called(known, name))
+        with for_one_item():
+            rows, headers = await self.collected(request, item_type, names, _called(known, name))
         found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers

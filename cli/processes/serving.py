@@ -187,7 +187,9 @@ async def serving_socket(path: Path, settings: Settings, app: "FastAPI") -> Asyn
     from api.luxi.calls import LuxiCalls  # noqa: PLC0415
     from api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
 
-    calls = LuxiCalls(app.state.answerer, app.state.writes, cell_timeout_s=settings.search.cell_timeout_s)
+    calls = LuxiCalls(
+        app.state.answerer, app.state.writes, app.state.admission, cell_timeout_s=settings.search.cell_timeout_s
+    )
     try:
         async with serving_luxi(path, calls):
             yield

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx
@@ -348,6 +349,7 @@ class ComputeFleet:
         index_deadline_s: float = 60.0,
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
+        list_limits: Mapping[str, float] = MappingProxyType({}),
         max_watches: int = 200,
         max_watches_per_user: int = 20,
         max_watches_per_project: int = 100,
@@ -365,8 +367,9 @@ class ComputeFleet:
     ) -> Api:
         """An application over the fleet; closed with it.
 
-        native: other than by `pool`, or by that of the fleet where `pool` is none. nodes: what calls the agents of
-        hosts (NodeRpcs, or PlayedHosts in its place).
+        list_limits: settings of `api` for how many lists are made at once, and wait.
+        native: other than by `pool`, or by that of the fleet where `pool` is none.
+        nodes: what calls the agents of hosts (NodeRpcs, or PlayedHosts in its place).
         """
         if native is None:
             native = NativeCells(self.fleet.cells, pool) if isinstance(pool, CellPool) else self.native
@@ -384,6 +387,7 @@ class ComputeFleet:
                 watch_key=None if watch_key is None else SecretStr(watch_key),
                 compute_link_prefix=compute_link_prefix,
                 list_records_by_skipping_down_cells=skips_down_cells,
+                **list_limits,
             ),
             search=SearchSettings(
                 enabled=enabled,

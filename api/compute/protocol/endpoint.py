@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from api.admission import ListAdmission
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.protocol.policy import authorize
 from api.compute.protocol.proof import TOKEN_HEADER
@@ -35,6 +36,7 @@ from api.identity.caller import Caller, Identity
 from api.identity.connection import Connection, LookingAhead
 from api.identity.faults import unauthorized
 from cells.model import InstanceRow, Request
+from listing.admission import admit_by
 from listing.consistency.tokens import ChangeToken
 
 _log = structlog.get_logger(__name__)
@@ -93,13 +95,14 @@ Handler = Callable[[ComputeRequest], Awaitable[Response]]
 class Middleware:
     """Makes endpoints out of handlers.
 
-    link_prefix: `api.compute_link_prefix`. include: see ComputeRequest.
+    link_prefix: `api.compute_link_prefix`. include: see ComputeRequest. admission: of lists.
     """
 
-    def __init__(self, identity: Identity, link_prefix: str | None, include: Include) -> None:
+    def __init__(self, identity: Identity, link_prefix: str | None, include: Include, admission: ListAdmission) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
         self._include = include
+        self._admission = admission
 
     def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
         """The endpoint that answers with `handler`."""
@@ -145,6 +148,7 @@ class Middleware:
         connection = Connection.of(http, receive)
         authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
+        admit_by(self._admission.of(caller, connection))
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:
             if not _PROJECT_ID.fullmatch(project_id):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from api.metrics import ApiMetrics
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import Cell
+from listing.admission import page_in_the_making
 from listing.answer import Page
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.errors import CellDownError, MarkerNotFoundError
@@ -140,6 +141,20 @@ class ServerListHandlers:
         wanted = build_filter(query, minor, caller, action=action)
         if _is_head(request):
             limit = min(limit, 1)
+        async with page_in_the_making():
+            page = await self._page(request, template, query, PageRequest(wanted, order, limit), observer)
+        return _Listed(page, query, limit)
+
+    async def _page(
+        self,
+        request: ComputeRequest,
+        template: ItemTemplate,
+        query: QueryString,
+        wanted: PageRequest,
+        observer: Observer | None,
+    ) -> Page:
+        """The page behind the marker of the request."""
+        caller, order = request.caller, wanted.order
         started = time.perf_counter()
         fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s)
         marker = query.last("marker")
@@ -156,21 +171,21 @@ class ServerListHandlers:
                 down=down,
                 cell_timeout_s=fresh.cell_timeout_s,
             )
-        page = Page(b"", 0, None, ())
-        if limit:
-            page = await self._lister.list_page(
-                PageRequest(wanted, order, limit, after),
-                template,
-                fresh.consistency,
-                down=down,
-                cell_timeout_s=fresh.cell_timeout_s,
-                ask_live=fresh.ask_live,
-                observer=observer,
-            )
-            self._metrics.count_list(page, time.perf_counter() - started)
-            if page.last is not None:
-                self._page_ends.remember(caller, order, page.last)
-        return _Listed(page, query, limit)
+        if not wanted.limit:
+            return Page(b"", 0, None, ())
+        page = await self._lister.list_page(
+            replace(wanted, after=after),
+            template,
+            fresh.consistency,
+            down=down,
+            cell_timeout_s=fresh.cell_timeout_s,
+            ask_live=fresh.ask_live,
+            observer=observer,
+        )
+        self._metrics.count_list(page, time.perf_counter() - started)
+        if page.last is not None:
+            self._page_ends.remember(caller, order, page.last)
+        return page
 
     async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
         """The page of a list, of which `observer` is told how it comes about."""

@@ -13,13 +13,14 @@ from tempfile import mkstemp
 
 import msgspec
 
+from api.fair_queue import FairQueue
 from api.http.errors import DirectoryUnavailableError
-from api.identity.fair_queue import FairQueue
+from api.identity.login_limit import too_many_at_once
 from api.identity.tokens.directory import Directory
 from api.identity.watched_file import WatchedFile
 from cells.database.file_lock import FileLock
 
-_MOST_WAITING = 256
+_MOST_WAITING = 128
 _MOST_WAITING_OF_USER = 16
 
 
@@ -29,7 +30,9 @@ class DirectoryFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._watched = WatchedFile(path, self._parse)
-        self._queue = FairQueue(1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER)
+        self._queue = FairQueue(
+            1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER, refusal=too_many_at_once
+        )
 
     async def current(self) -> Directory:
         """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""

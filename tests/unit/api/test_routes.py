@@ -8,11 +8,14 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
+from api.admission import ListAdmission
 from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
 from api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
 from api.http.query_parameters import QueryParameters
 from api.http.request_body import Body, RequestModel
 from api.identity import NoIdentity
+from api.metrics import ApiMetrics
+from api.settings import ApiSettings
 from cells.model import InstanceRow
 
 
@@ -21,6 +24,7 @@ class _Note(RequestModel):
 
 
 NOTE = Body(_Note)
+ADMISSION = ListAdmission(ApiSettings(), ApiMetrics(), has_identity=False)
 
 
 async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
@@ -53,7 +57,7 @@ def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     app = FastAPI()
-    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, _include_nothing))
+    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, _include_nothing, ADMISSION))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -144,5 +148,5 @@ def test_two_routes_for_one_microversion_are_refused() -> None:
     with pytest.raises(ValueError, match="same microversion"):
         RouteTable(
             [*ROUTES, ApiRoute("GET", "/things/{other}", _says("x"), since=104)],
-            Middleware(NoIdentity(), None, _include_nothing),
+            Middleware(NoIdentity(), None, _include_nothing, ADMISSION),
         )

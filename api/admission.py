@@ -1,0 +1,142 @@
+"""How many pages are made at the same time, of lists, queries and counts of every face, and which of the others wait.
+
+More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
+time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
+(`api.fair_queue`). Those that cannot be served in time are refused at once, before anything is done for them. A place
+is held while a page is made, and not while its caller receives it. Each process counts for itself.
+"""
+
+import time
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Final
+
+from api.fair_queue import FairQueue, Refusal
+from api.http.errors import TooManyListsError
+from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
+from api.metrics import ApiMetrics
+from api.settings import ApiSettings
+
+LISTS: Final = "lists"
+LIVE: Final = "live"
+_SHARE_OF_CALLER = 4
+
+
+class ListAdmission:
+    """The places of one process, for one event loop.
+
+    has_identity: whether callers prove who they are; otherwise they are told apart by their addresses.
+    """
+
+    def __init__(self, settings: ApiSettings, metrics: ApiMetrics, *, has_identity: bool) -> None:
+        self._has_identity = has_identity
+        self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
+        self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
+
+    def of(self, caller: Caller, connection: Connection = UNKNOWN) -> "RequestAdmission":
+        """What admits the pages of one request (listing.admission.Admission)."""
+        lane = caller.user_id if self._has_identity else connection.network
+        return RequestAdmission(self, lane, connection)
+
+
+class RequestAdmission:
+    """Of one request, of which only the first page, or question to cells, is refused: what was begun is finished."""
+
+    def __init__(self, places: ListAdmission, lane: Hashable, connection: Connection) -> None:
+        self._places = places
+        self._lane = lane
+        self._connection = connection
+        self._is_begun = False
+        self._entered: set[_Queue] = set()
+        self._refused_by: _Queue | None = None
+
+    async def enter(self, *, is_small: bool) -> "_Place":
+        place = _Place(self)
+        if not is_small:
+            await place.wait_in(self._places.lists)
+        return place
+
+    @property
+    def live(self) -> "_Queue":
+        return self._places.live
+
+    async def wait(self, queue: "_Queue") -> None:
+        """Raises TooManyListsError, CallerLeftError."""
+        is_begun = self._is_begun or queue in self._entered
+        try:
+            await queue.acquire(self._lane, self._connection, is_begun=is_begun)
+        except TooManyListsError:
+            self._refused_by = queue
+            raise
+        self._entered.add(queue)
+
+    @property
+    def is_still_refused(self) -> Callable[[], bool] | None:
+        """Tells whether another such request would be refused by the same queue, and counts that as one.
+
+        None if this one was not refused.
+        """
+        return None if self._refused_by is None else partial(self._refused_by.refuses, self._lane)
+
+    def begin(self) -> None:
+        """Something has been made for the request, which is not to be lost."""
+        self._is_begun = True
+
+
+class _Place:
+    def __init__(self, request: RequestAdmission) -> None:
+        self._request = request
+        self._held: _Queue | None = None
+
+    async def wait_in(self, queue: "_Queue") -> None:
+        await self._request.wait(queue)
+        self._held = queue
+
+    async def ask_cells(self) -> None:
+        if self._held is not self._request.live:
+            self._give_back()
+            await self.wait_in(self._request.live)
+
+    def leave(self) -> None:
+        self._request.begin()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+class _Queue:
+    """Places of one kind, with what is measured of them."""
+
+    def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ApiMetrics) -> None:
+        self._metrics = metrics.of_queue(kind)
+        self._queue = FairQueue(
+            at_once,
+            most_waiting=settings.max_waiting_lists,
+            most_in_lane=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
+            refusal=self._refused,
+            wait_s=settings.list_wait_s,
+        )
+        self._metrics.show(lambda: self._queue.waiting, lambda: self._queue.served)
+
+    async def acquire(self, lane: Hashable, connection: Connection, *, is_begun: bool) -> None:
+        began = time.perf_counter()
+        await self._queue.acquire(lane, connection, is_begun=is_begun)
+        self._metrics.count_wait(time.perf_counter() - began)
+
+    def refuses(self, lane: Hashable) -> bool:
+        """Whether a request of this lane gets no place to wait at; it is counted as refused."""
+        why = self._queue.refusal_of(lane)
+        if why is not None:
+            self._metrics.count_refusal(why)
+        return why is not None
+
+    def release(self) -> None:
+        self._queue.release()
+
+    def _refused(self, why: Refusal) -> TooManyListsError:
+        self._metrics.count_refusal(why)
+        return TooManyListsError(is_own=why is Refusal.OWN)

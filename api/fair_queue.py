@@ -1,0 +1,132 @@
+"""A queue for work of which little is done at the same time: bounded, and fair between callers."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+from api.http.errors import CallerLeftError
+from api.identity.connection import UNKNOWN, Connection
+
+
+class Refusal(StrEnum):
+    """Why a request is not served.
+
+    full: as many wait as may. own: as many of its lane wait as may. late: it has waited for as long as it may.
+    """
+
+    FULL = "full"
+    OWN = "own"
+    LATE = "late"
+
+
+class FairQueue:
+    """For one event loop. Requests wait in lanes, and the lanes are served in rounds: one request of each.
+
+    at_once: how many are served at the same time. most_waiting: in all lanes. most_in_lane: in one of them.
+    most_others: how many wait that are not preferred; as many as may wait unless given.
+    wait_s: how long one waits at most; None: for as long as it takes.
+    refusal: makes the error that a request gets which is not served.
+    """
+
+    def __init__(
+        self,
+        at_once: int,
+        *,
+        most_waiting: int,
+        most_in_lane: int,
+        refusal: Callable[[Refusal], Exception],
+        most_others: int | None = None,
+        wait_s: float | None = None,
+    ) -> None:
+        self._free = self._at_once = at_once
+        self._most_waiting = most_waiting
+        self._most_in_lane = most_in_lane
+        self._most_others = most_waiting if most_others is None else most_others
+        self._refusal = refusal
+        self._wait_s = wait_s
+        self._lanes: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    @property
+    def served(self) -> int:
+        """How many are served now."""
+        return self._at_once - self._free
+
+    @asynccontextmanager
+    async def lock(
+        self, lane: Hashable, caller: Connection = UNKNOWN, *, is_preferred: bool = False
+    ) -> AsyncIterator[None]:
+        """As `acquire`; the place is held while the block lasts."""
+        await self.acquire(lane, caller, is_preferred=is_preferred)
+        try:
+            yield
+        finally:
+            self.release()
+
+    async def acquire(
+        self, lane: Hashable, caller: Connection = UNKNOWN, *, is_preferred: bool = False, is_begun: bool = False
+    ) -> None:
+        """Wait until the request is served; its place is held until `release`.
+
+        is_preferred: it may wait where others may not. is_begun: it goes on with what was served before, so it is never
+        refused.
+
+        Raises what `refusal` makes, at once when too many wait already, and CallerLeftError when the caller goes while
+        it waits.
+        """
+        if self._free:
+            # Then no caller waits.
+            self._free -= 1
+            return
+        if not is_begun and (why := self.refusal_of(lane, is_preferred=is_preferred)) is not None:
+            raise self._refusal(why)
+        await self._wait(lane, caller, None if is_begun else self._wait_s)
+
+    def release(self) -> None:
+        """Give the place that has become free to the next lane, which goes behind the others then."""
+        if not self._lanes:
+            self._free += 1
+            return
+        lane, waiting = self._lanes.popitem(last=False)
+        waiting.popleft().set_result(None)
+        if waiting:
+            self._lanes[lane] = waiting
+
+    def refusal_of(self, lane: Hashable, *, is_preferred: bool = False) -> Refusal | None:
+        """Why a request that comes now is refused; None if it is served, or may wait."""
+        if self._free:
+            return None
+        if self.waiting >= (self._most_waiting if is_preferred else self._most_others):
+            return Refusal.FULL
+        return Refusal.OWN if len(self._lanes.get(lane, ())) >= self._most_in_lane else None
+
+    async def _wait(self, lane: Hashable, caller: Connection, wait_s: float | None) -> None:
+        lock = asyncio.get_running_loop().create_future()
+        self._lanes.setdefault(lane, deque()).append(lock)
+        leaving = asyncio.ensure_future(caller.left())
+        try:
+            await asyncio.wait((lock, leaving), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._give_up(lane, lock)
+            raise
+        finally:
+            has_left = not leaving.cancel()
+        if has_left:
+            self._give_up(lane, lock)
+            raise CallerLeftError
+        if not lock.done():
+            self._give_up(lane, lock)
+            raise self._refusal(Refusal.LATE)
+
+    def _give_up(self, lane: Hashable, lock: asyncio.Future[None]) -> None:
+        if lock.done():
+            self.release()
+            return
+        self._lanes[lane].remove(lock)
+        if not self._lanes[lane]:
+            del self._lanes[lane]

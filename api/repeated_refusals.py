@@ -1,0 +1,85 @@
+"""Refusing again what was refused a moment ago, before it is looked at: a list of a caller who has too many.
+
+A refusal is to cost next to nothing, since requests that come too often come many times a second: finding the route,
+who is calling and what is asked for takes three times as long as the rest of it. So the answer to a list is given again
+to the same request, whatever stands in its query, as long as the queue that refused it has no place for this caller.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from uuid import uuid4
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.admission import RequestAdmission
+from api.http.client import address_of_client
+from api.http.request_metrics import route_found
+from listing.admission import admit_by, current_admission
+
+_MOST_REMEMBERED = 1000
+_REFUSED = 503
+_REQUEST_IDS = (b"x-openstack-request-id", b"x-compute-request-id")
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An answer, the route that it is of, and whether it still counts."""
+
+    messages: tuple[Message, ...]
+    route: Mapping[str, Any]
+    still_counts: Callable[[], bool]
+
+
+class RepeatedRefusals:
+    """Passes on every request that was not refused a moment ago. For one event loop."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._refused: OrderedDict[bytes, _Refusal] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        key = _key(scope)
+        refused = self._refused.get(key)
+        if refused is not None and refused.still_counts():
+            scope.update(refused.route)
+            for message in refused.messages:
+                await send(_with_its_own_id(message))
+            return
+        self._refused.pop(key, None)
+        await self._pass_on(key, scope, receive, send)
+
+    async def _pass_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        sent: list[Message] = []
+
+        async def send_and_look(message: Message) -> None:
+            # Of what is no refusal only the beginning is looked at.
+            if message.get("status") == _REFUSED or sent:
+                sent.append(message)
+            await send(message)
+
+        admit_by(None)
+        await self._app(scope, receive, send_and_look)
+        admission = current_admission()
+        if sent and isinstance(admission, RequestAdmission) and (is_full := admission.is_still_refused) is not None:
+            self._refused[key] = _Refusal(tuple(sent), route_found(scope), is_full)
+            if len(self._refused) > _MOST_REMEMBERED:
+                self._refused.popitem(last=False)
+
+
+def _key(scope: Scope) -> bytes:
+    """The same for requests that differ in their query alone."""
+    return blake2b(repr((scope["path"], address_of_client(scope), scope["headers"])).encode(), digest_size=16).digest()
+
+
+def _with_its_own_id(message: Message) -> Message:
+    if message["type"] != "http.response.start":
+        return message
+    own = f"req-{uuid4()}".encode()
+    headers = [(name, own if name.lower() in _REQUEST_IDS else value) for name, value in message["headers"]]
+    return {**message, "headers": headers}

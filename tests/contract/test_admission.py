@@ -1,0 +1,113 @@
+"""Every face refuses a list that cannot be made soon, in its own words, and answers all else beside lists."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.identity.caller import Caller
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+
+ADMIN = Caller("admin", None, frozenset({"admin"}))
+EXPLAINED = "/fleetlight/explain?request=GET+/v2.1/servers"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.create("north", display_name="web.example.com")
+        fleet.index()
+        yield fleet
+
+
+@pytest.fixture
+def busy(fleet: ComputeFleet) -> Api:
+    return busy_api(fleet)
+
+
+def busy_api(fleet: ComputeFleet) -> Api:
+    """An API that makes as many pages as it may, none of which ends."""
+    api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+    api.run(api.app.state.admission.of(ADMIN).enter(is_small=False))
+    return api
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2.1/servers",
+        "/v2.1/servers/detail",
+        "/v2.1/servers?marker=00000000-0000-4000-8000-000000000000",
+        "/fleetlight/query?what=instance&fields=name",
+        "/fleetlight/query?what=job&fields=id",
+        "/fleetlight/query/counts?what=instance",
+        "/fleetlight/capacity",
+        EXPLAINED,
+    ],
+)
+def test_list_gets_503_with_retry_after(busy: Api, path: str) -> None:
+    refused = busy.get(path)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    message = "Too many lists are asked for. Try again in 2 seconds."
+    assert refused.json() == {"serviceUnavailable": {"code": 503, "message": message}}
+
+
+@pytest.mark.parametrize("path", ["/2/instances?bulk=1", "/2/instances", "/2/nodes", "/cells/north/2/nodes"])
+def test_list_of_the_remote_api_gets_its_fault(busy: Api, path: str) -> None:
+    refused = busy.get(path)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    assert refused.json()["message"] == "Too many lists are asked for. Try again in 2 seconds."
+    assert refused.json()["code"] == 503
+
+
+def test_small_requests_are_answered_beside_lists(busy: Api, fleet: ComputeFleet) -> None:
+    uuid = fleet.api().ids("/v2.1/servers")[0]
+    for path in ("/", "/healthz", "/readyz", "/v2.1", f"/v2.1/servers/{uuid}", "/2/instances/web.example.com"):
+        assert busy.get(path).status_code < 400, path
+
+
+def test_change_is_made_beside_lists(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        uuid = fleet.create("north")
+        api = busy_api(fleet)
+        assert api.request("POST", f"/v2.1/servers/{uuid}/action", json={"lock": None}).status_code == 202
+
+
+def test_list_that_asks_cells_gets_503_while_others_do_and_the_index_answers_the_rest(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.index()
+        api = fleet.api(list_limits={"max_lists": 2, "max_live_lists": 1, "max_waiting_lists": 0})
+
+        async def ask_cells() -> None:
+            place = await api.app.state.admission.of(ADMIN).enter(is_small=False)
+            await place.ask_cells()
+
+        api.run(ask_cells())
+        assert api.get("/v2.1/servers", {"Fleetlight-Consistency": "strong"}).status_code == 503
+        assert api.get("/v2.1/servers").status_code == 200
+
+
+def test_whole_answer_that_was_begun_is_not_cut_off(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        for _ in range(5):
+            fleet.create("north")
+        fleet.index()
+        api = fleet.api(max_limit=2, list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+        assert len(api.get("/2/instances?bulk=1").json()) == 5
+
+
+def test_refusal_counts_again_for_the_same_caller_until_there_is_a_place(fleet: ComputeFleet) -> None:
+    api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+    place = api.run(api.app.state.admission.of(ADMIN).enter(is_small=False))
+    first, again = (api.get(f"/v2.1/servers?limit={limit}", {"X-User-Id": "ada"}) for limit in (1, 2))
+    assert (first.status_code, again.status_code, again.text) == (503, 503, first.text)
+    assert again.headers["X-Openstack-Request-Id"] != first.headers["X-Openstack-Request-Id"]
+    assert again.headers["X-Openstack-Request-Id"] == again.headers["X-Compute-Request-Id"]
+    assert again.headers["Retry-After"] == "2"
+    counted = 'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="503"} 2.0'
+    assert counted in api.metrics()
+    assert 'fleetlight_lists_refused_total{queue="lists",reason="full"} 2.0' in api.metrics()
+    assert api.get("/v2.1/servers?limit=no", {"X-User-Id": "bob"}).status_code == 400
+    assert api.get("/v2.1/flavors", {"X-User-Id": "ada"}).status_code == 200
+    place.leave()
+    assert api.get("/v2.1/servers?limit=1", {"X-User-Id": "ada"}).status_code == 200

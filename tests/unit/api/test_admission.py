@@ -1,0 +1,252 @@
+"""A few pages are made at once; others wait in order, callers in rounds, and those that cannot wait are refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from prometheus_client import generate_latest
+
+from api.admission import ListAdmission, RequestAdmission
+from api.http.errors import CallerLeftError, TooManyListsError
+from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
+from api.metrics import ApiMetrics
+from api.settings import ApiSettings
+from listing.admission import Place, admit_by, for_one_item, page_in_the_making
+
+ADA, BOB = (Caller(name, "shop", frozenset({"member"})) for name in ("ada", "bob"))
+
+
+class Pages:
+    """Pages that are made until they are told to end. begun: their names, in the order in which they were begun."""
+
+    def __init__(self, *, has_identity: bool = True, **settings: float) -> None:
+        self.metrics = ApiMetrics()
+        limits = {"max_lists": 1, "max_live_lists": 1, **settings}
+        self.admission = ListAdmission(ApiSettings.model_validate(limits), self.metrics, has_identity=has_identity)
+        self.begun: list[str] = []
+        self._ends: dict[str, asyncio.Event] = {}
+
+    async def start(
+        self,
+        name: str,
+        caller: Caller = ADA,
+        connection: Connection = UNKNOWN,
+        *,
+        is_live: bool = False,
+        is_small: bool = False,
+        request: RequestAdmission | None = None,
+    ) -> "asyncio.Task[None]":
+        """A page that has begun, or waits, when this returns."""
+        self._ends[name] = asyncio.Event()
+        of_request = request or self.admission.of(caller, connection)
+
+        async def make() -> None:
+            admit_by(of_request)
+            if is_small:
+                with for_one_item():
+                    await self._make(name, is_live=is_live)
+            else:
+                await self._make(name, is_live=is_live)
+
+        task = asyncio.create_task(make())
+        await settled()
+        return task
+
+    async def _make(self, name: str, *, is_live: bool) -> None:
+        async with page_in_the_making() as place:
+            if is_live:
+                await place.ask_cells()
+            self.begun.append(name)
+            await self._ends[name].wait()
+
+    async def end(self, name: str) -> None:
+        self._ends[name].set()
+        await settled()
+
+    def metric(self, line: str) -> bool:
+        """Whether a metric has this name, labels and value."""
+        return any(line in generate_latest(registry).decode() for registry in self.metrics.registries)
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def scenario(run: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            await run()
+
+    asyncio.run(main())
+
+
+def test_pages_wait_in_order_and_callers_in_rounds() -> None:
+    async def run() -> None:
+        pages = Pages()
+        tasks = [await pages.start(name, ADA) for name in ("a1", "a2", "a3")]
+        tasks.append(await pages.start("b1", BOB))
+        assert pages.begun == ["a1"]
+        assert pages.metric('fleetlight_lists_waiting{queue="lists"} 3.0')
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 1.0')
+        for name in ("a1", "a2", "b1", "a3"):
+            await pages.end(name)
+        await asyncio.gather(*tasks)
+        assert pages.begun == ["a1", "a2", "b1", "a3"]
+        assert pages.metric('fleetlight_list_wait_seconds_count{queue="lists"} 4.0')
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 0.0')
+
+    scenario(run)
+
+
+def test_one_caller_has_a_quarter_of_the_queue_and_the_rest_is_for_others() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=4)
+        tasks = [await pages.start(name, ADA) for name in ("a1", "a2")]
+        with pytest.raises(TooManyListsError) as refusal:
+            await (await pages.start("a3", ADA))
+        assert refusal.value.headers == {"Retry-After": "2"}
+        tasks.append(await pages.start("b1", BOB))
+        assert pages.metric('fleetlight_lists_refused_total{queue="lists",reason="own"} 1.0')
+        for name in ("a1", "a2", "b1"):
+            await pages.end(name)
+        await asyncio.gather(*tasks)
+
+    scenario(run)
+
+
+def test_full_queue_refuses_every_caller_at_once() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=0)
+        made = await pages.start("a1", ADA)
+        with pytest.raises(TooManyListsError):
+            await (await pages.start("b1", BOB))
+        assert pages.metric('fleetlight_lists_refused_total{queue="lists",reason="full"} 1.0')
+        await pages.end("a1")
+        await made
+
+    scenario(run)
+
+
+def test_page_that_waits_for_too_long_is_refused_and_leaves_its_place_in_the_queue() -> None:
+    async def run() -> None:
+        pages = Pages(list_wait_s=0.001)
+        made = await pages.start("a1")
+        late = await pages.start("a2")
+        with pytest.raises(TooManyListsError):
+            await late
+        assert pages.metric('fleetlight_lists_refused_total{queue="lists",reason="late"} 1.0')
+        assert pages.metric('fleetlight_lists_waiting{queue="lists"} 0.0')
+        await pages.end("a1")
+        await made
+        assert pages.begun == ["a1"]
+
+    scenario(run)
+
+
+def test_page_that_asks_cells_waits_in_a_queue_of_its_own_and_keeps_no_other_from_being_made() -> None:
+    async def run() -> None:
+        pages = Pages()
+        tasks = [await pages.start(name, is_live=True) for name in ("live1", "live2")]
+        tasks.append(await pages.start("index"))
+        assert pages.begun == ["live1", "index"]
+        assert pages.metric('fleetlight_lists_waiting{queue="live"} 1.0')
+        for name in ("live1", "live2", "index"):
+            await pages.end(name)
+        await asyncio.gather(*tasks)
+
+    scenario(run)
+
+
+def test_small_page_waits_for_nobody_unless_it_asks_cells() -> None:
+    async def run() -> None:
+        pages = Pages()
+        tasks = [await pages.start("large"), await pages.start("live", is_live=True)]
+        tasks.append(await pages.start("small", is_small=True))
+        assert pages.begun == ["large", "small"]
+        for name in ("large", "small", "live"):
+            await pages.end(name)
+        await asyncio.gather(*tasks)
+
+    scenario(run)
+
+
+def test_what_a_request_has_begun_is_not_refused_later() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=0)
+        streamed = pages.admission.of(ADA)
+        first = await pages.start("first", request=streamed)
+        await pages.end("first")
+        await first
+        other = await pages.start("other", BOB)
+        second = await pages.start("second", request=streamed)
+        assert pages.begun == ["first", "other"]
+        for name in ("other", "second"):
+            await pages.end(name)
+        await asyncio.gather(other, second)
+        assert pages.begun == ["first", "other", "second"]
+
+    scenario(run)
+
+
+def test_caller_that_leaves_while_it_waits_gives_its_place_up() -> None:
+    async def run() -> None:
+        pages = Pages()
+        gone = asyncio.Event()
+
+        async def left() -> None:
+            await gone.wait()
+
+        made = await pages.start("a1")
+        waits = await pages.start("a2", connection=Connection("192.0.2.1", left))
+        gone.set()
+        with pytest.raises(CallerLeftError):
+            await waits
+        await pages.end("a1")
+        await made
+        assert pages.begun == ["a1"]
+
+    scenario(run)
+
+
+def test_callers_without_identity_are_told_apart_by_their_addresses() -> None:
+    async def run() -> None:
+        pages = Pages(has_identity=False, max_waiting_lists=4)
+        home, away = Connection("192.0.2.1"), Connection("192.0.2.2")
+        tasks = [await pages.start(name, ADA, home) for name in ("h1", "h2")]
+        with pytest.raises(TooManyListsError):
+            await (await pages.start("h3", BOB, home))
+        tasks.append(await pages.start("w1", ADA, away))
+        for name in ("h1", "h2", "w1"):
+            await pages.end(name)
+        await asyncio.gather(*tasks)
+
+    scenario(run)
+
+
+def test_page_that_fails_gives_its_place_back() -> None:
+    async def run() -> None:
+        pages = Pages()
+
+        async def fail() -> None:
+            admit_by(pages.admission.of(ADA))
+            async with page_in_the_making():
+                raise LookupError
+
+        for _ in range(3):
+            with pytest.raises(LookupError):
+                await asyncio.create_task(fail())
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 0.0')
+
+    scenario(run)
+
+
+def test_where_nothing_is_said_there_is_no_limit() -> None:
+    async def run() -> None:
+        async with page_in_the_making() as first, page_in_the_making() as second:
+            places: list[Place] = [first, second]
+            for place in places:
+                await place.ask_cells()
+
+    scenario(run)
