@@ -2,8 +2,8 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are forked
-when a limit has been made count wrong logins together; what waits, and who has logged in, each knows for itself.
+a time (`api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are
+forked when a limit has been made count wrong logins together; what waits, and who has logged in, each knows for itself.
 Tokens, and passwords that a process knows to be right, are not held up.
 """
 
