@@ -3,11 +3,14 @@
 More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
 time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
 (`api.fair_queue`). Those that cannot be served in time are refused at once, before anything is done for them. A place
-is held while a page is made, and not while its caller receives it. Each process counts for itself.
+is held while a page is made, and not while its caller receives it; what callers have not taken yet has a bound of its
+own. Each process counts for itself.
 """
 
 import time
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -21,6 +24,7 @@ from api.settings import ApiSettings
 LISTS: Final = "lists"
 LIVE: Final = "live"
 _SHARE_OF_CALLER = 4
+_MIB = 2**20
 
 
 class ListAdmission:
@@ -31,28 +35,32 @@ class ListAdmission:
 
     def __init__(self, settings: ApiSettings, metrics: ApiMetrics, *, has_identity: bool) -> None:
         self._has_identity = has_identity
+        self._unread = _Unread(settings.max_unread_mib * _MIB)
         self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
     def of(self, caller: Caller, connection: Connection = UNKNOWN) -> "RequestAdmission":
         """What admits the pages of one request (listing.admission.Admission)."""
         lane = caller.user_id if self._has_identity else connection.network
-        return RequestAdmission(self, lane, connection)
+        return RequestAdmission(self, lane, connection, self._unread)
 
 
 class RequestAdmission:
     """Of one request, of which only the first page, or question to cells, is refused: what was begun is finished."""
 
-    def __init__(self, places: ListAdmission, lane: Hashable, connection: Connection) -> None:
+    def __init__(self, places: ListAdmission, lane: Hashable, connection: Connection, unread: "_Unread") -> None:
         self._places = places
         self._lane = lane
         self._connection = connection
+        self._unread = unread
         self._is_begun = False
         self._entered: set[_Queue] = set()
         self._refused_by: _Queue | None = None
 
     async def enter(self, *, is_small: bool) -> "_Place":
         place = _Place(self)
+        if not self._is_begun and (why := self._unread.refusal_of(self._lane)) is not None:
+            raise self._places.lists.refused(why)
         if not is_small:
             await place.wait_in(self._places.lists)
         return place
@@ -78,6 +86,15 @@ class RequestAdmission:
         None if this one was not refused.
         """
         return None if self._refused_by is None else partial(self._refused_by.refuses, self._lane)
+
+    @contextmanager
+    def handing_over(self, size: int) -> Iterator[None]:
+        """In the block the caller takes an answer of so many bytes, which are kept until then."""
+        self._unread.add(self._lane, size)
+        try:
+            yield
+        finally:
+            self._unread.add(self._lane, -size)
 
     def begin(self) -> None:
         """Something has been made for the request, which is not to be lost."""
@@ -108,6 +125,27 @@ class _Place:
             self._held = None
 
 
+class _Unread:
+    """The bytes of answers that callers have not taken yet."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of = Counter[Hashable]()
+        self._total = 0
+
+    def add(self, lane: Hashable, size: int) -> None:
+        self._total += size
+        self._of[lane] += size
+        if not self._of[lane]:
+            del self._of[lane]
+
+    def refusal_of(self, lane: Hashable) -> Refusal | None:
+        """Why no further answer is made for this caller now."""
+        if self._total >= self._most:
+            return Refusal.FULL
+        return Refusal.OWN if self._of[lane] >= self._most // _SHARE_OF_CALLER else None
+
+
 class _Queue:
     """Places of one kind, with what is measured of them."""
 
@@ -117,7 +155,7 @@ class _Queue:
             at_once,
             most_waiting=settings.max_waiting_lists,
             most_in_lane=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
-            refusal=self._refused,
+            refusal=self.refused,
             wait_s=settings.list_wait_s,
         )
         self._metrics.show(lambda: self._queue.waiting, lambda: self._queue.served)
@@ -137,6 +175,7 @@ class _Queue:
     def release(self) -> None:
         self._queue.release()
 
-    def _refused(self, why: Refusal) -> TooManyListsError:
+    def refused(self, why: Refusal) -> TooManyListsError:
+        """The error of a request that is refused; it is counted."""
         self._metrics.count_refusal(why)
         return TooManyListsError(is_own=why is Refusal.OWN)

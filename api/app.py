@@ -38,6 +38,7 @@ from api.image.handlers import ImageHandlers
 from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
+from api.paced_bodies import PacedBodies
 from api.query.answering import Answerer
 from api.query.counting import QuestionCounter
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
@@ -178,6 +179,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.mappings = mappings
     app.state.live = live
     metrics = ApiMetrics(parts.other_metrics)
+    app.add_middleware(PacedBodies)
     app.add_middleware(RequestMetrics, observe=metrics.count_request)
     has_identity = not isinstance(parts.identity, NoIdentity)
     app.state.admission = ListAdmission(parts.api, metrics, has_identity=has_identity)

@@ -27,10 +27,13 @@ class ApiSettings(BaseModel):
     max_live_lists: how many pages it makes at the same time for which cells are asked.
     max_waiting_lists: how many pages wait, a quarter of them of one caller; more are refused with 503 at once.
     list_wait_s: how long one waits before it is refused.
+    max_unread_mib: how much of large answers callers have not taken yet, a quarter of it one caller; while it is more,
+        further pages are refused.
     max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
+    response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; who can open it sees the whole fleet.
@@ -48,15 +51,17 @@ class ApiSettings(BaseModel):
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
-    max_lists: int = Field(default=8, ge=1, le=1000)
-    max_live_lists: int = Field(default=3, ge=1, le=1000)
+    max_lists: int = Field(default=4, ge=1, le=1000)
+    max_live_lists: int = Field(default=2, ge=1, le=1000)
     max_waiting_lists: int = Field(default=256, ge=0, le=100_000)
     list_wait_s: float = Field(default=10.0, gt=0, le=3600)
+    max_unread_mib: int = Field(default=512, ge=1, le=100_000)
     max_watches: int = Field(default=200, ge=0, le=100_000)
     max_watches_per_user: int = Field(default=20, ge=0, le=100_000)
     max_watches_per_project: int = Field(default=100, ge=0, le=100_000)
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    response_timeout_s: float = Field(default=60.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
     luxi_socket: Path | None = None
     access_log: bool = False

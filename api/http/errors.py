@@ -129,10 +129,10 @@ class TooManyLoginsError(TryAgainLaterError):
 
 
 class TooManyListsError(TryAgainLaterError):
-    """The list cannot be made soon. is_own: since its caller waits for as many as a caller may."""
+    """The list cannot be made soon. is_own: since its caller waits for, or receives, as many as a caller may."""
 
     def __init__(self, *, is_own: bool) -> None:
-        reason = "You wait for too many lists already" if is_own else "Too many lists are asked for"
+        reason = "You wait for, or receive, too many lists already" if is_own else "Too many lists are asked for"
         super().__init__(f"{reason}. Try again in {RETRY_LISTS_AFTER_S} seconds.", RETRY_LISTS_AFTER_S)
 
 

@@ -1,4 +1,4 @@
-"""Time limits for what clients send: the headers of a request, and its body.
+"""Time limits for what clients send, the headers of a request and its body, and for what they take of an answer.
 
 uvicorn has none: it ends connections that are idle between requests, and each byte that arrives begins that time anew.
 So this is its protocol for HTTP/1.1 with a timer. A limit counts for the whole of what it is for, however it trickles
@@ -20,10 +20,12 @@ _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 class RequestDeadlines:
     """headers_s: from the opening of a connection, or the first byte of a later request, to the end of its headers.
     body_s: from there to the end of the body.
+    taking_s: from when so much of an answer waits for the client that no more is written, to when most of it is taken.
     """
 
     headers_s: float
     body_s: float
+    taking_s: float
 
 
 def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
@@ -43,6 +45,7 @@ class _TimedProtocol(H11Protocol):
 
     allowed: RequestDeadlines
     _timer: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
     # The state of the client, and the request before or of it: together they are new whenever a timer has to begin.
     _awaited: tuple[object, object] | None = None
 
@@ -56,7 +59,21 @@ class _TimedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_waiting_for_reader()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._taking = self.loop.call_later(self.allowed.taking_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_waiting_for_reader()
+        super().resume_writing()
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def _set_timer(self) -> None:
         """Let the timer run for what the client has to send now, if that is anything."""

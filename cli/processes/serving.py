@@ -164,7 +164,9 @@ async def _serve(
                     app,
                     listener,
                     stop,
-                    deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
+                    deadlines=RequestDeadlines(
+                        settings.api.header_timeout_s, settings.api.body_timeout_s, settings.api.response_timeout_s
+                    ),
                     on_ready=is_ready,
                     on_stop=app.state.feed.close,
                     logs_requests=settings.api.access_log,

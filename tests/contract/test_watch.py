@@ -325,7 +325,7 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         stop = asyncio.Event()
-        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=RequestDeadlines(60, 60)))
+        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=RequestDeadlines(60, 60, 60)))
         client.connect(listener.getsockname())
         reader, writer = await asyncio.open_connection(sock=client)
         writer.write(b"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")

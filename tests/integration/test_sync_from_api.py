@@ -55,7 +55,7 @@ def served(fleet: ComputeFleet) -> Iterator[str]:
     address = address_of(listener)
     thread = Thread(
         target=lambda: loop.run_until_complete(
-            serve(create_app(parts), listener, stop, deadlines=RequestDeadlines(60, 60), on_ready=ready.set)
+            serve(create_app(parts), listener, stop, deadlines=RequestDeadlines(60, 60, 60), on_ready=ready.set)
         )
     )
     thread.start()

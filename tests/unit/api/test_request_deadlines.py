@@ -1,4 +1,7 @@
-"""A request that does not arrive in time ends with its connection, however little of it still trickles in."""
+"""A request that does not arrive in time ends with its connection, however little of it still trickles in.
+
+So does an answer that its client does not take in time.
+"""
 
 import asyncio
 import socket
@@ -107,8 +110,8 @@ def app() -> App:
 
 
 @contextmanager
-def connected(app: App, *, headers_s: float = LATE, body_s: float = LATE) -> Iterator[Client]:
-    deadlines = RequestDeadlines(headers_s, body_s)
+def connected(app: App, *, headers_s: float = LATE, body_s: float = LATE, taking_s: float = LATE) -> Iterator[Client]:
+    deadlines = RequestDeadlines(headers_s, body_s, taking_s)
     with running(app.app, listener := listen("127.0.0.1", 0), deadlines), closing(Client(listener)) as client:
         yield client
 
@@ -175,6 +178,23 @@ def test_client_that_does_not_read_its_answer_does_not_hold_a_body_open(app: App
     with connected(app, body_s=SOON) as client:
         client.send(POST % b"/floods")
         assert app.left.wait(60)
+
+
+def test_client_that_does_not_take_the_next_part_in_time_is_given_up(app: App) -> None:
+    with connected(app, taking_s=SOON) as client:
+        client.send(b"GET /floods HTTP/1.1\r\nHost: api\r\n\r\n")
+        assert app.left.wait(60)
+        assert len(client.until_the_end()) < 100_000_000
+
+
+def test_long_answer_may_take_longer_than_a_part_of_it(app: App) -> None:
+    begun = time.monotonic()
+    with connected(app, taking_s=SHORT_S) as client:
+        client.send(b"GET /floods HTTP/1.1\r\nHost: api\r\n\r\n")
+        while time.monotonic() - begun < 1.5 * SHORT_S:
+            client.until(b"x", count=1_000_000)
+            Event().wait(0.05)
+        client.until(b"x", count=1_000_000)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system cannot do it")

@@ -24,7 +24,7 @@ async def hello(_request: Request) -> Response:
     return PlainTextResponse("hello")
 
 
-PATIENT = RequestDeadlines(headers_s=60, body_s=60)
+PATIENT = RequestDeadlines(headers_s=60, body_s=60, taking_s=60)
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""Handing a large answer over piece by piece, each when its caller has taken the one before, and who pays for that.
+
+A server that gets an answer of megabytes at once keeps it until the caller has read it, and nothing can tell how far
+that is. In pieces, each has a deadline (`api.http.request_deadlines`), and it is known what callers have not taken yet:
+while that is too much of one, or of all, no further page is begun for it (`api.admission`).
+"""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.admission import RequestAdmission
+from listing.admission import current_admission
+
+PIECE_BYTES = 256 * 1024
+
+
+class PacedBodies:
+    """Sends every body in pieces of at most PIECE_BYTES."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_paced(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) <= PIECE_BYTES:
+                await send(message)
+                return
+            admission = current_admission()
+            if isinstance(admission, RequestAdmission):
+                with admission.handing_over(len(body)):
+                    await _send_pieces(message, send)
+            else:
+                await _send_pieces(message, send)
+
+        await self._app(scope, receive, send_paced)
+
+
+async def _send_pieces(message: Message, send: Send) -> None:
+    body = memoryview(message["body"])
+    last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+    for begin in range(0, last, PIECE_BYTES):
+        await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
+    await send({**message, "body": body[last:]})
