@@ -1,15 +1,22 @@
 """How far the index follows each cell: what `fleetlight index status` shows."""
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
+from cells.daemon_threads import DaemonThreads
 from cells.errors import CellUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from notifications.errors import BusError
 
 _MICROSECONDS = 1_000_000
+# What all cells and buses together may take: one that hangs must not keep what the others say.
+_PATIENCE_S = 5.0
+_MOST_THREADS = 256
 
 
 class IndexHealth(StrEnum):
@@ -44,7 +51,7 @@ class CellStatus:
 
 
 def read_status(
-    cells: Iterable[Cell],
+    cells: Sequence[Cell],
     progress: Mapping[str, CellProgress],
     *,
     open_adapter: Callable[[Cell], ChangelogAdapter],
@@ -53,46 +60,59 @@ def read_status(
     staleness_limit_s: float,
     comparison_interval_s: Callable[[Cell], float],
 ) -> list[CellStatus]:
-    """The status of each cell, in the order given; a cell or bus that is away only leaves gaps.
+    """The status of each cell, in the order given; a cell or bus that is away, or hangs, only leaves gaps.
 
+    All are asked at once, in threads, within five seconds.
     progress: by cell uuid, as the index has it. count_dead_letters: raises BusError. now: microseconds since the epoch.
     comparison_interval_s: how often a cell that does not number its changes is compared; it is asked nothing here.
     """
+    threads = DaemonThreads(min(2 * len(cells), _MOST_THREADS) or 1, "index-status")
+    deadline = time.monotonic() + _PATIENCE_S
+    asked = [
+        (
+            threads.submit(partial(_published_by, open_adapter, cell)) if cell.can.numbers_changes else None,
+            threads.submit(partial(count_dead_letters, cell)),
+        )
+        for cell in cells
+    ]
+    threads.shutdown(wait=False)
     return [
         _cell_status(
             cell,
             progress.get(cell.uuid),
-            open_adapter=open_adapter,
-            count_dead_letters=count_dead_letters,
+            _Answers(cell, published, dead, deadline),
             now=now,
             # Twice: a comparison takes a while, and is as of its beginning.
             staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s(cell),
         )
-        for cell in cells
+        for cell, (published, dead) in zip(cells, asked, strict=True)
     ]
 
 
+class _Answers:
+    """What a cell and its bus have answered until a deadline (monotonic seconds), and what keeps them from it."""
+
+    def __init__(self, cell: Cell, published: Future[int] | None, dead: Future[int], deadline: float) -> None:
+        self.problems: list[str] = []
+        self._deadline = deadline
+        self.published = None if published is None else self._answer(published, f"cell '{cell.name}'")
+        self.dead = self._answer(dead, f"the bus of cell '{cell.name}'")
+
+    def _answer(self, asked: Future[int], whose: str) -> int | None:
+        try:
+            return asked.result(max(0.0, self._deadline - time.monotonic()))
+        except (CellUnreachableError, BusError) as error:
+            self.problems.append(str(error))
+        except TimeoutError:
+            self.problems.append(f"{whose} has not answered within {_PATIENCE_S:g} s")
+        return None
+
+
 def _cell_status(
-    cell: Cell,
-    progress: CellProgress | None,
-    *,
-    open_adapter: Callable[[Cell], ChangelogAdapter],
-    count_dead_letters: Callable[[Cell], int],
-    now: int,
-    staleness_limit_s: float,
+    cell: Cell, progress: CellProgress | None, answers: _Answers, *, now: int, staleness_limit_s: float
 ) -> CellStatus:
-    problems: list[str] = []
-    published: int | None = None
-    dead: int | None = None
+    published, dead, problems = answers.published, answers.dead, answers.problems
     is_numbered = cell.can.numbers_changes
-    try:
-        published = _published_sequence(open_adapter(cell)) if is_numbered else None
-    except CellUnreachableError as error:
-        problems.append(str(error))
-    try:
-        dead = count_dead_letters(cell)
-    except BusError as error:
-        problems.append(str(error))
     age_s = None if progress is None or not progress.fresh_as_of else max(0, now - progress.fresh_as_of) / _MICROSECONDS
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
     return CellStatus(
@@ -108,7 +128,8 @@ def _cell_status(
     )
 
 
-def _published_sequence(adapter: ChangelogAdapter) -> int:
+def _published_by(open_adapter: Callable[[Cell], ChangelogAdapter], cell: Cell) -> int:
+    adapter = open_adapter(cell)
     try:
         return adapter.published_sequence()
     finally:

@@ -1,10 +1,10 @@
 """`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -26,7 +26,6 @@ from indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, 
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
-from resources.clock import system_clock
 from resources.indexed_items import INDEXED_ITEMS
 
 app = typer.Typer(
@@ -34,9 +33,12 @@ app = typer.Typer(
 )
 app.add_typer(failures.app, name="failures")
 
+T = TypeVar("T")
 _ItemCounts = Mapping[str, Mapping[str, int]]
 """By item type, and uuid of the cell, how many items the index has; of cells that it has all of."""
 
+# A person waits.
+_INDEX_PATIENCE_S = 5.0
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
@@ -54,12 +56,13 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     with open_fleet(settings.fleet) as fleet:
         cells = chosen_cells(fleet, None)
         failures_kept = fleet.failures.counts()
+        fleet.clock.look()
         mappings = fleet.compared_mappings.all()
     problem: IndexUnavailableError | None = None
     progress: Mapping[str, CellProgress] = {}
     items: _ItemCounts = {}
     try:
-        progress, items = asyncio.run(_progress(settings.index, cells))
+        progress, items = asyncio.run(_in_time(_progress(settings.index, cells)))
     except IndexUnavailableError as error:
         problem = error
     statuses = read_status(
@@ -67,7 +70,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         progress,
         open_adapter=open_changelog_adapter,
         count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
-        now=system_clock(),
+        now=fleet.clock(),
         staleness_limit_s=settings.search.staleness_limit_s,
         comparison_interval_s=settings.indexer.interval_s,
     )
@@ -90,7 +93,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         _report_incomplete([each for each in statuses if each.health is IndexHealth.INCOMPLETE], settings.index)
         _report_schema_violations(settings.index)
         _report_rebuilds(settings.index)
-    are_mapped = report_mappings(cells, mappings, system_clock())
+    are_mapped = report_mappings(cells, mappings, fleet.clock())
     if problem is not None or not are_mapped or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 
@@ -220,6 +223,14 @@ async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Map
         return progress, {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
     finally:
         await searcher.close()
+
+
+async def _in_time(question: Coroutine[Any, Any, T]) -> T:
+    """What the index answers; raises IndexUnavailableError when it does not soon."""
+    try:
+        return await asyncio.wait_for(question, _INDEX_PATIENCE_S)
+    except TimeoutError:
+        raise IndexUnavailableError(f"it has not answered within {_INDEX_PATIENCE_S:g} s") from None
 
 
 def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:

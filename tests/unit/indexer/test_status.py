@@ -1,10 +1,13 @@
+import time
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 
 from cells.capabilities import CellKind
 from cells.model import Cell, ChangelogAdapter
+from indexer import status as of_index
 from indexer.backends.base import CellProgress
 from indexer.status import CellStatus, IndexHealth, read_status
 from notifications.errors import BusUnavailableError
@@ -97,3 +100,32 @@ def test_cell_that_does_not_number_its_changes_is_as_good_as_its_last_comparison
 
 def _not_to_be_asked(_cell: Cell) -> ChangelogAdapter:
     raise AssertionError("it has no number to tell")
+
+
+def test_cell_and_bus_that_hang_keep_nothing_from_the_others(monkeypatch: pytest.MonkeyPatch, cell: MemoryCell) -> None:
+    monkeypatch.setattr(of_index, "_PATIENCE_S", 0.2)
+    goes_on = Event()
+    others = replace(cell.cell, uuid="other", name="other")
+
+    def hang(asked: Cell) -> Any:
+        if asked == others:
+            goes_on.wait()
+        return 0
+
+    began = time.monotonic()
+    hanging, answering = read_status(
+        [others, cell.cell],
+        {CELL_UUID: PROGRESS},
+        open_adapter=lambda asked: hang(asked) or cell,
+        count_dead_letters=hang,
+        now=NOW,
+        staleness_limit_s=5.0,
+        comparison_interval_s=lambda _cell: 600.0,
+    )
+    assert time.monotonic() - began < 5
+    goes_on.set()
+    assert answering.health is IndexHealth.OK
+    assert hanging.health is IndexHealth.UNREACHABLE
+    assert hanging.problem == (
+        "cell 'other' has not answered within 0.2 s; the bus of cell 'other' has not answered within 0.2 s"
+    )
