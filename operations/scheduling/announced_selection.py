@@ -31,11 +31,10 @@ def tried_selection(
     """What `select_destinations` answers now, with everything undone. Raises what it raises, CellUnreachableError."""
     with cell_failures(cell.name), writing(engine) as connection:
         attempt = connection.begin_nested()
-        try:
-            return select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
-        finally:
-            if attempt.is_active:
-                attempt.rollback()
+        selections = select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
+        if attempt.is_active:
+            attempt.rollback()
+        return selections
 
 
 def announced_selection(

@@ -113,3 +113,25 @@ def test_late_answer_shows_that_the_index_works() -> None:
         assert {"third", "fourth"} <= set(stage.index.asked_for), "nothing is overdue any more"
 
     asyncio.run(ask())
+
+
+def test_questions_that_share_an_index_which_answers_may_take_as_many_times_as_long() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        first = asyncio.ensure_future(stage.ask_in_vain("a", r"no answer within 0\.03 s"))
+        others = [asyncio.ensure_future(stage.deadline.ask(stage.index.find(uuid))) for uuid in "bc"]
+        await stage.let_it_end()
+        stage.deadline.note_answer()
+        await first
+        await asyncio.gather(*others, return_exceptions=True)
+
+    asyncio.run(ask())
+
+
+def test_questions_that_share_an_index_which_is_silent_wait_for_it_once() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        asked = [asyncio.ensure_future(stage.ask_in_vain(uuid, "no answer within 0.01 s")) for uuid in "abc"]
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask())
