@@ -59,10 +59,6 @@ class Health:
         """Whether the process lives, and the indexer beside it."""
         return ALIVE if self._indexer is None else await _said_by(self._indexer.healthz)
 
-    def healthz_for_threads(self) -> Probe:
-        """The same for threads other than that of the event loop; blocks."""
-        return ALIVE if self._indexer is None else self._indexer.healthz()
-
     async def readyz(self) -> Probe:
         """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
 

@@ -108,9 +108,6 @@ class Ready:
 
     metrics = SimpleNamespace(registries=())
 
-    def healthz_for_threads(self) -> Probe:
-        return ALIVE
-
     async def readyz(self) -> Probe:
         return Probe(True, {"status": "ready"})
 

@@ -1,14 +1,22 @@
 """What a process asks to tell how it is."""
 
 import asyncio
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from api.health import Health
+from api.health import Health, HealthEndpoints
+from api.http.errors import ForbiddenError
+from api.identity.caller import Caller
+from api.maintenance import Maintenance
 from api.metrics import ApiMetrics
+from indexer.errors import IndexUnavailableError
+from indexer.stream.liveness import ALIVE, Probe
 from listing.index_gateway import IndexGateway
+from listing.safe_connect import SafeConnect
 from listing.settings import SearchSettings
 
 
@@ -40,5 +48,60 @@ def test_cells_are_asked_once_for_all_who_ask_at_once_whether_a_process_is_ready
         assert [answer.body["cells"] for answer in (*answers, await first)] == [{"north": "ok"}] * 21
         await health.readyz()
         assert cells.asked == 2
+
+    asyncio.run(story())
+
+
+class PlayedCommand:
+    """A command of several processes. asked: how often for its health, which is told once `may_answer` is set."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = Event()
+        self.resets = 0
+
+    def healthz(self) -> Probe:
+        self.asked += 1
+        self.may_answer.wait(10)
+        return Probe(False, {"status": "stuck", "processes": {"api-1": "ok", "api-2": "stuck"}})
+
+    def readyz(self) -> Probe:
+        return ALIVE
+
+    def reset_safe_connect(self) -> None:
+        self.resets += 1
+
+
+def test_any_process_answers_for_all_of_its_command_in_one_word_and_asks_once_for_all_callers() -> None:
+    async def story() -> None:
+        index = IndexGateway(None, SearchSettings(enabled=False))
+        command = PlayedCommand()
+        endpoints = HealthEndpoints(Health(index, cast(Any, OneCell()), ApiMetrics([])), command)
+        asking = [asyncio.create_task(endpoints.healthz(cast(Any, None))) for _ in range(20)]
+        await asyncio.sleep(0)
+        command.may_answer.set()
+        answers = await asyncio.gather(*asking)
+        assert {(answer.status_code, bytes(answer.body)) for answer in answers} == {(503, b'{"status":"stuck"}')}
+        assert command.asked == 1
+        assert (await endpoints.readyz(cast(Any, None))).body == b'{"status":"ok"}'
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("role", ["admin", "member"])
+def test_the_index_is_used_again_in_all_processes_when_an_administrator_says_so(role: str) -> None:
+    async def story() -> None:
+        async def probe() -> None: ...
+
+        flag, command = SafeConnect(probe), PlayedCommand()
+        flag.trip(IndexUnavailableError("away"))
+        request = SimpleNamespace(caller=Caller("ada", None, frozenset({role})))
+        resetting = Maintenance(flag, command).reset_safe_connect(cast(Any, request))
+        if role == "admin":
+            assert (await resetting).status_code == 204
+        else:
+            with pytest.raises(ForbiddenError):
+                await resetting
+        assert (flag.is_tripped, command.resets) == ((False, 1) if role == "admin" else (True, 0))
 
     asyncio.run(story())
