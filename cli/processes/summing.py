@@ -13,9 +13,16 @@ from prometheus_client.registry import Collector
 from cli.processes.neighbours import Family, Measured, Neighbour, Sample, all_of
 
 SUMMED_GAUGES = frozenset(
-    {"process_open_fds", "process_max_fds", "process_resident_memory_bytes", "process_virtual_memory_bytes"}
+    {
+        "process_open_fds",
+        "process_max_fds",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "fleetlight_lists_waiting",
+        "fleetlight_lists_in_the_making",
+    }
 )
-"""What a process uses, or may use."""
+"""How much of something each has, or uses."""
 SMALLEST_GAUGES = frozenset(
     {"process_start_time_seconds", "fleetlight_api_index_watermark", "fleetlight_api_fleet_reachable"}
 )

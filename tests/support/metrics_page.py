@@ -22,15 +22,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 _HEAD = """\
 # Metrics and health
 
-`/metrics` is for Prometheus, `/healthz` and `/readyz` are for orchestrators. Every process
-serves them at the port that `monitoring.port` names, and nowhere unless it is set. `fleetlight up` and `fleetlight api`
-are several processes, of which one serves that port for all: counters and histograms are summed, over those that were
-killed too; of a gauge the largest value counts, or the smallest (`fleetlight_api_index_watermark`,
-`fleetlight_api_fleet_reachable`), and what processes use of the machine is summed. `/readyz` names each under
-`processes`, with `down`, `starting`, `stuck`, or what it says of itself; lists can be answered as long as one does.
-`/healthz` says no when one that runs does not answer. All of it tells the names of cells and what is down, so that
-address is a loopback one unless `monitoring.host` says otherwise. At the address of the API itself anyone can ask
-`/healthz` and `/readyz`, and gets a status and one word.
+`/metrics` is for Prometheus, `/healthz` and `/readyz` are for orchestrators. Every process serves them at the port
+that `monitoring.port` names, and nowhere unless it is set. `fleetlight up` and `fleetlight api` are several
+processes, of which one serves that port for all: counters and histograms are summed, over those that were killed too;
+of a gauge the largest value counts, or the smallest (`fleetlight_api_index_watermark`,
+`fleetlight_api_fleet_reachable`); pages that wait or are made, and what processes use of the machine, are summed.
+`/readyz` names each process under `processes`, with `down`, `starting`, `stuck`, or what it says of itself; lists can
+be answered as long as one does. `/healthz` says no when one that runs does not answer. All of it tells the names of
+cells and what is down, so that address is a loopback one unless `monitoring.host` says otherwise. At the address of
+the API itself anyone can ask `/healthz` and `/readyz`, and gets a status and one word.
 Metrics call a cell by its uuid; `fleetlight_cell_info` has the name of each. What is counted per cell is there, with 0,
 as soon as a process works on the cell.
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from api.metrics import ApiMetrics
+from cli.monitoring import add_process_metrics
 from cli.processes.neighbours import Measured, Neighbour, States, families_of
-from cli.processes.summing import SummedMetrics
+from cli.processes.summing import SMALLEST_GAUGES, SUMMED_GAUGES, SummedMetrics
 
 
 class Played(Neighbour):
@@ -89,3 +91,25 @@ def test_counters_never_fall_when_a_process_is_killed_and_gauges_of_it_go(
     assert value("lists_total") == 21
     killed.process, killed.registry = 3, CollectorRegistry()
     assert value("lists_total") == 21
+
+
+# Whose largest value is that of all: what is worse the more there is of it, and what is the same for all.
+LARGEST_GAUGES = {
+    "fleetlight_safe_connect_tripped",
+    "fleetlight_cell_info",
+    "fleetlight_cell_hangs",
+    "fleetlight_cell_disabled",
+    "fleetlight_api_index_age_seconds",
+}
+
+
+def test_each_gauge_that_several_processes_have_has_its_rule_on_purpose() -> None:
+    of_process = CollectorRegistry()
+    add_process_metrics(of_process)
+    gauges = {
+        metric.name
+        for registry in (of_process, *ApiMetrics().registries)
+        for metric in registry.collect()
+        if metric.type == "gauge"
+    }
+    assert gauges == SUMMED_GAUGES | SMALLEST_GAUGES | LARGEST_GAUGES
