@@ -2,6 +2,7 @@
 
 import structlog
 
+from cells.errors import FleetUnreachableError
 from cells.fleet.adoption import MappingComparison
 from cells.fleet.fleet import Fleet
 from cells.model import CellAdapter
@@ -35,8 +36,15 @@ class MappingUpkeep:
     def step(self) -> int:
         """Compare a page if it is time to; returns AT_ONCE while there are more pages (operations.jobs.chores).
 
-        Raises CellUnreachableError and FleetUnreachableError.
+        Raises CellUnreachableError. While the fleet database is away nothing is compared: jobs go on without it.
         """
+        try:
+            return self._compare()
+        except FleetUnreachableError as error:
+            _log.debug("mappings.not_compared", cell=self._cell.name, reason=error.reason)
+            return 0
+
+    def _compare(self) -> int:
         if not self._is_comparing and not self._is_due():
             return 0
         self._is_comparing = True

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from cells.errors import InstanceExistsError
+from cells.errors import FleetUnreachableError, InstanceExistsError
 from cells.fleet import adoption
 from cells.fleet.adoption import MappingComparison, MappingDifferences, compare_mappings, map_instances
 from cells.fleet.fleet import Fleet, InstanceMapping
@@ -181,3 +182,21 @@ def test_comparison_is_made_at_the_start_then_at_intervals_and_at_once_when_the_
     known = fleet.compared_mappings.of(adapter.cell.uuid)
     assert known is not None
     assert (known.repaired, known.repaired_at, known.compared_at) == (3, clock.now, clock.now)
+
+
+def test_worker_goes_on_without_the_comparison_while_the_fleet_database_is_away(
+    adapter: NativeAdapter, fleet: Fleet, create: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = create()
+    upkeep = MappingUpkeep(adapter, fleet, WorkerMetrics(), interval_s=60)
+    with monkeypatch.context() as away:
+        away.setattr(fleet, "mappings_of", partial(_fail, FleetUnreachableError("it is away")))
+        assert upkeep.step() == 0
+    forget(fleet, uuid)
+    while upkeep.step():
+        pass
+    assert fleet.mapping_of(uuid) is not None
+
+
+def _fail(error: Exception, *_arguments: object) -> None:
+    raise error
