@@ -37,9 +37,10 @@ _ASK_OTHERS_INTERVAL_S = 1.0
 _WAIT_STEP_S = 0.5
 # So long lists ask a cell for items of which the index has lost some.
 _ITEMS_INTERVAL_S = 15.0
-# So often what was deleted long ago leaves the journal; so soon it is asked again while the fleet database is away.
+# So often what was deleted long ago leaves the journal; so soon it is asked again while the fleet database is away, for
+# one that hangs takes 15 s to be given up, in which no message is taken.
 _ANNOUNCED_INTERVAL_S = 3600.0
-_ANNOUNCED_RETRY_S = 15.0
+_ANNOUNCED_RETRY_S = 60.0
 
 
 class CellFollower(Follower):
