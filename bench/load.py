@@ -24,6 +24,7 @@ from elasticsearch import Elasticsearch
 from bench import fleet as made_up
 from bench.listing_http import api_process, fill
 from bench.load_clients import Outcome, Plan, quantile
+from bench.load_slow import Crowd, memory_under
 from bench.measure import Figure, at_least, at_most, figure
 from indexer.backends.settings import IndexSettings
 
@@ -37,6 +38,7 @@ _PAUSE_S = 5.0
 _KEPT = at_least(0.9)
 _TAIL = at_most(3)
 _NONE = at_most(0)
+_FLAT = at_most(1.1)
 _REFUSAL_MS = at_most(100)
 
 
@@ -49,15 +51,18 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
             with _served(directory / f"{backend}{count}", backend, url, count) as served:
                 for limit in _PAGES:
                     yield from _loaded(served, limit, seconds)
+                if backend == "sqlite":
+                    yield _bounded(served, Crowd(16, 100, 20, 10, 20) if quick else Crowd(64, 1000, 200, 60, 180))
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """name: of the figures. url: of the API."""
+    """name: of the figures. url, pid: of the API."""
 
     name: str
     directory: Path
     url: str
+    pid: int
     count: int
 
     def load(self, limit: int, seconds: float, *, clients: int = 0, rate: float = 0.0) -> Outcome:
@@ -100,6 +105,20 @@ def _loaded(served: _Served, limit: int, seconds: float) -> Iterator[Figure]:
     yield figure(f"{name}.after", after.rate / outcomes[_FEW[-1]].rate, "ratio", what, runs=1, goal=_KEPT)
 
 
+def _bounded(served: _Served, crowd: Crowd) -> Figure:
+    address = urlsplit(served.url)
+    assert address.hostname is not None
+    assert address.port is not None
+    page = (served.directory / f"paths{_PAGES[-1]}").read_text().partition("\n")[0]
+    memory = memory_under(crowd, address.hostname, address.port, page, served.pid)
+    what = (
+        f"{crowd.readers} clients that read slowly, {crowd.idle} idle connections, {crowd.watches} watches: memory "
+        f"after {crowd.warm_s:g} s ({memory.after_mib:.0f} MiB) to before ({memory.before_mib:.0f} MiB)"
+    )
+    ratio = memory.after_mib / memory.before_mib
+    return figure(f"load.{served.name}.bounded", ratio, "ratio", what, runs=1, goal=_FLAT)
+
+
 def _told(outcome: Outcome) -> str:
     p50, p99 = (quantile(outcome.served, share) * 1000 for share in (0.5, 0.99))
     return (
@@ -118,15 +137,15 @@ def _served(directory: Path, backend: str, index_url: str | None, count: int) ->
     if backend == "sqlite" or index_url is None:
         path = directory / "index.db"
         fill(directory, IndexSettings(backend="sqlite", path=path), count, _CELLS)
-        with api_process(directory, {"INDEX_BACKEND": "sqlite", "INDEX_PATH": str(path)}) as (api_url, _):
-            yield _Served(name, directory, api_url, count)
+        with api_process(directory, {"INDEX_BACKEND": "sqlite", "INDEX_PATH": str(path)}) as (api_url, pid):
+            yield _Served(name, directory, api_url, pid, count)
         return
     prefix = f"fleetlight-bench-{uuid4().hex}"
     settings = {"INDEX_BACKEND": "elasticsearch", "INDEX_URLS": f'["{index_url}"]', "INDEX_PREFIX": prefix}
     try:
         fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, _CELLS)
-        with api_process(directory, settings) as (api_url, _):
-            yield _Served(name, directory, api_url, count)
+        with api_process(directory, settings) as (api_url, pid):
+            yield _Served(name, directory, api_url, pid, count)
     finally:
         with Elasticsearch(index_url, request_timeout=30) as client:
             client.indices.delete(index=list(client.indices.get(index=f"{prefix}-*").body))
