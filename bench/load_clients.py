@@ -121,7 +121,7 @@ class _Load:
             await asyncio.gather(*(self._client(began + plan.seconds) for _ in range(plan.clients)))
         else:
             await self._open_loop(began)
-        seconds = (time.perf_counter() - began) if plan.clients else plan.seconds
+        seconds = time.perf_counter() - began  # what had waited at the end is served then
         pages = [each for each in self._outcomes if each[1] == _OK]
         refused = [each[0] for each in self._outcomes if each[1] != _OK]
         return Outcome(
