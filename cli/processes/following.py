@@ -1,4 +1,4 @@
-"""What follows the cells, as long as a process wants it to: relay and worker of a cell, and the indexer."""
+"""The indexer of a process: what follows all cells, as long as the process wants it to."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,17 +7,12 @@ from functools import partial
 from threading import Event
 
 import structlog
-from sqlalchemy import Engine
 
-from bus.bus import Publisher, Receiver, remove_bus, unbind
+from bus.bus import Receiver, remove_bus, unbind
 from bus.external_exchange import split_address
 from bus.no_bus import NoBus
-from cells.database.engines import create_database_engine
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.relay import Relay
-from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell
 from cells.retrying import retrying_until
@@ -31,122 +26,10 @@ from indexer.reconcile.retention import Purger, grace_s
 from indexer.stream.consumer import MessageSource
 from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
-from operations.actions.accepting import Acceptance
-from operations.actions.reclaiming import Reclaimer
-from operations.cell_worker import new_worker
-from operations.jobs.chores import Chore
-from operations.jobs.metrics import WorkerMetrics
-from operations.jobs.pruning import Pruner
-from operations.jobs.worker import Worker
-from operations.mapping_upkeep import MappingUpkeep
-from operations.nodes.opening import NodeRpcs
-from operations.opcodes.filters.applying import HeldJobs
-from operations.opcodes.instances.expire import Expirer
-from operations.opcodes.refresh import Refresher
-from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
 _PREPARED_INTERVAL_S = 0.2
-_EXPIRY_INTERVAL_S = 1.0
-_HELD_JOBS_INTERVAL_S = 1.0
-_REFRESH_LOOK_INTERVAL_S = 5.0
-
-
-Beat = Callable[[], None]
-"""Called when work gets done, when there is none, and when somebody is waited for who is away."""
-
-
-def _unheard() -> None:
-    """For callers who do not listen."""
-
-
-def run_relay(
-    settings: Settings,
-    metrics: RelayMetrics,
-    cell: Cell,
-    stop: Event,
-    beat: Beat = _unheard,
-    *,
-    keys: Keyring,
-    clock: Clock,
-) -> None:
-    """Relay the changes of one native cell until `stop` is set; connections of its own.
-
-    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known.
-    """
-    takeover_after_s = settings.fleet.takeover_after_s
-    engine = create_database_engine(cell.database_url, idle_transaction_timeout_s=takeover_after_s)
-    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
-    try:
-        Relay(
-            engine,
-            cell,
-            publisher,
-            settings.relay,
-            clock,
-            sign=partial(keys.sign, cell.uuid),
-            beat=beat,
-            check_bus=publisher.check,
-            metrics=metrics,
-            takeover_after_s=takeover_after_s,
-        ).run(stop)
-    finally:
-        publisher.close()
-        engine.dispose()
-
-
-def run_worker(
-    settings: Settings,
-    fleet: Fleet,
-    cell: Cell,
-    stop: Event,
-    beat: Beat = _unheard,
-    *,
-    rpcs: NodeRpcs | None = None,
-    metrics: WorkerMetrics | None = None,
-) -> None:
-    """Carry out the jobs of one native cell until `stop` is set; connections of its own.
-
-    rpcs, metrics: as of `worker_of`.
-    """
-    engine = create_database_engine(
-        cell.database_url, must_exist=True, idle_transaction_timeout_s=settings.fleet.takeover_after_s
-    )
-    try:
-        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics).run(stop)
-    finally:
-        engine.dispose()
-
-
-def worker_of(
-    settings: Settings,
-    engine: Engine,
-    fleet: Fleet,
-    cell: Cell,
-    beat: Beat = _unheard,
-    *,
-    rpcs: NodeRpcs | None = None,
-    metrics: WorkerMetrics | None = None,
-) -> Worker:
-    """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
-    pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
-    metrics = metrics or WorkerMetrics()
-    mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)
-    chores = [
-        Chore(pruner.prune),
-        Chore(mappings.step),
-        Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
-        Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
-    ]
-    if settings.nodes.refresh_interval_s:
-        refresher = Refresher(engine, cell, settings.nodes.refresh_interval_s)
-        chores.append(Chore(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
-    interval_s = settings.fleet.reclaim_instance_interval_s
-    if interval_s:
-        reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
-        chores.append(Chore(reclaimer.reclaim, interval_s))
-    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs, metrics=metrics)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

@@ -22,17 +22,11 @@ from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.following import run_indexer
 from cli.processes.newer_tables import telling_of_newer_tables
 from cli.processes.parts import Part, Run, raise_failure
-from cli.processes.relaying import run_relays, run_workers
 from cli.processes.starting import ProbesOfStart, when_reachable
 from cli.settings import Settings, load_settings
-from indexer.metrics import IndexerMetrics
 from indexer.stream.liveness import Probes
-from indexer.stream.probes import IndexerProbes
-from operations.jobs.metrics import WorkerMetrics
-from operations.nodes.opening import opened_nodes
 
 app = typer.Typer()
 
@@ -49,6 +43,11 @@ _NOT_SHARED = (
 @app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))
 def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Follow all cells and keep the index up to date."""
+    # Each command imports what it alone needs, which takes longer than all else.
+    from cli.processes.following import run_indexer  # noqa: PLC0415
+    from indexer.metrics import IndexerMetrics  # noqa: PLC0415
+    from indexer.stream.probes import IndexerProbes  # noqa: PLC0415
+
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     registry = CollectorRegistry()
@@ -70,6 +69,8 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
     Several may run: one is active per cell.
     """
+    from cli.processes.relaying import run_relays  # noqa: PLC0415
+
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     registry = CollectorRegistry()
@@ -101,6 +102,10 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
 
     Any number may run.
     """
+    from cli.processes.working import run_workers  # noqa: PLC0415
+    from operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
+    from operations.nodes.opening import opened_nodes  # noqa: PLC0415
+
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     heartbeats = CellHeartbeats()

@@ -1,4 +1,4 @@
-"""Relays and workers of the cells of a fleet, also of those that are registered while they run."""
+"""Relays of the cells of a fleet, and whatever else runs for each cell, also of those registered while it runs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,20 +6,62 @@ from threading import Event
 
 import structlog
 
+from bus.bus import Publisher
+from cells.database.engines import create_database_engine
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.cell_keys import Keyring
-from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import Relay
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
 from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
-from operations.jobs.metrics import WorkerMetrics
-from operations.nodes.opening import NodeRpcs
 from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
+
+
+Beat = Callable[[], None]
+"""Called when work gets done, when there is none, and when somebody is waited for who is away."""
+
+
+def unheard() -> None:
+    """For callers who do not listen."""
+
+
+def run_relay(
+    settings: Settings,
+    metrics: RelayMetrics,
+    cell: Cell,
+    stop: Event,
+    beat: Beat = unheard,
+    *,
+    keys: Keyring,
+    clock: Clock,
+) -> None:
+    """Relay the changes of one native cell until `stop` is set; connections of its own.
+
+    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known.
+    """
+    takeover_after_s = settings.fleet.takeover_after_s
+    engine = create_database_engine(cell.database_url, idle_transaction_timeout_s=takeover_after_s)
+    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
+    try:
+        Relay(
+            engine,
+            cell,
+            publisher,
+            settings.relay,
+            clock,
+            sign=partial(keys.sign, cell.uuid),
+            beat=beat,
+            check_bus=publisher.check,
+            metrics=metrics,
+            takeover_after_s=takeover_after_s,
+        ).run(stop)
+    finally:
+        publisher.close()
+        engine.dispose()
 
 
 def run_relays(
@@ -37,30 +79,11 @@ def run_relays(
     choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
     what to sign with, which whoever chooses the cells refreshes. clock: of the fleet.
     """
-    run = partial(_beating, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
+    run = partial(beating, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 
-def run_workers(
-    settings: Settings,
-    fleet: Fleet,
-    choose_cells: Callable[[], Sequence[Cell]],
-    heartbeats: CellHeartbeats,
-    stop: Event,
-    *,
-    rpcs: NodeRpcs | None = None,
-    metrics: WorkerMetrics | None = None,
-) -> None:
-    """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
-
-    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
-    metrics: where workers count.
-    """
-    run = partial(_beating, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
-    run_for_cells("worker", run, settings, choose_cells, stop)
-
-
-def _beating(run: Callable[[Cell, Event, Beat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event) -> None:
+def beating(run: Callable[[Cell, Event, Beat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event) -> None:
     with heartbeats.of(cell) as heartbeat:
         run(cell, stop, heartbeat.beat)
 

@@ -40,11 +40,13 @@ from cli.output import counted, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from cli.processes.first_users import set_up_users
-from cli.processes.following import keep_indexing, run_relay, worker_of
+from cli.processes.following import keep_indexing
 from cli.processes.parts import Part, Run, raise_failure, stop_all
+from cli.processes.relaying import run_relay
 from cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
 from cli.processes.simulated_agents import SimulatedAgents
 from cli.processes.supervising import Child, Inside, supervise
+from cli.processes.working import worker_of
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.settings import FleetSettings
-from cli.processes.following import worker_of
+from cli.processes.working import worker_of
 from cli.settings import Settings
 from operations.actions.accepting import Acceptance
 from operations.actions.reclaiming import Reclaimer

@@ -25,8 +25,7 @@ from cells.model import Cell
 from cells.settings import FleetSettings
 from cells.tables import changes, instances
 from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.following import run_worker
-from cli.processes.relaying import run_workers
+from cli.processes.working import run_worker, run_workers
 from cli.settings import Settings
 from indexer.stream.liveness import Probe
 from operations.cell_worker import new_worker

@@ -23,9 +23,8 @@ from cells.model import Cell
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
 from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.following import Beat, run_relay
 from cli.processes.parts import Part
-from cli.processes.relaying import run_relays
+from cli.processes.relaying import Beat, run_relay, run_relays
 from cli.settings import Settings
 from indexer.stream.liveness import Probe
 from indexer.transform.messages import Heartbeat, interpret

@@ -1,0 +1,103 @@
+"""Workers of the cells of a fleet, apart from the rest: what they can do takes long to import."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
+
+from sqlalchemy import Engine
+
+from cells.database.engines import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.adapter import NativeAdapter
+from cells.model import Cell
+from cli.processes.cell_heartbeats import CellHeartbeats
+from cli.processes.relaying import Beat, beating, run_for_cells, unheard
+from cli.settings import Settings
+from operations.actions.accepting import Acceptance
+from operations.actions.reclaiming import Reclaimer
+from operations.cell_worker import new_worker
+from operations.jobs.chores import Chore
+from operations.jobs.metrics import WorkerMetrics
+from operations.jobs.pruning import Pruner
+from operations.jobs.worker import Worker
+from operations.mapping_upkeep import MappingUpkeep
+from operations.nodes.opening import NodeRpcs
+from operations.opcodes.filters.applying import HeldJobs
+from operations.opcodes.instances.expire import Expirer
+from operations.opcodes.refresh import Refresher
+
+_EXPIRY_INTERVAL_S = 1.0
+_HELD_JOBS_INTERVAL_S = 1.0
+_REFRESH_LOOK_INTERVAL_S = 5.0
+
+
+def run_workers(
+    settings: Settings,
+    fleet: Fleet,
+    choose_cells: Callable[[], Sequence[Cell]],
+    heartbeats: CellHeartbeats,
+    stop: Event,
+    *,
+    rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
+) -> None:
+    """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
+
+    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
+    metrics: where workers count.
+    """
+    run = partial(beating, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
+    run_for_cells("worker", run, settings, choose_cells, stop)
+
+
+def run_worker(
+    settings: Settings,
+    fleet: Fleet,
+    cell: Cell,
+    stop: Event,
+    beat: Beat = unheard,
+    *,
+    rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
+) -> None:
+    """Carry out the jobs of one native cell until `stop` is set; connections of its own.
+
+    rpcs, metrics: as of `worker_of`.
+    """
+    engine = create_database_engine(
+        cell.database_url, must_exist=True, idle_transaction_timeout_s=settings.fleet.takeover_after_s
+    )
+    try:
+        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics).run(stop)
+    finally:
+        engine.dispose()
+
+
+def worker_of(
+    settings: Settings,
+    engine: Engine,
+    fleet: Fleet,
+    cell: Cell,
+    beat: Beat = unheard,
+    *,
+    rpcs: NodeRpcs | None = None,
+    metrics: WorkerMetrics | None = None,
+) -> Worker:
+    """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
+    pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
+    metrics = metrics or WorkerMetrics()
+    mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)
+    chores = [
+        Chore(pruner.prune),
+        Chore(mappings.step),
+        Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
+        Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
+    ]
+    if settings.nodes.refresh_interval_s:
+        refresher = Refresher(engine, cell, settings.nodes.refresh_interval_s)
+        chores.append(Chore(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
+    interval_s = settings.fleet.reclaim_instance_interval_s
+    if interval_s:
+        reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
+        chores.append(Chore(reclaimer.reclaim, interval_s))
+    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs, metrics=metrics)
