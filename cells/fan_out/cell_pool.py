@@ -73,6 +73,7 @@ class CellPool:
         self._proves_for_s = refresh_interval_s if proves_for_s is None else proves_for_s
         self._tried_at = self._read_at = float("-inf")
         self._is_failing = False
+        self._refreshing_since = float("-inf")
         self._list_timeout_s = list_timeout_s
         self._refreshing: asyncio.Task[FleetUnreachableError | None] | None = None
 
@@ -187,12 +188,16 @@ class CellPool:
         self._tried_at = time.monotonic()
         reading = self._refreshing
         if reading is None or reading.done():
+            self._refreshing_since = self._tried_at
             reading = self._refreshing = asyncio.create_task(self._refresh())
         return reading
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
         reading = self._begin_refresh()
-        timeout_s = min(_FAILING_TIMEOUT_S, self._list_timeout_s) if self._is_failing else self._list_timeout_s
+        # From its beginning, which may have been long before anybody had to wait for it.
+        left_s = self._refreshing_since + self._list_timeout_s - time.monotonic()
+        least_s = min(_FAILING_TIMEOUT_S, self._list_timeout_s)
+        timeout_s = least_s if self._is_failing else max(least_s, left_s)
         done, _ = await asyncio.wait({reading}, timeout=timeout_s)
         if done:
             return reading.result()

@@ -360,6 +360,29 @@ def test_registry_that_hangs_is_not_waited_for_while_it_is_known(fleet: Fleet) -
     asyncio.run(scenario())
 
 
+def test_registry_that_hangs_is_waited_for_from_the_beginning_of_its_reading(fleet: Fleet) -> None:
+    gate = threading.Event()
+
+    def list_cells() -> Sequence[Cell]:
+        if fleet.listed:
+            gate.wait(60)
+        return fleet.list_cells()
+
+    async def scenario() -> None:
+        pool = CellPool(list_cells, fleet.open_adapter, refresh_interval_s=0, proves_for_s=1.0, list_timeout_s=1.0)
+        await pool.cells()
+        await pool.cells()
+        await asyncio.sleep(1.05)
+        began = time.monotonic()
+        assert not await pool.knows_all_cells()
+        # A tenth of a second for each of the two looks in it, and not what any list may wait.
+        assert time.monotonic() - began < 0.9
+        gate.set()
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
 def test_registry_is_not_read_for_every_question(fleet: Fleet) -> None:
     async def scenario() -> None:
         pool = new_pool(fleet)
