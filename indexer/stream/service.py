@@ -458,6 +458,9 @@ class IndexerService:
         if self._index_problem is None:
             _log.warning("indexer.index_unavailable", reason=str(error))
         self._index_problem = str(error)
+        # Also where no change comes that the index would have to take.
+        for uuid in list(self._running):
+            self._metrics.failed(uuid, type(error).__name__)
 
     def _index_works(self) -> None:
         if self._index_problem is not None:

@@ -62,6 +62,7 @@ WELL: Mapping[str, str] = {
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     "fleetlight_indexer_index_replaced_total": always(1),
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
+    f"fleetlight_indexer_audit_doubted{{{_A}}}": always(0),
     f'fleetlight_indexer_failures_total{{{_A},kind="IndexUnavailableError"}}': always(7),
     f'fleetlight_indexer_failures_total{{{_A},kind="CellUnreachableError"}}': always(2),
     f'fleetlight_relay_active{{{_A},instance="relay:9100"}}': always(1),
@@ -151,6 +152,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "full disk": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
     "slow cell": ({f"fleetlight_relay_look_seconds_sum{{{_A}}}": growing(2)}, {"FleetlightCellSlow"}),
     # What has no row of its own in the fault table.
+    "the index is altered": (
+        {f"fleetlight_indexer_audit_doubted{{{_A}}}": always(1)},
+        {"FleetlightIndexDiffers"},
+    ),
     "the index is replaced": (
         {"fleetlight_indexer_index_replaced_total": growing(0.01)},
         {"FleetlightIndexReplaced"},

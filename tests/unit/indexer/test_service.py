@@ -741,6 +741,16 @@ def test_metrics_of_a_cell_are_there_after_a_restart_before_anything_happens(sta
         assert metric("holes_total") == metric("documents_total", outcome="rejected") == 0
 
 
+def test_index_that_is_away_is_counted_without_any_change_that_it_would_have_to_take(stage: Stage) -> None:
+    labels = {"cell": CELL_UUID, "kind": "IndexUnavailableError"}
+    with stage.running():
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        stage.index.failures = 1_000_000
+        wait_until(lambda: (stage.registry.get_sample_value("fleetlight_indexer_failures_total", labels) or 0) > 1)
+        stage.index.failures = 0
+
+
 def test_failures_are_shown_by_the_metrics_until_they_are_solved_also_after_a_restart(stage: Stage) -> None:
     def shown() -> float | None:
         return stage.registry.get_sample_value("fleetlight_indexer_dead_letters", {"cell": CELL_UUID})
