@@ -50,18 +50,26 @@ def select_digests(
     prefixes: Sequence[str],
     length: int,
     dialect: Literal["sqlite", "postgresql"],
+    *,
+    terms: Sequence[ColumnElement[bool]],
 ) -> Select[Any]:
-    """A statement for `to_digests`: a row for each beginning of `length` characters among uuids in `prefixes`."""
+    """A statement for `to_digests`: a row for each beginning of `length` characters among uuids in `prefixes`.
+
+    terms: what else has to be true of a row.
+    """
     # In the text of the statement, since PostgreSQL does not know that two parameters are equal.
     beginning = func.substr(uuid, 1, literal_column(str(int(length))))
-    sums: list[ColumnElement[Any]]
+    wanted = (within(uuid, prefixes), *terms)
     if dialect == "sqlite":
-        sums = [getattr(func, _SQLITE_AGGREGATE)(uuid, revision)]
-    else:
-        text = func.convert_to(uuid + ":" + cast(revision, Text), "UTF8")
-        digits = func.encode(func.sha256(text), "hex")
-        sums = [_sum_of_digits(digits, start) for start in (1, 1 + _HEX_DIGITS)]
-    return select(beginning, func.count(), *sums).where(within(uuid, prefixes)).group_by(beginning)
+        of_range = getattr(func, _SQLITE_AGGREGATE)(uuid, revision)
+        return select(beginning, func.count(), of_range).where(*wanted).group_by(beginning)
+    text = func.convert_to(uuid + ":" + cast(revision, Text), "UTF8")
+    digits = func.encode(func.sha256(text), "hex")
+    # A hash takes longer than all else, and PostgreSQL would compute it for each sum: OFFSET keeps the subquery apart.
+    # Measured: 1.4 microseconds for a row instead of 2.4.
+    rows = select(beginning.label("beginning"), digits.label("digits")).where(*wanted).offset(0).subquery()
+    sums = [_sum_of_digits(rows.c.digits, start) for start in (1, 1 + _HEX_DIGITS)]
+    return select(rows.c.beginning, func.count(), *sums).group_by(rows.c.beginning)
 
 
 def to_digests(rows: Iterable[Sequence[Any]]) -> dict[str, RangeDigest]:

@@ -188,8 +188,8 @@ class NativeAdapter:
             return set(connection.execute(statement).scalars())
 
     def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
-        statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect)
-        statement = statement.where(self._is_remembered(horizon))
+        terms = [self._is_remembered(horizon)]
+        statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect, terms=terms)
         with self._reading() as connection:
             return to_digests(row for row in connection.execute(statement))
 

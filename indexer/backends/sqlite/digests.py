@@ -43,8 +43,8 @@ def read_digests(
 ) -> dict[str, RangeDigest]:
     """`connection` has what cells.digests.register_digest registers."""
     columns = compared.documents.c
-    statement = select_digests(columns.uuid, columns.version, prefixes, length, "sqlite")
-    return to_digests(_execute(connection, statement.where(*compared.terms)))
+    statement = select_digests(columns.uuid, columns.version, prefixes, length, "sqlite", terms=compared.terms)
+    return to_digests(_execute(connection, statement))
 
 
 def read_revisions(connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str]) -> Mapping[str, int]:
