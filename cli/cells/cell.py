@@ -25,11 +25,11 @@ from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import is_in_process, open_fleet, sorted_by_name
+from cli.index.opening import opened_index
 from cli.logging import mask_url_passwords
 from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
-from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
 from indexer.reconcile.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
@@ -335,7 +335,7 @@ def _bus_of_others(url: str | None, file: Path | None) -> str:
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
     deadline_s, on_wait = _waiting(settings, cell)
     with (
-        closing(open_writer(settings.index)) as writer,
+        opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight cell remove"))) as leases,
         progress_bar() as bar,
     ):

@@ -1,18 +1,17 @@
 """`fleetlight index fields` and `fleetlight index find`: what newer producers say that this program does not know."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from cli.errors import ConfigurationError
+from cli.index.opening import opened_index
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends.base import IndexWriter
-from indexer.backends.opening import open_writer
 from indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
 from indexer.settings import IndexSettings
 
@@ -30,7 +29,7 @@ def fields(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
 
     A field is only kept, and not indexed, where no schema describes it or its value contradicts the schema.
     """
-    with closing(open_writer(load_settings(config, data_dir).index)) as writer:
+    with opened_index(load_settings(config, data_dir).index) as writer:
         rows = _rows(writer)
     if json:
         print_json([row.as_json() for row in rows])
@@ -60,7 +59,7 @@ def find(
     if not separator or not name:
         raise ConfigurationError(f"--field '{field}' must be NAME=VALUE")
     settings = load_settings(config, data_dir)
-    with closing(open_writer(settings.index)) as writer:
+    with opened_index(settings.index) as writer:
         uuids = writer.find_extra(search_terms(name, value), limit)
         if not uuids:
             _require_indexed(name, _rows(writer))
@@ -90,7 +89,7 @@ def find(
 
 def count_schema_violations(settings: IndexSettings) -> int:
     """How many values are only kept since they contradict their schemas; raises IndexerError."""
-    with closing(open_writer(settings)) as writer:
+    with opened_index(settings) as writer:
         return sum(row.count for row in _rows(writer) if row.is_schema_violation)
 
 

@@ -15,10 +15,10 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
+from cli.index.opening import opened_index
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from cli.settings import Settings, load_settings
-from indexer.backends.opening import open_writer
 from indexer.reconcile.dead_letter_retries import Retried, retry
 from resources.fields import from_microseconds
 
@@ -166,7 +166,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
     """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
     fleet.clock.look()
-    with closing(open_writer(settings.index)) as writer:
+    with opened_index(settings.index) as writer:
         writer.prepare()
         for batch in batched(ids, _AT_ONCE):
             # What somebody else has solved meanwhile is not there any more.

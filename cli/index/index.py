@@ -16,12 +16,13 @@ from cells.model import Cell
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.index import extra_fields, failures, purge, rebuild, sync
 from cli.index.mappings import mappings_as_json, report_mappings
+from cli.index.opening import opened_index
 from cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends.base import REPAIRS, CellProgress
-from indexer.backends.opening import open_generations, open_searcher, open_writer
+from indexer.backends.opening import open_generations, open_searcher
 from indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, IndexUnavailableError
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
@@ -133,7 +134,7 @@ def verify(
     settings = load_settings(config, data_dir)
     with (
         open_fleet(settings.fleet) as fleet,
-        closing(open_writer(settings.index)) as writer,
+        opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index verify"))) as leases,
     ):
         cells = chosen_cells(fleet, cell)
@@ -167,7 +168,7 @@ def _report_incomplete(incomplete: Sequence[CellStatus], settings: IndexSettings
     if not incomplete:
         return
     try:
-        with closing(open_writer(settings)) as writer:
+        with opened_index(settings) as writer:
             repaired = writer.load_state(REPAIRS)
     except IndexerError as error:
         print_notice(f"which cells are being repaired is not known: {error}")

@@ -7,10 +7,10 @@ import typer
 
 from cli.errors import CommandError
 from cli.fleet import chosen_cells, open_fleet
+from cli.index.opening import opened_index
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.output import print_error, print_notice, print_result
 from cli.settings import load_settings
-from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.reconcile.retention import announce, grace_s, has_forgotten, purge_cell
 from indexer.writing.leases import CellLeases
@@ -30,7 +30,7 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     failed = []
     with (
         open_fleet(settings.fleet) as fleet,
-        closing(open_writer(settings.index)) as writer,
+        opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index purge"))) as leases,
     ):
         cells = chosen_cells(fleet, cell)

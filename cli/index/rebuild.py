@@ -13,12 +13,13 @@ from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.errors import INTERRUPTED, ConfigurationError
 from cli.fleet import open_fleet
+from cli.index.opening import opened_index
 from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from cli.output import in_brackets, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
-from indexer.backends.opening import open_generations, open_writer
+from indexer.backends.opening import open_generations
 from indexer.errors import IndexerError, IndexVersionError, StopRequestedError
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
@@ -127,7 +128,7 @@ def _parts(settings: Settings, rate: float | None, parallel: int, stop: Event) -
         parts = RebuildParts(
             cells=fleet.cells,
             open_adapter=open_changelog_adapter,
-            current=stack.enter_context(closing(open_writer(settings.index))),
+            current=stack.enter_context(opened_index(settings.index)),
             generations=stack.enter_context(closing(open_generations(settings.index))),
             leases=stack.enter_context(closing(CellLeases(fleet.open_leases("fleetlight index rebuild")))),
             owners=fleet,

@@ -19,6 +19,7 @@ from cells.settings import UpstreamSettings
 from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
+from cli.index.opening import opened_index
 from cli.options import (
     CELLS_AT_ONCE,
     CellOption,
@@ -33,7 +34,6 @@ from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends.base import CellProgress, IndexWriter
-from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
 from indexer.reconcile.api_source import ApiSource
 from indexer.reconcile.differences import Verification
@@ -138,7 +138,7 @@ def sync(
     keep_collector_out_of_the_way()
     with (
         open_fleet(settings.fleet) as fleet,
-        closing(open_writer(settings.index)) as writer,
+        opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
     ):
         cells = chosen_cells(fleet, cell)

@@ -13,7 +13,7 @@ from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cli.app import app
-from cli.index import index
+from cli.index import index, opening
 from indexer import status as of_index
 
 _WITHIN_S = 15
@@ -68,3 +68,14 @@ def test_command_names_a_fleet_database_that_hangs(silent: str, monkeypatch: pyt
     result = run_in_time("cell", "list")
     assert result.exit_code != 0
     assert "the fleet database cannot be reached" in result.stderr + str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["verify", "sync", "purge", "rebuild", "fields", "failures retry --all"])
+@pytest.mark.usefixtures("fleet")
+def test_command_names_an_index_that_hangs(command: str, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "_ANSWERS_WITHIN_S", 0.5)
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["http://{silent}"]')
+    result = run_in_time("index", *command.split())
+    assert result.exit_code == 1
+    assert f"Elasticsearch at http://{silent}" in result.stderr
