@@ -37,6 +37,7 @@ class UnmappedInstances:
     async def find(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
         """Where an instance lives, by the index, or by the cells that it does not answer for.
 
+        Not in a cell whose deployment maps instances: that has been asked, and has none for what it does not map.
         timeout_s: what the cells may cost. Raises as `find_in_cells` does.
         """
         progress = await self._index.progress_or_nothing()
@@ -87,7 +88,8 @@ class UnmappedInstances:
         return None
 
     async def _find_in_index(self, uuid: str, cells: Sequence[Cell]) -> InstanceMapping | None:
-        item = await self._index.find(Eq("uuid", uuid), {cell.uuid for cell in cells}, _MAPPING)
+        mapped_here = {cell.uuid for cell in cells if not cell.can.maps_instances}
+        item = await self._index.find(Eq("uuid", uuid), mapped_here, _MAPPING)
         return None if item is None else InstanceMapping(uuid, *msgspec.json.decode(item))
 
     async def _ask(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | CellFailure | None:

@@ -101,8 +101,8 @@ class ServerShowHandler:
             if spec is not None:
                 mapping = replace(mapping, user_id=spec.user_id)
                 known = template.render_record(_of_spec(mapping, spec))
-            elif known is None:
-                # As Nova: it may have been deleted, and its request spec archived.
+            elif known is None and not isinstance(error, UnreadableRowError):
+                # As Nova: while its cell is down, it may have been deleted, and its request spec archived.
                 raise ServerNotFoundError(uuid)
         groups: Sequence[str] | None = None
         if request.minor >= _SERVER_GROUPS_SINCE:

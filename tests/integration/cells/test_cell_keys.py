@@ -13,7 +13,14 @@ from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
-from cells.fleet.tables import cell_keys, cells, listening_processes, recent_changes
+from cells.fleet.tables import (
+    announced_instances,
+    cell_keys,
+    cells,
+    compared_mappings,
+    listening_processes,
+    recent_changes,
+)
 from cells.migrations import upgrade_fleet
 from cells.model import Cell
 
@@ -107,7 +114,7 @@ def test_upgrade_gives_each_native_cell_a_key(new_database: Callable[[], str]) -
     upgrade_fleet(engine)
     row = {"database_url": "", "transport_url": "", "disabled": False}
     with engine.begin() as connection:
-        for later in (cell_keys, recent_changes, listening_processes):
+        for later in (cell_keys, recent_changes, listening_processes, compared_mappings, announced_instances):
             later.drop(connection)
         connection.execute(text("DROP INDEX ix_cells_number"))
         connection.execute(text("ALTER TABLE cells DROP COLUMN number"))
