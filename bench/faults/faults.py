@@ -5,12 +5,14 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from elasticsearch import Elasticsearch
+from elasticsearch import ApiError, Elasticsearch
 
 from bench.faults import processes
+from bench.faults.index_damage import DAMAGES, IndexDamage
 from bench.faults.load import Load
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
@@ -129,6 +131,46 @@ def _kill_again_and_again(stage: Stage, command: str) -> None:
         stage.operate()
         process.start()
         stage.wait_until_followed()
+
+
+def hang_relay(stage: Stage) -> None:
+    """One of two is stopped in the middle of its work, the other one takes over, and the first one wakes up."""
+    stage.run(processes.indexer(stage.world))
+    relays = []
+    for name in ("one", "other"):
+        (stage.folder / name).mkdir()
+        relays.append(stage.run(processes.daemon(stage.world, "relay", stage.folder / name)))
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        for relay in relays:
+            stage.operate()
+            relay.hang()
+            try:
+                stage.operate()
+                stage.wait_until_followed()
+            finally:
+                relay.wake()
+
+
+def damage_index(stage: Stage) -> None:
+    """Two of all that can be done to the indexes by hand, one right after the other."""
+    stage.run_all()
+    with Elasticsearch(stage.world.servers.elasticsearch, request_timeout=30) as client:
+        damage = IndexDamage(client, stage.world.settings.index.prefix)
+        for _ in range(stage.rounds):
+            stage.wait_until_followed()
+            stage.operate()
+            for name in stage.generator.sample(sorted(DAMAGES), 2):
+                wait_until(partial(_has_damaged, DAMAGES[name], damage), timeout_s=120)
+            stage.operate()
+
+
+def _has_damaged(act: Callable[[IndexDamage], None], damage: IndexDamage) -> bool:
+    try:
+        act(damage)
+    except (ApiError, ValueError):
+        return False  # what was to be damaged is still away, by the damage before it
+    return True
 
 
 def kill_elasticsearch(stage: Stage) -> None:
@@ -280,6 +322,8 @@ FAULTS = {
     for fault in (
         Fault("indexer killed", kill_indexer),
         Fault("relay killed", kill_relay),
+        Fault("relay hangs", hang_relay, cells="postgresql"),
+        Fault("index damaged", damage_index),
         Fault("elasticsearch killed", kill_elasticsearch, own=("elasticsearch",)),
         Fault("rabbitmq stopped", stop_rabbitmq, own=("rabbitmq",)),
         Fault("postgresql killed", kill_postgresql, cells="postgresql", own=("postgresql",)),

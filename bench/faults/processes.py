@@ -4,6 +4,7 @@ Only what is to be killed has to be a process; starting one costs seconds.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -59,6 +60,14 @@ class Daemon:
         assert self._process.poll() is None, f"it ended by itself: {self._log.read_text()[-3000:]}"
         self._process.kill()
         self._process.wait(timeout=60)
+
+    def hang(self) -> None:
+        """SIGSTOP: it does nothing any more, and its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT, after `hang`."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self) -> None:
         """SIGKILL, unless it has ended."""

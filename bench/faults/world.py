@@ -36,9 +36,9 @@ Sections = Mapping[str, Mapping[str, float]]
 
 # Short waits: what is waited for comes back within seconds here.
 _SHORT_WAITS: Sections = {
-    "fleet": {"cells_refresh_interval_s": 1.0},
+    "fleet": {"cells_refresh_interval_s": 1.0, "takeover_after_s": 2.0},
     "index": {"refresh_interval_s": 0.5, "write_timeout_s": 10.0},
-    "indexer": {"hole_timeout_s": 1.0, "retry_wait_max_s": 1.0},
+    "indexer": {"hole_timeout_s": 1.0, "retry_wait_max_s": 1.0, "audit_interval_s": 1.0, "audit_share": 0.5},
     "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5},
     "bus": {"confirm_timeout_s": 5.0},
 }

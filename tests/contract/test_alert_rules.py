@@ -123,6 +123,21 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
         },
         {"FleetlightProcessDown", "FleetlightNoRelay"},
     ),
+    "relay hangs": (
+        {
+            'up{job="fleetlight",process="relay",instance="relay:9100"}': always(0),
+            f'fleetlight_relay_active{{{_A},instance="relay:9100"}}': GONE,
+            f'fleetlight_relay_active{{{_A},instance="standby:9100"}}': always(1),
+        },
+        {"FleetlightProcessDown"},
+    ),
+    "index damaged": (
+        {
+            f"fleetlight_indexer_audit_doubted{{{_A}}}": always(1),
+            "fleetlight_indexer_index_replaced_total": growing(0.01),
+        },
+        {"FleetlightIndexDiffers", "FleetlightIndexReplaced"},
+    ),
     "elasticsearch killed": (_INDEX_AWAY, {"FleetlightIndexAway"}),
     "rabbitmq stopped": (
         _BUS_AWAY,
@@ -152,14 +167,6 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "full disk": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
     "slow cell": ({f"fleetlight_relay_look_seconds_sum{{{_A}}}": growing(2)}, {"FleetlightCellSlow"}),
     # What has no row of its own in the fault table.
-    "the index is altered": (
-        {f"fleetlight_indexer_audit_doubted{{{_A}}}": always(1)},
-        {"FleetlightIndexDiffers"},
-    ),
-    "the index is replaced": (
-        {"fleetlight_indexer_index_replaced_total": growing(0.01)},
-        {"FleetlightIndexReplaced"},
-    ),
     "a cell hangs": ({f"fleetlight_cell_hangs{{{_A}}}": always(1)}, {"FleetlightCellAway"}),
     "a cell is not followed": (
         {f"fleetlight_api_index_age_seconds{{{_B}}}": GONE},

@@ -5,7 +5,7 @@ searchable on each at a time of its own, and a node may be killed while everythi
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -68,7 +68,9 @@ def world(tmp_path: Path, nodes: Sequence[PrivateServer]) -> Iterator[World]:
         yield world
 
 
-def test_lists_sync_rebuild_and_comparison_over_several_shards(world: World, nodes: Sequence[PrivateServer]) -> None:
+def test_lists_sync_rebuild_comparison_and_audit_over_several_shards(
+    world: World, nodes: Sequence[PrivateServer]
+) -> None:
     uuids = [changed.uuid for changed in world.operations.create_many([{} for _ in range(COUNT)])]
     with closing(open_writer(world.index)) as writer:
         writer.prepare()
@@ -78,14 +80,12 @@ def test_lists_sync_rebuild_and_comparison_over_several_shards(world: World, nod
         assert list_all(world) == expected(world)
         assert min(documents_by_shard(nodes[0], world)) > 0
 
-    with world.relaying(), world.indexing():
+    with world.relaying(), world.indexing() as service:
         wait_until(world.index_equals_cell, LATEST_S)
         assert verified(world).differences == ()
 
         lost = dict.fromkeys((uuids[7], uuids[200]), 1)
-        with closing(open_writer(world.index)) as writer:
-            writer.remove(lost)
-            writer.make_searchable()
+        lose(world, lost)
         repaired = verified(world, repair=True)
         assert {each.uuid for each in repaired.differences} == lost.keys()
         assert repaired.remaining == ()
@@ -100,6 +100,9 @@ def test_lists_sync_rebuild_and_comparison_over_several_shards(world: World, nod
         nodes[1].start()
         wait_until(lambda: is_green(nodes[0]), LATEST_S)
         assert verified(world).differences == ()
+        lose(world, lost)
+        with world.auditing(service):
+            wait_until(world.index_equals_cell, LATEST_S)
     assert list_all(world) == expected(world)
 
 
@@ -134,6 +137,13 @@ def verified(world: World, *, repair: bool = False) -> Verification:
     with closing(open_changelog_adapter(world.cell)) as adapter, closing(open_writer(world.index)) as writer:
         writer.prepare()
         return verify(NativeComparison(adapter, writer, catch_up_timeout_s=30), repair=repair)
+
+
+def lose(world: World, versions: Mapping[str, int]) -> None:
+    """Documents go that no indexer has removed. versions: those that they have, by uuid."""
+    with closing(open_writer(world.index)) as writer:
+        writer.remove(versions)
+        writer.make_searchable()
 
 
 def operate(world: World, stop: Event) -> None:

@@ -1,79 +1,20 @@
 """An Elasticsearch index that somebody damages while an indexer follows a cell comes back by itself."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from elasticsearch import BadRequestError, Elasticsearch
+from elasticsearch import Elasticsearch
 
+from bench.faults.index_damage import DAMAGES, IndexDamage
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch
-
-
-class Damage:
-    """What is done to the indexes of one world."""
-
-    def __init__(self, client: Elasticsearch, prefix: str) -> None:
-        self._client = client
-        self._prefix = prefix
-
-    def physical(self, name: str) -> str:
-        [physical] = self._client.indices.get(index=f"{self._prefix}-{name}").body
-        return str(physical)
-
-    def delete(self, name: str) -> None:
-        self._client.indices.delete(index=self.physical(name))
-
-    def restore(self, name: str) -> None:
-        """An older copy in its place: the same documents under the same names, and another uuid."""
-        physical = self.physical(name)
-        [found] = self._client.indices.get(index=physical).body.values()
-        copy = f"{physical}-copy"
-        self._client.indices.put_settings(index=physical, settings={"index.blocks.write": True})
-        self._client.indices.clone(index=physical, target=copy)
-
-        def put_in_place() -> bool:
-            # An indexer may have made an empty one already.
-            self._client.indices.delete(index=physical, ignore_unavailable=True)
-            with suppress(BadRequestError):
-                target = {"settings": {"index.blocks.write": None}, "aliases": found["aliases"]}
-                self._client.indices.clone(index=copy, target=physical, body=target)
-                return True
-            return False
-
-        wait_until(put_in_place)
-        self._client.indices.delete(index=copy)
-
-    def close(self, name: str) -> None:
-        self._client.indices.close(index=self.physical(name))
-
-    def block(self, name: str) -> None:
-        self._client.indices.put_settings(index=self.physical(name), settings={"index.blocks.read_only": True})
-
-    def take_alias_away(self, name: str) -> None:
-        self._client.indices.delete_alias(index=self.physical(name), name=f"{self._prefix}-{name}")
-
-    def delete_everything(self) -> None:
-        self._client.indices.delete(index=list(self._client.indices.get(index=f"{self._prefix}-*").body))
-
-
-ALL = ("instances", "items", "progress", "state")
-DAMAGES: dict[str, Callable[[Damage], None]] = {
-    **{f"{name} deleted": partial(Damage.delete, name=name) for name in ALL},
-    **{f"{name} closed": partial(Damage.close, name=name) for name in ALL},
-    **{f"{name} restored": partial(Damage.restore, name=name) for name in ALL},
-    "instances blocked": partial(Damage.block, name="instances"),
-    "read alias gone": partial(Damage.take_alias_away, name="instances"),
-    "write alias gone": partial(Damage.take_alias_away, name="instances-write"),
-    "an empty cluster": Damage.delete_everything,
-}
 
 
 @pytest.fixture
@@ -84,9 +25,10 @@ def world(elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path) -> 
 
 
 def test_index_heals_by_itself_whatever_of_it_was_lost(
-    world: World, elasticsearch_url: str, elasticsearch_prefix: str
+    world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, while changes come, and without a dead letter."""
+    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
 
     def is_right(name: str) -> bool:
         try:
@@ -98,8 +40,9 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
         Elasticsearch(elasticsearch_url, request_timeout=30) as client,
         world.relaying(),
         world.indexing() as service,
+        world.auditing(service),
     ):
-        damage = Damage(client, elasticsearch_prefix)
+        damage = IndexDamage(client, elasticsearch_prefix)
         for number in range(20):
             world.operations.create({"display_name": f"first {number}"})
         for name, do in DAMAGES.items():
@@ -119,7 +62,7 @@ def test_index_that_was_damaged_while_no_indexer_ran_heals_at_the_start(
         return world.index_equals_cell() and world.index_has_the_items()
 
     with Elasticsearch(elasticsearch_url, request_timeout=30) as client, world.relaying():
-        damage = Damage(client, elasticsearch_prefix)
+        damage = IndexDamage(client, elasticsearch_prefix)
         for name in ("instances restored", "state deleted", "items restored", "write alias gone"):
             with world.indexing():
                 wait_until(is_right, timeout_s=30)
