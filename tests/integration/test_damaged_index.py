@@ -1,6 +1,7 @@
 """An Elasticsearch index that somebody damages while an indexer follows a cell comes back by itself."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError
 from tests.support.indexer_worlds import World, new_world
@@ -38,6 +40,7 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
 
     with (
         Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        closing(open_writer(world.index)) as reader,
         world.relaying(),
         world.indexing() as service,
         world.auditing(service),
@@ -45,12 +48,15 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
         damage = IndexDamage(client, elasticsearch_prefix)
         for number in range(20):
             world.operations.create({"display_name": f"first {number}"})
+        wait_until(lambda: world.cell.uuid in reader.load_progress())
         for name, do in DAMAGES.items():
             wait_until(partial(is_right, name), timeout_s=30)
             world.operations.create({"display_name": f"before: {name}"})
             do(damage)
             world.operations.create({"display_name": f"after: {name}"})
         wait_until(partial(is_right, "all of them"), timeout_s=30)
+        # By one that has looked before, and prepares nothing.
+        assert reader.load_progress()[world.cell.uuid].is_complete
         wait_until(lambda: service.problem is None and not any(each.problem for each in service.health.values()))
     assert world.fleet.failures.counts() == {}
 

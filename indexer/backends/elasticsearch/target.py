@@ -78,15 +78,12 @@ class Target:
         self._client = client
         self._names = names
         self._taken: _Taken | None = None
-        self._owner: Owner | None = None
         self.alias = names.write
 
     @property
     def owner(self) -> Owner:
-        """What progress is saved of, and believed of; looked up where nothing was taken yet."""
-        if self._owner is None:
-            self._owner = self._look()[0].owner
-        return self._owner
+        """What progress is saved of, and believed of; looked up each time by a writer that has taken nothing."""
+        return self._look()[0].owner if self._taken is None else self._taken.owner
 
     def take(self) -> None:
         """Raises IndexVersionError, and IndexAbsentError where something is missing."""
@@ -96,7 +93,7 @@ class Target:
         if alias not in instances.aliases:
             send(self._client, "PUT", f"/{taken.physical}/_alias/{alias}")
         self.alias = alias
-        self._taken, self._owner = taken, taken.owner
+        self._taken = taken
 
     def keep_up(self) -> None:
         """Take what a rebuild has put in the place of the index that was taken; nothing to do while that is there.
