@@ -66,7 +66,7 @@ class IndexSettings(BaseModel):
     backend: Literal["sqlite", "elasticsearch"] = "sqlite"
     path: Path = Path("fleetlight-index.db")
     schemas_dir: Path | None = None
-    refresh_interval_s: PositiveSeconds = 1.0
+    refresh_interval_s: PositiveSeconds = 0.5
     deleted_retention: Annotated[timedelta, BeforeValidator(_to_duration)] = timedelta(days=30)
     urls: Annotated[tuple[Annotated[str, AfterValidator(_checked_address)], ...], Field(min_length=1)] = (
         "http://127.0.0.1:9200",
