@@ -171,7 +171,7 @@ def _sections_of(folder: DataFolder) -> Sections:
     return {
         "fleet": {"database_url": sqlite_url(folder.fleet_database)},
         "index": {"backend": "sqlite", "path": str(folder.index_database)},
-        # Off by default elsewhere; here one command runs every part, so nobody can have forgotten the indexer.
+        # Off by default elsewhere; here one command runs every part, so the indexer cannot have been forgotten.
         "search": {"enabled": True},
         "api": {"auth": "tokens"},
         "identity": {"file": str(folder.identity_file)},

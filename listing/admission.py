@@ -1,7 +1,7 @@
 """What a page, a count, or a list of items asks before any work is done for it: whether it may be made now.
 
-Whoever serves requests says what admits those of one request (`admit_by`), in the task that serves it. Where nothing
-was said, as in programs that serve nobody, there is no limit.
+The code that serves requests says what admits those of one request (`admit_by`), in the task that serves it. Where
+nothing was said, as in programs that serve no requests, there is no limit.
 """
 
 from collections.abc import AsyncIterator, Iterator

@@ -133,7 +133,7 @@ class ProgressCache:
                     ended.set_result(reading)
 
     def _begin(self) -> bool:
-        """Wait for what is due next; False when nobody has asked for long."""
+        """Wait for what is due next; False when no list has asked for long."""
         with self._changed:
             due = self._under_way_since + _INTERVAL_S
             while not self._is_closed and self._wanted is None and time.monotonic() < due:
@@ -154,7 +154,7 @@ class ProgressCache:
                 return _Reading(began_at, error=error)
             self._is_absent = True
             return _Reading(began_at)
-        except Exception as error:  # noqa: BLE001  # whoever asks gets it
+        except Exception as error:  # noqa: BLE001  # the list that asks gets it
             return _Reading(began_at, error=error)
         self._has_answered, self._is_absent = True, False
         self._on_answer()
@@ -162,7 +162,7 @@ class ProgressCache:
 
 
 def _new_future() -> Future[_Reading]:
-    """One that nobody can cancel for others."""
+    """One that no caller can cancel for others."""
     future: Future[_Reading] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -22,7 +22,7 @@ from resources.clock import system_clock
 from resources.instance import INSTANCE_FIELDS
 from views.projection import FieldValues
 
-# Of a process: each asks all cells that the index does not answer for, and whoever tries uuids is to wait in a queue.
+# Of a process: each asks all cells that the index does not answer for, and who tries uuids has to wait in a queue.
 _SEARCHES_AT_ONCE = 4
 
 

@@ -7,8 +7,8 @@ PostgreSQL: advisory locks, all in one session, which says by its `application_n
 files beside the database, whose text says who holds them.
 
 A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
-of life otherwise, and whoever wants a lease of it ends that session (docs/decisions/0148). What its holder does next
-has to be harmless without the lease, since it may wake up anywhere.
+of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0148). What its holder does
+next has to be harmless without the lease, since it may wake up anywhere.
 """
 
 import os
@@ -88,7 +88,7 @@ def open_leases(
 
     purpose: what the holder does, for others to read. failures: turns what the database says into errors of the caller.
     takeover_after_s: a holder that has shown no sign of life for so long loses what this object wants to have; those of
-        this object show one several times in that time. None: never, and none. On SQLite nobody loses a lease.
+        this object show one several times in that time. None: never, and none. On SQLite no process loses a lease.
     """
     holder = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"[:_MAX_HOLDER_LENGTH]
     if engine.dialect.name == "sqlite":

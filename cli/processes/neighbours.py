@@ -221,7 +221,7 @@ def families_of(registry: CollectorRegistry) -> list[Family]:
 
 def all_of(neighbours: Sequence[Neighbour], ask: Callable[[Neighbour], T]) -> Mapping[str, T]:
     """What `ask` returns of each, by name; they are asked at once, so that one that is stuck costs its time once."""
-    # Nobody waits for their answers when the process is to end, as others do at the same time.
+    # No process waits for their answers when this one is to end, as others do at the same time.
     threads = DaemonThreads(max(1, len(neighbours)), "neighbour")
     answers = {neighbour.name: threads.submit(partial(ask, neighbour)) for neighbour in neighbours}
     threads.shutdown(wait=False)

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 Beat = Callable[[], None]
-"""Called when work gets done, when there is none, and when somebody is waited for who is away."""
+"""Called when work gets done, when there is none, and while a server is waited for that is away."""
 
 
 def unheard() -> None:
@@ -77,7 +77,7 @@ def run_relays(
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
     choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
-    what to sign with, which whoever chooses the cells refreshes. clock: of the fleet.
+    what to sign with, which the function that chooses the cells refreshes. clock: of the fleet.
     """
     run = partial(beating, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)

@@ -219,7 +219,7 @@ class IndexWriter(ItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
-        What is missing of an index that somebody has damaged is made anew, and progress that is about a physical index
+        What is missing of an index that was damaged is made anew, and progress that is about a physical index
         that is not there any more is forgotten. Raises IndexVersionError when only a rebuild can bring it up to date;
         state can be saved and loaded then.
         """
@@ -307,8 +307,8 @@ class IndexWriter(ItemStore, Protocol):
         ...
 
     def allow_writes(self) -> None:
-        """Open what was closed, and end what keeps documents from being written: a pause that somebody who was killed
-        has left (Generations.switch), or what was blocked by hand. Call only if nobody pauses now.
+        """Open what was closed, and end what keeps documents from being written: a pause that a killed rebuild has
+        left (Generations.switch), or what was blocked by hand. Call only if no rebuild pauses now.
 
         What a store does by itself while its disk is full it also ends by itself.
         """

@@ -266,7 +266,7 @@ class IndexerService:
 
         self._heartbeat.beat()
         longest_wait_s = min(self._refresh_interval_s, self._settings.retry_wait_max_s)
-        # What is refused at the start a person has to put right; later it may be half of what somebody is doing to it.
+        # What is refused at the start a person has to put right; later it may be half of what an operator does to it.
         waited_out = IndexerError if self._is_prepared else IndexUnavailableError
         retrying_until(stop, waited_out, before_wait, longest_wait_s=longest_wait_s)(prepare)
         return self._is_prepared and not stop.is_set()
@@ -337,7 +337,7 @@ class IndexerService:
             del self._unreleased[uuid]
 
     def _allow_writes(self) -> None:
-        """A rebuild that was killed at its end, or somebody by hand, may have left an index that takes nothing."""
+        """A rebuild that was killed at its end, or an operator, may have left an index that takes nothing."""
         if time.monotonic() < self._allow_due_s:
             return
         self._allow_due_s = time.monotonic() + self._cells_refresh_interval_s

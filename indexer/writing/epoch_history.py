@@ -73,7 +73,7 @@ class History:
         return False
 
     def was_reconciled_by_another(self) -> bool:
-        """Whether somebody else has repaired the index since it was known here; to be asked by who alone may do so."""
+        """Whether another indexer has repaired the index since it was known here; asked by who alone may do so."""
         known = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         return (
             self.reconciliations is not None
@@ -82,7 +82,7 @@ class History:
         )
 
     def follow_another(self) -> None:
-        """What was followed until now is forgotten; the watermark is one that somebody else has saved."""
+        """What was followed until now is forgotten; the watermark is one that another indexer has saved."""
         self.followed_as = self.seen = None
         self.was_restored()
 

@@ -1,4 +1,4 @@
-"""What somebody alters in an index, beside this program, is found and repaired at once, in each backend."""
+"""What is altered in an index beside this program is found and repaired at once, in each backend."""
 
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -905,7 +905,7 @@ def test_alias_that_was_moved_by_hand_is_put_right(
 def test_index_that_the_server_has_made_for_a_document_is_made_anew(
     elasticsearch_url: str, elasticsearch_prefix: str, name: str
 ) -> None:
-    """Between the look and the document somebody may have removed it."""
+    """Between the look and the document it may have been removed."""
     settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
     progress, index = CellProgress("c0", 2, 3, is_complete=True), f"{elasticsearch_prefix}-{name}"
     with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
@@ -924,7 +924,7 @@ def test_index_that_the_server_has_made_for_a_document_is_made_anew(
 def test_progress_stays_true_of_the_index_that_a_rebuild_has_filled(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    """Also of cells that nobody follows, and when two rebuilds come one after the other."""
+    """Also of cells that no indexer follows, and when two rebuilds come one after the other."""
     settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:

@@ -1,4 +1,4 @@
-"""An Elasticsearch index that somebody damages while an indexer follows a cell comes back by itself."""
+"""An Elasticsearch index that is damaged while an indexer follows a cell comes back by itself."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -74,7 +74,7 @@ def test_index_that_was_damaged_while_no_indexer_ran_heals_at_the_start(
                 wait_until(is_right, timeout_s=30)
             world.operations.create({"display_name": name})
             DAMAGES[name](damage)
-            # What nobody knows is that the copy lacks this document.
+            # What no program knows is that the copy lacks this document.
             if name == "instances restored":
                 client.delete_by_query(
                     index=damage.physical("instances"), query={"match_all": {}}, max_docs=1, refresh=True

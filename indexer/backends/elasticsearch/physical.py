@@ -1,7 +1,7 @@
 """The physical indexes behind our names, as the server has them at one moment.
 
-A name can stand for another index at any time: somebody removes one, restores a snapshot or moves an alias. The server
-gives each physical index a uuid that no other one ever has, a restored one neither.
+A name can stand for another index at any time: an operator removes one, restores a snapshot or moves an alias. The
+server gives each physical index a uuid that no other one ever has, a restored one neither.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class PhysicalIndex(msgspec.Struct):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it takes no documents until somebody ends that."""
+        """Whether it takes no documents until that is ended."""
         return "true" in (self.settings.index.blocks.write, self.settings.index.blocks.read_only)
 
 

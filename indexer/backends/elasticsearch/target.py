@@ -4,7 +4,7 @@ A rebuild may put another index in its place, even one of another program's vers
 would do harm. So documents are not sent to the alias that all writers share but to one that each physical index has for
 itself; the index that was replaced takes none any more.
 
-Whoever else puts an index in the place of one of ours, restores it or loses it, takes the truth from all that was
+Another index in the place of one of ours, a restored one or none takes the truth from all that was
 promised of it: progress belongs to physical indexes, by their uuids, and to no names.
 """
 

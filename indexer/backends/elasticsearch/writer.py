@@ -393,7 +393,7 @@ class ElasticsearchWriter:
         return bool(indexes)
 
     def _agree_on_physical_index(self) -> str:
-        """The name of the index that is to be made: whoever makes the index of the progress decides."""
+        """The name of the index that is to be made: the process that makes the index of the progress decides."""
         if not mappings_of(self._client, self._names.progress):
             self._create_progress(new_physical_name(self._names))
         mapping = _only(mappings_of(self._client, self._names.progress))
@@ -420,7 +420,7 @@ class ElasticsearchWriter:
             give_progress_to(self._client, self._names.progress, self._target.owner, {"match_all": {}})
 
     def _forget_what_is_void(self) -> None:
-        """Progress and facts about an index that is not there any more: somebody has removed or replaced it."""
+        """Progress and facts about an index that is not there any more: it was removed or replaced."""
         owner = self._target.owner
         state = _only(physical_indexes(self._client, self._names.state))
         about = state.meta.get(ABOUT, owner.instances)
@@ -456,7 +456,7 @@ class ElasticsearchWriter:
 
 
 def _only(found: Mapping[str, T]) -> T:
-    """Of the one index of a name; raises IndexAbsentError while there is none, as when somebody removes it just now."""
+    """Of the one index of a name; raises IndexAbsentError while there is none, as when it is removed just now."""
     for each in found.values():
         return each
     raise IndexAbsentError("an index was removed while it was prepared")

@@ -30,7 +30,7 @@ _PASSING = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-# A file of something else is not among it: nobody knows whose it is.
+# A file of something else is not among it: no program knows whose it is.
 _DAMAGED = sqlite3.SQLITE_CORRUPT
 _NOT_PREPARED = "no such table"
 # What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of

@@ -8,7 +8,7 @@ from indexer.backends.settings import IndexSettings
 
 
 def examine(settings: IndexSettings, _timeout_s: float) -> IndexExamination:
-    """Whether it is there, and can be written; how full its disk is, whoever looks at files says."""
+    """Whether it is there, and can be written; how full its disk is, the look at files says."""
     server = f"SQLite {sqlite3.sqlite_version}"
     path = settings.path
     if not path.exists():

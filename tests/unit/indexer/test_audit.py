@@ -149,7 +149,7 @@ def test_what_is_on_its_way_is_no_difference(stage: Stage) -> None:
 
 
 def test_lists_do_without_the_index_of_a_cell_until_it_is_repaired(stage: Stage) -> None:
-    """As long as somebody else works on the cell it cannot be."""
+    """As long as another process works on the cell it cannot be."""
     stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "a sync"
     stage.alter(3)
     with stage.auditing():
