@@ -433,10 +433,14 @@ def test_one_indexer_repairs_a_restored_cell_and_the_other_goes_on_from_there(wo
             connection.execute(delete(changes))
         story.go_on_differently(1)
         wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
-        # As the messages of the new relay have the other one do.
-        for follower in followers:
-            follower._tracker.heard(world.published_sequence() + 1000, 1)
-        # Where the other one looks late, the cell has got to its watermark again, and there is nothing to be told.
+
+        def has_other_gone_on() -> bool:
+            # As the messages of the new relay have it do, which go on coming.
+            for follower in followers:
+                follower._tracker.heard(world.published_sequence() + 1000, 1)
+            return _counted(logs, "indexer.cell_reconciled_by_another") == 1
+
+        wait_until(has_other_gone_on, timeout_s=60)
         wait_until_index_equals_cell(world)
     assert _counted(logs, "indexer.cell_reconciled") == 1
     assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
