@@ -9,6 +9,7 @@ IndexerError
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   ├── IndexDocumentError  one document of it is not what this program writes; the others are
 │   ├── IndexForbiddenError the index does not let this process do that
+│   ├── IndexUnreadableError what is where the index should be is no index, and may belong to another program
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 │       └── IndexDamagedError  nor can it be read any more: it is put aside, and made anew
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
@@ -103,6 +104,17 @@ class IndexForbiddenError(IndexRequestError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; {_WHO_WE_ARE}")
+        self.reason = reason
+
+
+class IndexUnreadableError(IndexRequestError):
+    """What is at `name` is no index; `reason` is what its store says."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"what is at {name} is no index: {reason}; if the file was the index, move it away: a new one is made, and filled from "
+            "the cells"
+        )
         self.reason = reason
 
 

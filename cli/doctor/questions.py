@@ -33,7 +33,11 @@ _DISK_PERCENT = 90
 _WHO_MAY = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
 _START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
 _START_BUS = "see that RabbitMQ runs and can be reached from here, and that this account may log in"
-_START_INDEX = "see that Elasticsearch runs and can be reached from here; lists are answered by the cells meanwhile"
+_LISTS_GO_ON = "lists are answered by the cells meanwhile"
+_START_INDEX = {
+    "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
+    "sqlite": f"run `fleetlight indexer` or `fleetlight up`, whose log says what they wait for; {_LISTS_GO_ON}",
+}
 _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
     IndexHealth.INCOMPLETE: "an indexer fills it in; if `verify --repair` was cut off, run it again",
@@ -83,7 +87,7 @@ def progress_question(settings: Settings, fleet: Fleet, known: IndexKnows) -> Qu
             return [unknown("dead letters", error.reason)]
         return []
 
-    return Question("progress of the index", ask, _START_INDEX)
+    return Question("progress of the index", ask, _START_INDEX[settings.index.backend])
 
 
 def cell_question(cell: Cell, clock: Clock) -> Question:
@@ -128,7 +132,7 @@ def index_question(settings: Settings) -> Question:
         name = "" if found.name is None else f", {found.name}"
         return [*([] if problems else [ok("index", f"{found.server}{name}")]), *problems, *blind]
 
-    return Question("index", ask, _START_INDEX)
+    return Question("index", ask, _START_INDEX[settings.index.backend])
 
 
 def following_question(cell: Cell, known: IndexKnows, settings: Settings, clock: Clock) -> Question:

@@ -14,6 +14,7 @@ from indexer.errors import (
     IndexDamagedError,
     IndexRequestError,
     IndexUnavailableError,
+    IndexUnreadableError,
     IndexVersionError,
 )
 
@@ -30,8 +31,9 @@ _PASSING = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-# A file of something else is not among it: no program knows whose it is.
 _DAMAGED = sqlite3.SQLITE_CORRUPT
+# Of a file of something else, and of an index whose first page is destroyed: the file alone does not tell which.
+_UNREADABLE = sqlite3.SQLITE_NOTADB
 _NOT_PREPARED = "no such table"
 # What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of
 # another type), and the decoder for what its cell has kept of it, and is no JSON.
@@ -92,6 +94,8 @@ def translated(path: Path) -> Iterator[None]:
             raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
         if code is not None and code & 0xFF == _DAMAGED:
             raise IndexDamagedError(str(path), str(error)) from error
+        if code is not None and code & 0xFF == _UNREADABLE:
+            raise IndexUnreadableError(str(path), str(error)) from error
         raise IndexRequestError(f"the index {path} refused a request: {error}") from error
     except OSError as error:
         raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error

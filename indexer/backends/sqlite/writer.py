@@ -41,7 +41,7 @@ from indexer.backends.sqlite.schema import (
     row_of,
     upsert_statement,
 )
-from indexer.errors import IndexDamagedError, IndexReplacedError
+from indexer.errors import IndexDamagedError, IndexReplacedError, IndexUnreadableError
 
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
@@ -315,6 +315,12 @@ class SqliteWriter:
             except IndexDamagedError:
                 self._is_damaged = True
                 raise
+            except IndexUnreadableError as error:
+                # Of a file that was an index before it is known whose it is.
+                if self._file is None or self._file != file_of(self._path):
+                    raise
+                self._is_damaged = True
+                raise IndexDamagedError(str(self._path), error.reason) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -6,9 +6,11 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
+
 from indexer.backends.sqlite.searcher import SqliteSearcher
 from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.errors import IndexerError
+from indexer.errors import IndexDamagedError, IndexerError
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
@@ -18,14 +20,18 @@ from tests.support.documents import TEMPLATE, make_document
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)
 
 
+def _put_into_the_file(path: Path) -> None:
+    """What the running writer, which keeps the file open, has so far only in its log."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def test_file_that_is_cut_off_costs_a_search_and_not_the_process(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     writer = SqliteWriter(path)
     writer.prepare()
     writer.write([make_document(number) for number in range(500)])
-    # Everything into the file itself, which the running writer keeps open.
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    _put_into_the_file(path)
 
     async def search_before_and_after() -> None:
         searcher = SqliteSearcher(path)
@@ -38,3 +44,20 @@ def test_file_that_is_cut_off_costs_a_search_and_not_the_process(tmp_path: Path)
 
     asyncio.run(search_before_and_after())
     writer.close()
+
+
+def test_index_whose_first_page_is_destroyed_is_put_aside_and_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    writer = SqliteWriter(path)
+    writer.prepare()
+    writer.write([make_document(1)])
+    _put_into_the_file(path)
+    with path.open("r+b") as file:
+        file.write(b"\x5a" * 4096)
+    with pytest.raises(IndexDamagedError, match="not a database"):
+        writer.write([make_document(2)])
+    writer.prepare()
+    assert writer.write([make_document(2)]).applied == 1
+    writer.close()
+    (aside,) = tmp_path.glob("index.db.damaged-*")
+    assert aside.read_bytes().startswith(b"\x5a")

@@ -12,7 +12,7 @@ from indexer.backends.base import FoundRow
 from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
 from indexer.backends.sqlite.searcher import SqliteSearcher
 from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
+from indexer.errors import IndexUnavailableError, IndexUnreadableError, IndexVersionError
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
@@ -93,7 +93,7 @@ def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, and long enough to be seen as what it is not\n" * 100)
     writer = SqliteWriter(path)
-    with pytest.raises(IndexRequestError, match="not a database"):
+    with pytest.raises(IndexUnreadableError, match="not a database; if the file was the index, move it away"):
         writer.prepare()
     writer.close()
     assert path.read_text().startswith("not a database")
