@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 from tests.support.waiting import wait_until
 
 EVENTS_OF_A_CREATION = 8
@@ -23,15 +19,8 @@ COUNT = 10
 
 @pytest.fixture
 def acting(tmp_path: Path) -> Iterator[ActingCell]:
-    fleet_engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
-    upgrade_fleet(fleet_engine)
-    fleet = Fleet(fleet_engine)
-    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/one.db", "memory://")
-    engine = create_database_engine(cell.database_url)
-    upgrade_cell(engine)
-    yield ActingCell(engine, fleet, cell)
-    engine.dispose()
-    fleet.close()
+    with acting_cell_in(tmp_path) as acting:
+        yield acting
 
 
 @contextmanager

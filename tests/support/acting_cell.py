@@ -1,14 +1,19 @@
 """A native cell with hosts, callers who want something done, and a worker that is called by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from sqlalchemy import Engine, func, select
 
+from cells.capabilities import CellKind
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, Request
 from cells.tables import changes, instances, jobs
 from operations.actions.accepting import Acceptance, Order
@@ -115,3 +120,17 @@ def _event(message: bytes, revision: int) -> Event:
         data.get("task_state"),
         data.get("host"),
     )
+
+
+@contextmanager
+def acting_cell_in(folder: Path) -> Iterator[ActingCell]:
+    """The cell `one` of a fleet of its own, in SQLite files of this folder."""
+    fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+    upgrade_fleet(fleet_engine)
+    fleet = Fleet(fleet_engine)
+    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/one.db", "memory://")
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    yield ActingCell(engine, fleet, cell)
+    engine.dispose()
+    fleet.close()

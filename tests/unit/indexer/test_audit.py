@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from indexer.transform.items import ItemChange, item_document
 from indexer.writing.leases import CellLeases
 from resources.query_fields.node import NODE
 from tests.support.documents import make_uuid
+from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
@@ -76,15 +76,8 @@ class Stage:
             settings=IndexerSettings(audit_interval_s=0.01, audit_share=1),
             metrics=IndexerMetrics(self.registry),
         )
-        stop = Event()
-        thread = Thread(target=auditor.run, args=(stop,))
-        thread.start()
-        try:
+        with in_thread(auditor.run):
             yield
-        finally:
-            stop.set()
-            thread.join(30)
-            assert not thread.is_alive()
 
     def sample(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"fleetlight_indexer_audit_{name}", {"cell": CELL_UUID, **labels})

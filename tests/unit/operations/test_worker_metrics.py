@@ -7,31 +7,20 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
 from operations.jobs.metrics import WorkerMetrics
 from operations.jobs.vocabulary import Vocabulary
 from operations.jobs.worker import Worker
 from operations.simulation.simulated_hosts import SimulatedHosts
 from operations.vocabulary import ALL_OPERATIONS
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 
 _RECEIVED_AT = 1_700_000_000_000_000
 
 
 @pytest.fixture
 def acting(tmp_path: Path) -> Iterator[ActingCell]:
-    fleet_engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
-    upgrade_fleet(fleet_engine)
-    fleet = Fleet(fleet_engine)
-    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/one.db", "memory://")
-    engine = create_database_engine(cell.database_url)
-    upgrade_cell(engine)
-    yield ActingCell(engine, fleet, cell)
-    engine.dispose()
-    fleet.close()
+    with acting_cell_in(tmp_path) as acting:
+        yield acting
 
 
 class Counted:
