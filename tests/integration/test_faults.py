@@ -30,11 +30,9 @@ pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postg
 def _causes() -> list[str]:
     """Half of the faults, by the second of the last commit; all where there is none.
 
-    Left to `scripts/bench faults`: what takes root to cause, and two processes of relays that hang in turn: beside all
-    other tests the cells were once not followed within two minutes, and why is not known. One that hangs is tested in
-    tests/integration/cells/test_hung_relay.py.
+    What takes root to cause is left to `scripts/bench faults`.
     """
-    names = [name for name, fault in FAULTS.items() if not fault.small_disk and name != "relay hangs"]
+    names = [name for name, fault in FAULTS.items() if not fault.small_disk]
     command = ["git", "log", "-1", "--format=%ct"]
     committed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     return names if committed.returncode else names[int(committed.stdout) % 2 :: 2]

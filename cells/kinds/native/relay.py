@@ -247,6 +247,9 @@ class Relay:
                 self._metrics.nothing_waits(self._cell.uuid)
                 return 0
             rows = self._unpublished()
+        if not rows:
+            # This process hung since it gave them their numbers, and the relay that took over has published them.
+            raise _ReplacedError
         self._may_have_unpublished = True
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
         self._publish(rows)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import InternalError
 from structlog.testing import capture_logs
 
 from cells.database.engines import create_database_engine, writing
 from cells.kinds.native.relay import Relay
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
 from cells.tables import cell_state
 from operations.actions.immediate import InstanceOperations
@@ -120,6 +122,35 @@ def test_relay_that_was_replaced_before_it_gave_numbers_gives_none(
         assert relay.run_once() == 0
     assert (bus.sequences, other_bus.sequences) == ([1], [2, 3, 4])
     assert len(epochs_of(other_bus)) == 1
+
+
+def test_relay_that_hung_after_it_gave_numbers_goes_on_when_another_has_published_them(
+    operations: InstanceOperations, cell: Cell, engine: Engine, clock: Clock
+) -> None:
+    bus, other_bus = Bus(), Bus()
+    standby = Relay(engine, cell, other_bus, SETTINGS, clock)
+
+    class HangsWithNumbers(RelayMetrics):
+        def numbered(self, cell_uuid: str, last_sequence: int) -> None:
+            super().numbered(cell_uuid, last_sequence)
+            if last_sequence == 3 and not other_bus.sequences:
+                with engine.connect() as connection:
+                    connection.execute(END_THE_HOLDERS)
+                wait_until(lambda: standby.run_once() == 2)
+
+    metrics = HangsWithNumbers(CollectorRegistry())
+    with closing(Relay(engine, cell, bus, SETTINGS, clock, metrics=metrics)) as relay, closing(standby):
+        operations.create({})
+        assert relay.run_once() == 1
+        operations.create_many([{}] * 2)
+        with capture_logs() as logs:
+            assert relay.run_once() == 0
+        assert [entry["event"] for entry in logs] == ["relay.replaced"]
+        assert not relay.is_active
+        standby.close()
+        operations.create({})
+        wait_until(lambda: relay.run_once() == 1)
+    assert (bus.sequences, other_bus.sequences) == ([1, 4], [2, 3])
 
 
 @pytest.mark.usefixtures("engine")
