@@ -3,7 +3,9 @@
 Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
 that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
 and looked at again when the index has got as far as the cell was then. What still differs is doubted at once, so that
-lists ask the cell, and repaired by the one procedure (indexer.reconcile.reconcile).
+lists ask the cell, and repaired by the one procedure (indexer.reconcile.reconcile). Lists rely on the index again only
+when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was altered,
+others may be.
 
 Nothing here stands in the way of those who follow the cells: it has a thread and connections of its own, and a cell
 that hangs keeps no message waiting.
@@ -28,7 +30,7 @@ from indexer.errors import IndexerError, StopRequestedError
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.items import ItemComparison
 from indexer.reconcile.native_cell import NativeComparison, Suspects
-from indexer.reconcile.reconcile import WarnedLists, verify
+from indexer.reconcile.reconcile import WarnedLists, reconcile
 from indexer.settings import IndexerSettings
 from indexer.writing.leases import CellLeases
 from indexer.writing.ownership import KnowsOwners
@@ -41,11 +43,12 @@ _HEXADECIMAL = "0123456789abcdef"
 _RANGE_ROWS = 100_000
 _PAGE_ROWS = 200
 _IDLE_S = 0.2
-# If more than that differ in a range, all of the cell is compared when it is repaired.
+# Of a range at most so many are looked at, and of a cell nothing more while so many wait: each is a row in memory.
 _MOST_SUSPECTS = 1000
 _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
-_CLEAN_ROUNDS = 1
+# The index gets there with the next refresh, or not soon.
+_CATCH_UP_S = 5.0
 # Of the time, while ranges wait. They tell more of what they cost.
 _SHARE_OF_PAGES = 0.2
 _MOST_CREDIT_S = 1.0
@@ -65,25 +68,39 @@ class _CellAudit:
     """How far the audit of one cell is.
 
     due_s, content_due_s: when its next range, and its next page, may be compared, on the monotonic clock as all times.
+    postponed_until_s: when anything may be done about it, after something was away.
     ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round; None before
-    there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began. clean_rounds: how
-    many, one after the other, began in doubt and confirmed nothing. after: the row behind which content is read next.
-    suspects, item_suspects: to be looked at again.
+    there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began. after: the row
+    behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired: instances that
+    differ, and whose repair was put off or did not help. is_all_doubted: it is not known what differs, since the
+    process that knew was cut off.
     """
 
     due_s: float = 0.0
     began_s: float = 0.0
     content_due_s: float = 0.0
+    postponed_until_s: float = 0.0
     content_began_s: float = 0.0
     ranges: list[str] = field(default_factory=list)
     rows: int | None = None
     rows_now: int = 0
     is_doubted: bool = False
-    clean_rounds: int = 0
     after: str | None = None
     suspects: list[Suspects] = field(default_factory=list)
     item_suspects: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
+    unrepaired: set[str] = field(default_factory=set)
+    is_all_doubted: bool = False
     repair: Future[None] | None = None
+
+    def start_over(self) -> None:
+        """Compare its revisions from the beginning; content goes on where it is, and suspects are read anew.
+
+        What they wait for may be a sequence that the cell, restored meanwhile, does not get to for long.
+        """
+        self.ranges.clear()
+        self.item_suspects.clear()
+        if uuids := frozenset[str]().union(*(each.uuids | each.unnumbered for each in self.suspects)):
+            self.suspects = [Suspects(frozenset(), uuids, {}, 0)]
 
 
 class Auditor:
@@ -126,24 +143,29 @@ class Auditor:
     def _step(self, repairs: ThreadPoolExecutor, stop: Event) -> bool:
         """Compare a range, a page, or what was suspected, of one cell; False if there was nothing to do."""
         cells = self._cells()
+        self._raise_mistakes()
         for uuid in self._audits.keys() - cells.keys():
-            del self._audits[uuid]
+            # It comes back after a moment in which something was away, and its content takes hours.
+            self._audits[uuid].start_over()
         for uuid in cells.keys() - self._audits.keys():
             self._audits[uuid] = _CellAudit()
-        idle = {uuid: self._audits[uuid] for uuid in cells if not _is_repairing(self._audits[uuid])}
+        now_s = time.monotonic()
+        idle = {uuid: self._audits[uuid] for uuid in cells if _is_idle(self._audits[uuid], now_s)}
         for uuid, audit in idle.items():
             if _decidable(audit, cells[uuid].reached()):
                 self._guarded(audit, partial(self._decide, cells[uuid], audit, repairs, stop))
                 return True
-        now_s = time.monotonic()
-        ranges_due_s, of_range = min(((audit.due_s, uuid) for uuid, audit in idle.items()), default=(inf, ""))
-        page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in idle.items()), default=(inf, ""))
+        open_ = [(uuid, audit) for uuid, audit in idle.items() if not _has_enough_suspects(audit)]
+        ranges_due_s, of_range = min(((audit.due_s, uuid) for uuid, audit in open_), default=(inf, ""))
+        page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in open_), default=(inf, ""))
         has_range, has_page = ranges_due_s <= now_s, page_due_s <= now_s
         if has_page and (not has_range or self._credit_s > 0):
             self._guarded(idle[of_page], partial(self._compare_page, cells[of_page].cell, idle[of_page]))
             self._credit_s -= time.monotonic() - now_s if has_range else 0
         elif has_range:
-            self._guarded(idle[of_range], partial(self._compare_range, cells[of_range].cell, idle[of_range]))
+            self._guarded(
+                idle[of_range], partial(self._compare_range, cells[of_range].cell, idle[of_range], repairs, stop)
+            )
             earned_s = (time.monotonic() - now_s) * _SHARE_OF_PAGES / (1 - _SHARE_OF_PAGES)
             self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_S)
         return has_range or has_page
@@ -153,16 +175,15 @@ class Auditor:
             work()
         except _AWAY as error:
             _log.info("indexer.audit_postponed", reason=str(error))
-            audit.due_s = audit.content_due_s = time.monotonic() + self._settings.audit_interval_s
-            audit.ranges.clear()
-            audit.suspects.clear()
-            audit.item_suspects.clear()
+            audit.postponed_until_s = time.monotonic() + self._settings.audit_interval_s
+            audit.start_over()
 
-    def _compare_range(self, cell: Cell, audit: _CellAudit) -> None:
+    def _compare_range(self, cell: Cell, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
         if not audit.ranges:
             audit.began_s, audit.rows_now = time.monotonic(), 0
             audit.ranges = _ranges(audit.rows)
-            audit.is_doubted = cell.uuid in self._writer.load_state(REPAIRS)
+            audit.is_doubted = self._is_doubted(cell)
+            self._metrics.doubted(cell.uuid, is_doubted=audit.is_doubted)
         with closing(self._open_adapter(cell)) as adapter:
             comparison = self._comparison(adapter)
             batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
@@ -179,10 +200,9 @@ class Auditor:
         round_s = time.monotonic() - audit.began_s
         audit.due_s = audit.began_s + max(self._settings.audit_interval_s, round_s)
         self._metrics.audited(cell.uuid, "revisions", round_s)
-        audit.clean_rounds = audit.clean_rounds + 1 if audit.is_doubted else 0
-        # What was suspected in a round is decided in the next one.
-        if audit.clean_rounds > _CLEAN_ROUNDS:
-            self._believe(cell)
+        if audit.unrepaired or audit.is_doubted:
+            audit.is_all_doubted = audit.is_all_doubted or not audit.unrepaired
+            audit.repair = repairs.submit(self._repair, cell, audit, stop)
 
     def _compare_page(self, cell: Cell, audit: _CellAudit) -> None:
         if audit.after is None:
@@ -216,6 +236,7 @@ class Auditor:
         later: list[Suspects] = []
         with closing(self._open_adapter(cell)) as adapter:
             comparison = self._comparison(adapter)
+            self._decide_items(adapter, audit, reached)
             for suspects in audit.suspects:
                 if suspects.sequence > reached:
                     later.append(suspects)
@@ -223,13 +244,11 @@ class Auditor:
                 differ += [each.uuid for each in comparison.differing_of(suspects)]
                 if suspects.unnumbered:
                     later.append(comparison.look(suspects.unnumbered))
-            audit.suspects = later
-            self._decide_items(adapter, audit, reached)
-        if differ:
-            audit.clean_rounds = 0
-            self._doubt(cell, differ)
-            only = differ if len(differ) < _MOST_SUSPECTS else None
-            audit.repair = repairs.submit(self._repair, cell, only, stop)
+        audit.suspects = later
+        # What is known to be wrong is tried again after each round.
+        if new := set(differ) - audit.unrepaired:
+            self._doubt(cell, audit, sorted(new))
+            audit.repair = repairs.submit(self._repair, cell, audit, stop)
 
     def _decide_items(self, adapter: ChangelogAdapter, audit: _CellAudit, reached: int) -> None:
         cell = adapter.cell
@@ -243,17 +262,24 @@ class Auditor:
                 # Lists ask the cell from now on, and who follows it repairs them.
                 self._writer.mark_items(item_type, cell.uuid, are_whole=False)
 
-    def _doubt(self, cell: Cell, differ: Sequence[str]) -> None:
+    def _doubt(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
+        is_first = not audit.unrepaired
+        audit.unrepaired.update(differ)
         self._tell(cell, differ)
         self._metrics.doubted(cell.uuid, is_doubted=True)
+        if is_first and self._is_doubted(cell):
+            audit.is_all_doubted = True
         WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
+
+    def _is_doubted(self, cell: Cell) -> bool:
+        return cell.uuid in self._writer.load_state(REPAIRS)
 
     def _tell(self, cell: Cell, differ: Sequence[str]) -> None:
         _log.warning("indexer.audit_found", cell=cell.name, differences=len(differ), first=list(differ[:_SHOWN]))
         self._metrics.differences_found(cell.uuid, len(differ))
 
-    def _repair(self, cell: Cell, only: Sequence[str] | None, stop: Event) -> None:
-        """only: the instances that differ; None compares them all. If it fails the next round finds them again."""
+    def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
+        """What is known to differ, and what else does; if it fails it is tried again after the next round."""
 
         def on_step() -> None:
             if stop.is_set():
@@ -266,27 +292,39 @@ class Auditor:
 
         try:
             with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
+                if not self._is_doubted(cell):
+                    # Who had the lease before has ended what was not ours.
+                    audit.is_all_doubted = False
+                    if not audit.unrepaired:
+                        self._metrics.doubted(cell.uuid, is_doubted=False)
+                        return
+                WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
                 comparison = NativeComparison(
-                    adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, only=only, pause=pause
+                    adapter,
+                    self._writer,
+                    catch_up_timeout_s=_CATCH_UP_S,
+                    owners=self._owners,
+                    contents_at_once=_PAGE_ROWS if audit.is_all_doubted else None,
+                    first=audit.unrepaired,
+                    pause=pause,
                 )
-                found = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
+                repaired, wrong = 0, set[str]()
+                for differences in reconcile(comparison, repair=True, on_step=on_step):
+                    repaired += sum(difference.is_repaired for difference in differences)
+                    wrong.update(difference.uuid for difference in differences if difference.is_wrong)
         except StopRequestedError:
             return
         except _AWAY as error:
             _log.warning("indexer.audit_repair_postponed", cell=cell.name, reason=str(error))
             return
-        if found.remaining:
-            # By mapping they are another cell's, or the index rejects them: lists cannot do with it.
-            WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
-        self._metrics.doubted(cell.uuid, is_doubted=bool(found.remaining))
-        repaired = len(found.differences) - len(found.remaining)
-        _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(found.remaining))
+        audit.unrepaired, audit.is_all_doubted = wrong, False
+        self._metrics.doubted(cell.uuid, is_doubted=bool(wrong))
+        _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(wrong))
 
-    def _believe(self, cell: Cell) -> None:
-        """The cell was doubted before a round in which nothing differed: a repair was cut off, or has ended."""
-        with self._leases.bulk(cell):
-            WarnedLists(self._writer, cell.uuid, _without_pause).end()
-        self._metrics.doubted(cell.uuid, is_doubted=False)
+    def _raise_mistakes(self) -> None:
+        for audit in self._audits.values():
+            if audit.repair is not None and audit.repair.done():
+                audit.repair.result()
 
     def _comparison(self, adapter: ChangelogAdapter) -> NativeComparison:
         return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._owners)
@@ -311,8 +349,12 @@ def _decidable(audit: _CellAudit, reached: int) -> bool:
     return any(sequence <= reached for sequence in sequences)
 
 
-def _is_repairing(audit: _CellAudit) -> bool:
-    return audit.repair is not None and not audit.repair.done()
+def _has_enough_suspects(audit: _CellAudit) -> bool:
+    return sum(len(suspects.uuids) + len(suspects.unnumbered) for suspects in audit.suspects) >= _MOST_SUSPECTS
+
+
+def _is_idle(audit: _CellAudit, now_s: float) -> bool:
+    return audit.postponed_until_s <= now_s and (audit.repair is None or audit.repair.done())
 
 
 def _flat(batches: Iterator[Sequence[str]]) -> Iterator[str]:

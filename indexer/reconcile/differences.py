@@ -21,7 +21,8 @@ class Difference:
     the instance is not.
 
     is_repaired: the two agree now. problem: why they do not, if repairing was tried, or why they never will. owner: the
-    cell that the document is of, if it is another one.
+    cell that the document is of, if it is another one. mapped_to: the cell that the mapping of the instance names, if
+    it is another one; known where repairing was tried.
     """
 
     uuid: str
@@ -31,6 +32,12 @@ class Difference:
     is_repaired: bool = False
     problem: str | None = None
     owner: str | None = None
+    mapped_to: str | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a list by the index is wrong for it: not for a row that the index rightly has of another cell."""
+        return not self.is_repaired and (self.mapped_to is None or self.kind is DifferenceKind.ONLY_IN_INDEX)
 
     @property
     def version_in_the_way(self) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cells.batched import batched
 from cells.counting import count_rows
 from cells.digests import RangeDigest
+from cells.errors import UnreadableRowError
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, is_time
 from indexer.reconcile.differences import Difference, DifferenceKind
@@ -41,7 +42,7 @@ class NativeComparison(Comparison):
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
         mean the same; None: revisions alone, by digests.
-    only: instances that are to be looked at, and no others; None for all.
+    first: instances that are looked at before all others, by content, since they are known to differ.
     pause: as of WarnedLists; None where no list relies on the cell.
     What is suspected is compared by content in any case.
     """
@@ -55,7 +56,7 @@ class NativeComparison(Comparison):
         extras: ReadsDocuments | None = None,
         owners: KnowsOwners | None = None,
         contents_at_once: int | None = None,
-        only: Collection[str] | None = None,
+        first: Collection[str] = (),
         pause: Callable[[float], object] | None = None,
     ) -> None:
         super().__init__(writer, None if pause is None else WarnedLists(writer, adapter.cell.uuid, pause))
@@ -66,7 +67,7 @@ class NativeComparison(Comparison):
         self._catch_up_timeout_s = catch_up_timeout_s
         self._owners = owners
         self._contents_at_once = contents_at_once
-        self._only = only
+        self._first = frozenset(first)
         # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
         self._horizon = load_horizons(writer).get(self._cell_uuid, 0)
         self._index = IndexRanges(writer, self._cell_uuid, self._horizon, external=False)
@@ -111,9 +112,12 @@ class NativeComparison(Comparison):
         return {each.document.id: each.reason for each in rejected}, self._differing_now(uuids, rows)
 
     def _suspects(self, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
-        if self._only is not None:
-            yield sorted(self._only)
-            return
+        if self._first:
+            yield sorted(self._first)
+        for suspects in self._suspects_of_all(on_step):
+            yield [uuid for uuid in suspects if uuid not in self._first]
+
+    def _suspects_of_all(self, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
         index = self._index
         if self._contents_at_once is None:
             yield from differing(_RowsOfCell(self._adapter, self._horizon), index, self.seen, on_step)
@@ -210,13 +214,20 @@ class NativeComparison(Comparison):
             kind = DifferenceKind.ONLY_IN_INDEX if is_stray else None
         elif version is None or not is_own:
             missing = DifferenceKind.MISSING if version is None else DifferenceKind.OTHER_CELL
-            kind = None if row is not None and self._is_forgotten(row.record) else missing
+            kind = None if row is not None and self._may_be_missing(row) else missing
         elif version == revision:
             kind = DifferenceKind.CHANGED if self._says_something_else(row, document) else None
         else:
             kind = DifferenceKind.OLDER if version < revision else DifferenceKind.NEWER
         owner = document.cell_uuid if document is not None and not is_own else None
         return None if kind is None else Difference(uuid, kind, revision, version, owner=owner)
+
+    def _may_be_missing(self, row: InstanceRow) -> bool:
+        try:
+            return bool(self._is_forgotten(row.record))
+        except UnreadableRowError:
+            # No list by the index shows what cannot be indexed, so it does lack the row.
+            return False
 
     def _says_something_else(self, row: InstanceRow | None, document: Document | None) -> bool:
         if row is None or document is None:

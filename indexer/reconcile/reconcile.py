@@ -106,14 +106,21 @@ def reconcile(comparison: Comparison, *, repair: bool, on_step: Callable[[], Non
     """What differs, and with `repair` what became of it, batch by batch; searchable at the end.
 
     on_step: called between two requests; what it raises ends this. Raises what the comparison raises; what was repaired
-    until then stays and does no harm.
+    until then stays and does no harm. Lists do without the index of the cell for as long as some of it stays wrong.
     """
+    is_right = True
     for found in comparison.found(on_step):
-        if found.differences:
-            yield _repaired(comparison, found) if repair else found.differences
+        if not found.differences:
+            continue
+        if not repair:
+            yield found.differences
+            continue
+        repaired = _repaired(comparison, found)
+        is_right = is_right and not any(difference.is_wrong for difference in repaired)
+        yield repaired
     if repair:
         comparison.index.make_searchable()
-        if comparison.lists is not None:
+        if comparison.lists is not None and is_right:
             comparison.lists.end()
 
 
@@ -161,7 +168,11 @@ def _repaired(comparison: Comparison, found: Found) -> list[Difference]:
     problems = comparison.write(found, uuids - elsewhere.keys())
     named = {uuid: f"the mapping of the instance names cell {cell}" for uuid, cell in elsewhere.items()}
     return [
-        replace(difference, problem=named.get(difference.uuid, problems[difference.uuid]))
+        replace(
+            difference,
+            problem=named.get(difference.uuid, problems[difference.uuid]),
+            mapped_to=elsewhere.get(difference.uuid),
+        )
         if difference.uuid in problems
         else replace(difference, is_repaired=True, problem=None)
         for difference in found.differences

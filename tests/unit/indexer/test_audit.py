@@ -1,26 +1,30 @@
 """Indexers find and repair by themselves what the index has otherwise than the cells."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cells.model import Cell, ChangelogAdapter, ItemRow
-from indexer.backends.base import REPAIRS, CellProgress
+from cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
+from indexer.backends.base import HORIZONS, REPAIRS, CellProgress
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.audit import Audited, Auditor
+from indexer.reconcile.native_cell import NativeComparison
 from indexer.settings import IndexerSettings
 from indexer.transform.documents import to_document
 from indexer.transform.items import ItemChange, item_document
 from indexer.writing.leases import CellLeases
+from query.page import PageRequest
 from resources.query_fields.node import NODE
 from tests.support.documents import make_uuid
 from tests.support.indexer_worlds import in_thread
-from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_cell import CELL_UUID, LONG_AGO, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
@@ -63,9 +67,19 @@ class Stage:
         self.index.make_searchable()
 
     @contextmanager
-    def auditing(self) -> Iterator[None]:
+    def auditing(self, damaged: Mapping[str, DamagedRecord] = MappingProxyType({})) -> Iterator[None]:
+        """damaged: records of rows that cannot be read."""
+
+        class Damaged(MemoryCell):
+            def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+                rows = super().read_page(request)
+                return [structs.replace(row, record=damaged.get(row.uuid, row.record)) for row in rows]
+
+        adapter = Damaged()
+        adapter.__dict__ = self.cell.__dict__
+
         def open_adapter(_cell: Cell) -> ChangelogAdapter:
-            return self.cell
+            return adapter
 
         auditor = Auditor(
             self.audited,
@@ -85,6 +99,7 @@ class Stage:
     def is_right(self) -> bool:
         documents = self.index.searchable
         assert versions(self.index) == self.cell.versions()
+        assert {each.cell_uuid for each in documents.values()} == {CELL_UUID}
         assert {uuid: each.record for uuid, each in documents.items()} == {
             uuid: row.record for uuid, row in self.cell.rows.items()
         }
@@ -108,6 +123,7 @@ def test_whatever_differs_is_found_and_repaired(stage: Stage, what: str) -> None
     elif what == "older":
         stage.cell.update(make_uuid(3), display_name="newer")
         stage.reached = stage.cell.last_sequence
+        stage.index.save_progress([CellProgress(CELL_UUID, stage.reached, 0, is_complete=True)])
     else:
         changes: dict[str, dict[str, Any]] = {
             "hole": {},
@@ -157,6 +173,78 @@ def test_doubt_that_a_repair_has_left_ends_when_nothing_differs(stage: Stage) ->
     stage.index.save_state(REPAIRS, {CELL_UUID: True})
     with stage.auditing():
         wait_until(stage.is_right)
+
+
+def test_doubt_that_a_repair_has_left_does_not_end_before_what_it_was_about_is_repaired(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Content was found to differ by a process that was killed then, and no round of the content comes there soon."""
+    monkeypatch.setattr(NativeComparison, "differing_in_page", lambda *_: ((), None))
+    document = stage.index.documents[make_uuid(3)]
+    stage.alter(3, record={**document.record, "display_name": "altered"})
+    stage.index.save_state(REPAIRS, {CELL_UUID: True})
+    with stage.auditing():
+        wait_until(stage.is_right)
+
+
+def test_lists_rely_on_the_index_again_only_when_the_rest_of_the_cell_is_right_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first range that is compared has a hole, and the last one."""
+    far = "f" + make_uuid(77)[1:]
+    stage.cell.create(uuid=far, display_name="far")
+    stage.follow()
+    del stage.index.documents[far]
+    stage.alter(3)
+    believed: list[bool] = []
+    save_state = stage.index.save_state
+
+    def watch(kind: str, values: Mapping[str, object | None]) -> None:
+        if kind == REPAIRS and values.get(CELL_UUID) is None:
+            believed.append(versions(stage.index) == stage.cell.versions())
+        save_state(kind, values)
+
+    monkeypatch.setattr(stage.index, "save_state", watch)
+    with stage.auditing():
+        wait_until(stage.is_right)
+        wait_until(lambda: stage.sample("doubted") == 0)
+    assert believed == [True]
+
+
+def test_instance_that_the_index_rejects_keeps_the_cell_in_doubt_and_is_told_of_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.index.refused[make_uuid(3)] = "no"
+    stage.alter(3)
+    changes: list[object] = []
+    save_state = stage.index.save_state
+
+    def watch(kind: str, values: Mapping[str, object | None]) -> None:
+        changes.append(values.get(CELL_UUID))
+        save_state(kind, values)
+
+    monkeypatch.setattr(stage.index, "save_state", watch)
+    with capture_logs() as logs, stage.auditing():
+        wait_until(lambda: len([each for each in changes if each]) > 3)
+        assert stage.sample("doubted") == 1
+    assert set(changes) == {True}
+    assert [each["event"] for each in logs].count("indexer.audit_found") == 1
+    assert stage.sample("differences_total") == 1
+
+
+def test_damaged_row_keeps_no_other_from_being_compared(stage: Stage) -> None:
+    far = "f" + make_uuid(77)[1:]
+    stage.cell.create(uuid=far, display_name="far")
+    stage.follow()
+    row = stage.cell.rows[make_uuid(3)]
+    readable = {name: value for name, value in row.record.items() if name not in ("deleted", "deleted_at")}
+    stage.alter(3)
+    del stage.index.documents[far]
+    stage.index.save_state(HORIZONS, {CELL_UUID: LONG_AGO})
+    with stage.auditing(damaged={make_uuid(3): DamagedRecord("one", readable, "no number")}):
+        wait_until(lambda: far in stage.index.documents)
+        wait_until(lambda: stage.sample("round_seconds", compared="content"))
+        assert stage.index.state[REPAIRS] == {CELL_UUID: True}
 
 
 def test_many_differences_are_repaired_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
