@@ -1,7 +1,7 @@
 """The indexer of a process: what follows all cells, as long as the process wants it to."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from threading import Event
@@ -133,8 +133,8 @@ def run_indexer(
             settings=settings.indexer,
             metrics=metrics,
         )
-        with watching(service), _beside("purger", purge), _beside("auditor", auditor.run):
-            service.run(stop)
+        with watching(service), _beside("purger", purge) as purging, _beside("auditor", auditor.run) as auditing:
+            service.run(stop, [purging, auditing])
 
 
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
@@ -161,13 +161,13 @@ def _release_bus(settings: Settings, cell: Cell, *, is_gone: bool) -> None:
 
 
 @contextmanager
-def _beside(name: str, run: Callable[[Event], None]) -> Iterator[None]:
-    """`run` in a thread of its own, called `name`, as long as the block takes."""
+def _beside(name: str, run: Callable[[Event], None]) -> Iterator[Future[None]]:
+    """`run` in a thread of its own, called `name`, as long as the block takes; raises what it has raised."""
     stop = Event()
     with ThreadPoolExecutor(1, thread_name_prefix=name) as threads:
         running = threads.submit(run, stop)
         try:
-            yield
+            yield running
         finally:
             stop.set()
     running.result()

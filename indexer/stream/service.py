@@ -145,13 +145,17 @@ class IndexerService:
         self._index_problem: str | None = None
         self._fleet_problem: str | None = None
         self._share_due_s = 0.0
+        self._beside: Collection[Future[None]] = ()
 
-    def run(self, stop: Event) -> None:
+    def run(self, stop: Event, beside: Collection[Future[None]] = ()) -> None:
         """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
+
+        beside: what else this process does for the index; a mistake there is one of this program too.
 
         When another index took the place of the one that was prepared, nothing that the followers know is true of that
         one, so all start again with what it says. Raises IndexRequestError when the index cannot be prepared.
         """
+        self._beside = beside
         while not stop.is_set():
             try:
                 if self._prepare(stop):
@@ -468,9 +472,9 @@ class IndexerService:
         self._index_problem = None
 
     def _raise_mistakes(self) -> None:
-        for running in self._running.values():
-            if running.done.done():
-                running.done.result()
+        for done in (*(running.done for running in self._running.values()), *self._beside):
+            if done.done():
+                done.result()
 
 
 def _watermark(follower: Follower) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event, Thread
@@ -699,6 +700,13 @@ def test_crash_anywhere_leaves_index_and_cell_equal_after_a_restart(
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
     assert {uuid: document.version for uuid, document in stage.index.searchable.items()} == stage.cell.versions()
+
+
+def test_mistake_of_what_runs_beside_the_followers_stops_the_indexer(stage: Stage) -> None:
+    auditing: Future[None] = Future()
+    auditing.set_exception(RuntimeError("a mistake"))
+    with pytest.raises(RuntimeError, match="a mistake"):
+        stage.service.run(Event(), [auditing])
 
 
 def test_mistake_of_the_program_stops_the_indexer_instead_of_hiding(
