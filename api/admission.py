@@ -7,6 +7,7 @@ is held while a page is made, and not while its caller receives it; what callers
 own. Each process counts for itself.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
@@ -102,20 +103,30 @@ class RequestAdmission:
 
 
 class _Place:
+    """Tasks of one page share it: what a page needs of its cells is asked at once."""
+
     def __init__(self, request: RequestAdmission) -> None:
         self._request = request
         self._held: _Queue | None = None
+        self._is_left = False
+        # Of several tasks that wait for the same place one would keep it for ever.
+        self._moving = asyncio.Lock()
 
     async def wait_in(self, queue: "_Queue") -> None:
         await self._request.wait(queue)
         self._held = queue
+        if self._is_left:
+            # Another task of the page has failed meanwhile, and this one is not waited for any more.
+            self._give_back()
 
     async def ask_cells(self) -> None:
-        if self._held is not self._request.live:
-            self._give_back()
-            await self.wait_in(self._request.live)
+        async with self._moving:
+            if self._held is not self._request.live:
+                self._give_back()
+                await self.wait_in(self._request.live)
 
     def leave(self) -> None:
+        self._is_left = True
         self._request.begin()
         self._give_back()
 

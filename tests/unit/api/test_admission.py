@@ -159,6 +159,48 @@ def test_page_that_asks_cells_waits_in_a_queue_of_its_own_and_keeps_no_other_fro
     scenario(run)
 
 
+def test_tasks_of_a_page_that_ask_cells_at_once_have_one_place() -> None:
+    async def run() -> None:
+        pages = Pages()
+        busy = await pages.start("busy", is_live=True)
+
+        async def ask_twice() -> None:
+            admit_by(pages.admission.of(BOB))
+            async with page_in_the_making() as place:
+                await asyncio.gather(place.ask_cells(), place.ask_cells())
+
+        asking = asyncio.create_task(ask_twice())
+        await settled()
+        assert pages.metric('fleetlight_lists_waiting{queue="live"} 1.0')
+        await pages.end("busy")
+        await asyncio.gather(busy, asking)
+        assert pages.metric('fleetlight_lists_in_the_making{queue="live"} 0.0')
+
+    scenario(run)
+
+
+def test_task_that_waits_for_cells_of_a_page_that_was_left_keeps_no_place() -> None:
+    async def run() -> None:
+        pages = Pages()
+        busy = await pages.start("busy", is_live=True)
+        left_behind: list[asyncio.Task[None]] = []
+
+        async def fail() -> None:
+            admit_by(pages.admission.of(BOB))
+            async with page_in_the_making() as place:
+                left_behind.append(asyncio.create_task(place.ask_cells()))
+                await settled()
+                raise LookupError
+
+        with pytest.raises(LookupError):
+            await asyncio.create_task(fail())
+        await pages.end("busy")
+        await asyncio.gather(busy, *left_behind)
+        assert pages.metric('fleetlight_lists_in_the_making{queue="live"} 0.0')
+
+    scenario(run)
+
+
 def test_small_page_waits_for_nobody_unless_it_asks_cells() -> None:
     async def run() -> None:
         pages = Pages()
