@@ -60,6 +60,10 @@ def test_process_that_ends_or_hangs_is_started_again() -> None:
     assert set(_PROCESSES) == {"api", "indexer", "relay", "worker"}
 
 
+def test_process_alone_is_told_to_stop_and_stops_its_children_in_order() -> None:
+    assert directives("fleetlight@.service")["KillMode"] == ["mixed"]
+
+
 @pytest.mark.parametrize("name", [unit.name for unit in _UNITS if unit.suffix == ".service"])
 def test_command_is_one_of_this_version(name: str) -> None:
     (line,) = directives(name)["ExecStart"]
