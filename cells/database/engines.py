@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from cells.database.write_ahead import use_write_ahead_log
 from cells.digests import register_digest
@@ -168,6 +168,27 @@ def _lacks_something(error: DBAPIError) -> bool:
     return code in _NO_SUCH_THING if code else any(words in str(error.orig) for words in _NO_SUCH_THING_OF_SQLITE)
 
 
+class _ClosingPool(QueuePool):
+    """Closes what comes back to it after it was disposed of, which would otherwise be open until the collector comes.
+
+    A connection comes back late from a thread that was left behind, since what it asks did not answer in time.
+    """
+
+    # What it logs is named by its class, and is to be as quiet as that of the library.
+    __module__ = QueuePool.__module__
+    _is_disposed = False
+
+    def dispose(self) -> None:
+        self._is_disposed = True
+        super().dispose()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        # Behind that: it may be disposed of between the two.
+        if self._is_disposed:
+            super().dispose()
+
+
 def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
     if not url.database or url.database == ":memory:":
         raise DatabaseUrlError(repr(url), "a database in memory is not shared by threads; name a file")
@@ -177,6 +198,7 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
         url.set(drivername="sqlite"),
         connect_args={"timeout": _BUSY_TIMEOUT_S},
         hide_parameters=True,
+        poolclass=_ClosingPool,
         pool_size=pool_size,
         max_overflow=-1,
         json_serializer=_to_json,
@@ -229,6 +251,7 @@ def _postgresql_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,
         hide_parameters=True,
+        poolclass=_ClosingPool,
         pool_size=pool_size,
         pool_pre_ping=True,
         json_serializer=_to_json,

@@ -1,6 +1,8 @@
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select, text, update
@@ -45,6 +47,20 @@ def test_errors_show_no_value_of_a_statement(tmp_path: Path, opened: Callable[[s
 def test_engine_of_a_server_shows_no_value_either(opened: Callable[[str], Engine]) -> None:
     engine = opened("postgresql://me@127.0.0.1:1/nowhere")
     assert engine.hide_parameters
+    engine.dispose()
+
+
+def test_connection_that_comes_back_after_its_engine_was_closed_is_closed(tmp_path: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/x.db")
+    late = engine.connect()
+    driver: Any = late.connection.dbapi_connection
+    engine.dispose()
+    assert late.execute(text("SELECT 1")).scalar_one() == 1
+    late.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        driver.execute("SELECT 1")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1, "it can be opened again"
     engine.dispose()
 
 
