@@ -8,6 +8,7 @@ import msgspec
 
 from indexer.backends.elasticsearch.client import open_client, send
 from indexer.backends.elasticsearch.names import Names
+from indexer.backends.elasticsearch.pause import is_marked
 from indexer.backends.elasticsearch.versions import is_unusable
 from indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
 from indexer.backends.settings import IndexSettings
@@ -67,7 +68,11 @@ def problems_of_indexes(found: Mapping[str, Any], names: Names) -> tuple[str | N
 def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool) -> Iterator[IndexProblem]:
     if is_current and is_unusable(index["mappings"]):
         yield IndexProblem(f"{name} is of another version than this program uses", REBUILD)
+    # Nothing is to be written to an index that a rebuild has replaced, for as long as it is kept.
+    is_kept = not is_current and is_marked(index["mappings"])
     for block, remedy in _BLOCKS.items():
+        if block == "write" and is_kept:
+            continue
         if index["settings"].get(f"index.blocks.{block}") == "true":
             yield IndexProblem(f"{name} is blocked (index.blocks.{block})", remedy.format(index=name))
     if index["settings"].get("index.verified_before_close") == "true":

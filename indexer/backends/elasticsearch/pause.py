@@ -4,6 +4,7 @@ A pause is marked in the mapping, so that one whose rebuild was killed can be to
 which is nobody's to end but that person's.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -34,6 +35,11 @@ def end_pause(client: Elasticsearch, index: str) -> None:
     if _is_marked(client, index):
         send(client, "PUT", f"/{index}/_settings", {"index": {"blocks.write": None}})
         _mark(client, index, is_paused=False)
+
+
+def is_marked(mappings: Mapping[str, Any]) -> bool:
+    """Whether a rebuild has blocked the index of these mappings, the current one or one that it has replaced."""
+    return _MARK in mappings.get("_meta", {})
 
 
 def _is_marked(client: Elasticsearch, index: str) -> bool:
