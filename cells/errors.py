@@ -8,6 +8,7 @@ CellError
 ├── FleetUnreachableError    the fleet database did not answer
 │   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be repaired, not waited for
 ├── NewerTablesError         a newer version of this program has upgraded the database
+├── MixedTablesError         a backup was restored over tables of a newer version
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
@@ -93,6 +94,17 @@ class NewerTablesError(CellError):
             "that version, or restore a backup from before"
         )
         self.revision = revision
+
+
+class MixedTablesError(CellError):
+    """A migration did not find what the revision of the tables has: `reason`, the server's words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"tables of another version are among its own ({reason}), as after a backup that was restored over newer "
+            "tables: restore it into an empty database"
+        )
+        self.reason = reason
 
 
 class DatabaseUrlError(CellError):

@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from cells.database.write_ahead import use_write_ahead_log
 from cells.digests import register_digest
-from cells.errors import CellUnreachableError, DatabaseUrlError, NewerTablesError
+from cells.errors import CellUnreachableError, DatabaseUrlError, MixedTablesError, NewerTablesError
 from query.sqlite_functions import register_functions
 
 # SQLSTATEs of PostgreSQL.
@@ -122,7 +122,7 @@ def translated_failures(unreachable: Callable[[str], Exception], *, when_older: 
         raise unreachable("; ".join(filter(None, (reason_of(error.orig), remedy)))) from error
     except PoolTimeoutError as error:
         raise unreachable("every connection to its database is in use") from error
-    except NewerTablesError as error:
+    except (NewerTablesError, MixedTablesError) as error:
         raise unreachable(str(error)) from error
     except OSError as error:  # of the lock beside a SQLite file
         raise unreachable(str(error)) from error

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from cells.database.engines import UPGRADE, one_statement, translated_failures, writing
-from cells.errors import FleetUnreachableError, FleetUnusableError, NewerTablesError
+from cells.errors import FleetUnreachableError, FleetUnusableError, MixedTablesError, NewerTablesError
 
 _LOOK = "see fleet.database_url"
 # An address need not name an account, and then libpq takes it from its own variables.
@@ -70,7 +70,7 @@ def translated_fleet_failures() -> Iterator[None]:
 def _remedy(error: FleetUnreachableError) -> str | None:
     """What has to be done, empty where the reason says so already; None where waiting may help."""
     cause = error.__cause__
-    if isinstance(cause, NewerTablesError):
+    if isinstance(cause, NewerTablesError | MixedTablesError):
         return ""
     if not isinstance(cause, DBAPIError):
         return None

@@ -8,21 +8,25 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, String, column, inspect, select, table
+from sqlalchemy.exc import DBAPIError
 
-from cells.database.engines import writing
+from cells.database.engines import reason_of, writing
 from cells.database.locks import wait_for_lock
-from cells.errors import NewerTablesError
+from cells.errors import MixedTablesError, NewerTablesError
 
 _HERE = Path(__file__).parent
+# SQLSTATEs of PostgreSQL that say that a table, a column or what hangs on it is there, or is not: all of class 42 but a
+# missing right, and what others depend on.
+_CLASS_OF_NAMES, _MISSING_RIGHT, _DEPENDED_ON = "42", "42501", "2BP01"
 
 
 def upgrade_fleet(engine: Engine) -> None:
-    """Bring the fleet database to the newest schema; idempotent. Raises NewerTablesError."""
+    """Bring the fleet database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
     _upgrade(engine, "fleet")
 
 
 def upgrade_cell(engine: Engine) -> None:
-    """Bring a cell database to the newest schema; idempotent. Raises NewerTablesError."""
+    """Bring a cell database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
     _upgrade(engine, "cell")
 
 
@@ -87,3 +91,12 @@ def _upgrade(engine: Engine, schema: str) -> None:
             if isinstance(error.__cause__, ResolutionError):
                 raise NewerTablesError(str(error.__cause__.argument)) from error
             raise
+        except DBAPIError as error:
+            if _is_surprised(getattr(error.orig, "sqlstate", None) or ""):
+                raise MixedTablesError(reason_of(error.orig)) from error
+            raise
+
+
+def _is_surprised(sqlstate: str) -> bool:
+    """Whether a migration did not find what its revision has."""
+    return sqlstate == _DEPENDED_ON or (sqlstate.startswith(_CLASS_OF_NAMES) and sqlstate != _MISSING_RIGHT)

@@ -10,10 +10,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, select
+from sqlalchemy import Engine, MetaData, select, text
 
 from cells import migrations
 from cells.database.engines import create_database_engine
+from cells.errors import MixedTablesError
 from cells.fleet.tables import fleet_metadata
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.tables import cell_metadata, cell_state, instances, job_locks, job_operations, jobs
@@ -65,6 +66,21 @@ def test_fleet_and_cell_can_share_a_database(engine: Engine) -> None:
     upgrade_fleet(engine)
     upgrade_cell(engine)
     upgrade_fleet(engine)
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("revision", ["cell_0006", "cell_0007", "cell_0010"])
+def test_tables_of_a_newer_version_beside_those_of_a_backup_are_called_so(
+    new_postgresql_database: Callable[[], str], revision: str
+) -> None:
+    engine = create_database_engine(new_postgresql_database())
+    upgrade_cell(engine)
+    # What pg_restore --clean leaves: the number of the backup, and the tables that the backup does not know.
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE fleetlight_cell_version SET version_num = :it"), {"it": revision})
+    with pytest.raises(MixedTablesError, match="restore it into an empty database"):
+        upgrade_cell(engine)
+    engine.dispose()
 
 
 def test_jobs_of_the_version_before_go_on_where_they_are(engine: Engine) -> None:
