@@ -46,8 +46,9 @@ def test_units_are_valid(systemd_analyze: Path, units: list[Path]) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_process_may_do_little(systemd_analyze: Path, units: list[Path]) -> None:
-    unit = next(unit for unit in units if unit.name == "fleetlight@api.service")
+@pytest.mark.parametrize("name", ["fleetlight@api.service", "fleetlight-doctor.service", "fleetlight-verify.service"])
+def test_process_may_do_little(systemd_analyze: Path, units: list[Path], name: str) -> None:
+    unit = next(unit for unit in units if unit.name == name)
     command = [str(systemd_analyze), "security", "--offline=true", f"--threshold={_EXPOSED}", str(unit)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout[-200:]
@@ -57,6 +58,7 @@ def test_process_that_ends_or_hangs_is_started_again() -> None:
     unit = directives("fleetlight@.service")
     assert unit["Restart"] == ["always"]
     assert unit["WatchdogSec"] == ["90"]
+    assert unit["SuccessExitStatus"] == ["130"], "what is stopped before it has begun is not called failed"
     assert set(_PROCESSES) == {"api", "indexer", "relay", "worker"}
 
 
