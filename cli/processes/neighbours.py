@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 30.0
 """How long a process may take to answer before it counts as stuck."""
+METRICS_PATIENCE_S = 5.0
+"""How long the metrics of all wait for those of one: Prometheus gives up after ten seconds, unless told otherwise."""
 _LONGEST_QUESTION = 100
 _DOWN, _STARTING, _READY = range(3)
 _OK = "ok"
@@ -168,7 +170,7 @@ class Neighbour:
     def measured(self) -> Measured | None:
         """None when it does not answer."""
         try:
-            return _decode_measured(self._ask("metrics")) if self._state == _OK else None
+            return _decode_measured(self._ask("metrics", METRICS_PATIENCE_S)) if self._state == _OK else None
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -185,8 +187,8 @@ class Neighbour:
         if self._state == _OK:
             try:
                 answered = _decode_probe(self._ask(word))
-            except TimeoutError:
-                # It may have been started in the meantime.
+            except (TimeoutError, BlockingIOError):
+                # So many questions wait there that it takes no more of them; or it may have been started meanwhile.
                 if self._state == _OK:
                     return Probe(False, {"status": "stuck"})
             except (OSError, msgspec.MsgspecError):
@@ -195,10 +197,10 @@ class Neighbour:
                 return Probe(answered.is_well, answered.body)
         return Probe(is_alive, {"status": self._state})
 
-    def _ask(self, word: str) -> bytes:
-        """Raises OSError, TimeoutError when it runs and says nothing."""
+    def _ask(self, word: str, patience_s: float = PATIENCE_S) -> bytes:
+        """Raises OSError; when it runs and says nothing TimeoutError, or BlockingIOError if it was asked often."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE_S)
+            connection.settimeout(patience_s)
             connection.connect(str(self._path))
             connection.sendall(word.encode() + b"\n")
             parts = []

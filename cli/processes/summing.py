@@ -14,8 +14,6 @@ from cli.processes.neighbours import Family, Measured, Neighbour, Sample, all_of
 
 SUMMED_GAUGES = frozenset(
     {
-        "process_open_fds",
-        "process_max_fds",
         "process_resident_memory_bytes",
         "process_virtual_memory_bytes",
         "fleetlight_lists_waiting",
