@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 
 from api.http.errors import CallerLeftError
@@ -13,7 +14,8 @@ from api.identity.connection import UNKNOWN, Connection
 class Refusal(StrEnum):
     """Why a request is not served.
 
-    full: as many wait as may. own: as many of its lane wait as may. late: it has waited for as long as it may.
+    full: as many wait as may. own: as many of its lane wait as may, or it gave way to one of a shorter lane.
+    late: it has waited for as long as it may.
     """
 
     FULL = "full"
@@ -21,8 +23,19 @@ class Refusal(StrEnum):
     LATE = "late"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """served: done when its turn has come, and failed when it gave way. may_give_way: to a request of another lane."""
+
+    served: asyncio.Future[None]
+    may_give_way: bool
+
+
 class FairQueue:
     """For one event loop. Requests wait in lanes, and the lanes are served in rounds: one request of each.
+
+    When as many wait as may, the longest lane gives way to one that is shorter by two at least: a few callers that ask
+    for much do not keep others from waiting. Those that are preferred, or have begun, give way to none.
 
     at_once: how many are served at the same time. most_waiting: in all lanes. most_in_lane: in one of them.
     most_others: how many wait that are not preferred; as many as may wait unless given.
@@ -46,7 +59,7 @@ class FairQueue:
         self._most_others = most_waiting if most_others is None else most_others
         self._refusal = refusal
         self._wait_s = wait_s
-        self._lanes: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._lanes: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
 
     @property
     def waiting(self) -> int:
@@ -85,7 +98,10 @@ class FairQueue:
             return
         if not is_begun and (why := self.refusal_of(lane, is_preferred=is_preferred)) is not None:
             raise self._refusal(why)
-        await self._wait(lane, caller, None if is_begun else self._wait_s)
+        if not is_begun and self._is_full(is_preferred=is_preferred):
+            self._make_room(lane)
+        waiting = _Waiting(asyncio.get_running_loop().create_future(), not (is_begun or is_preferred))
+        await self._wait(lane, waiting, caller, None if is_begun else self._wait_s)
 
     def release(self) -> None:
         """Give the place that has become free to the next lane, which goes behind the others then."""
@@ -93,7 +109,7 @@ class FairQueue:
             self._free += 1
             return
         lane, waiting = self._lanes.popitem(last=False)
-        waiting.popleft().set_result(None)
+        waiting.popleft().served.set_result(None)
         if waiting:
             self._lanes[lane] = waiting
 
@@ -101,32 +117,52 @@ class FairQueue:
         """Why a request that comes now is refused; None if it is served, or may wait."""
         if self._free:
             return None
-        if self.waiting >= (self._most_waiting if is_preferred else self._most_others):
-            return Refusal.FULL
-        return Refusal.OWN if len(self._lanes.get(lane, ())) >= self._most_in_lane else None
+        if len(self._lanes.get(lane, ())) >= self._most_in_lane:
+            return Refusal.OWN
+        return Refusal.FULL if self._is_full(is_preferred=is_preferred) and not self._giving_way_to(lane) else None
 
-    async def _wait(self, lane: Hashable, caller: Connection, wait_s: float | None) -> None:
-        lock = asyncio.get_running_loop().create_future()
-        self._lanes.setdefault(lane, deque()).append(lock)
+    def _is_full(self, *, is_preferred: bool) -> bool:
+        return self.waiting >= (self._most_waiting if is_preferred else self._most_others)
+
+    def _giving_way_to(self, lane: Hashable) -> tuple[Hashable, _Waiting] | None:
+        """The last of the longest lane that may give way to a request of `lane`, with its own."""
+        longest = max(self._lanes, key=lambda each: len(self._lanes[each]), default=lane)
+        if len(self._lanes.get(longest, ())) <= len(self._lanes.get(lane, ())) + 1:
+            return None
+        return next(((longest, each) for each in reversed(self._lanes[longest]) if each.may_give_way), None)
+
+    def _make_room(self, lane: Hashable) -> None:
+        found = self._giving_way_to(lane)
+        if found is not None:
+            longest, waiting = found
+            self._remove(longest, waiting)
+            waiting.served.set_exception(self._refusal(Refusal.OWN))
+
+    async def _wait(self, lane: Hashable, waiting: _Waiting, caller: Connection, wait_s: float | None) -> None:
+        self._lanes.setdefault(lane, deque()).append(waiting)
         leaving = asyncio.ensure_future(caller.left())
         try:
-            await asyncio.wait((lock, leaving), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting.served, leaving), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._give_up(lane, lock)
+            self._give_up(lane, waiting)
             raise
         finally:
             has_left = not leaving.cancel()
         if has_left:
-            self._give_up(lane, lock)
+            self._give_up(lane, waiting)
             raise CallerLeftError
-        if not lock.done():
-            self._give_up(lane, lock)
+        if not waiting.served.done():
+            self._give_up(lane, waiting)
             raise self._refusal(Refusal.LATE)
+        waiting.served.result()
 
-    def _give_up(self, lane: Hashable, lock: asyncio.Future[None]) -> None:
-        if lock.done():
+    def _give_up(self, lane: Hashable, waiting: _Waiting) -> None:
+        if not waiting.served.done():
+            self._remove(lane, waiting)
+        elif waiting.served.exception() is None:
             self.release()
-            return
-        self._lanes[lane].remove(lock)
+
+    def _remove(self, lane: Hashable, waiting: _Waiting) -> None:
+        self._lanes[lane].remove(waiting)
         if not self._lanes[lane]:
             del self._lanes[lane]

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from api.admission import ListAdmission, RequestAdmission
+from api.fair_queue import FairQueue
 from api.http.errors import CallerLeftError, TooManyListsError
 from api.identity.caller import Caller
 from api.identity.connection import UNKNOWN, Connection
@@ -14,7 +15,12 @@ from api.metrics import ApiMetrics
 from api.settings import ApiSettings
 from listing.admission import Place, admit_by, for_one_item, page_in_the_making
 
-ADA, BOB = (Caller(name, "shop", frozenset({"member"})) for name in ("ada", "bob"))
+
+def named(name: str) -> Caller:
+    return Caller(name, "shop", frozenset({"member"}))
+
+
+ADA, BOB = map(named, ("ada", "bob"))
 
 
 class Pages:
@@ -112,6 +118,67 @@ def test_one_caller_has_a_quarter_of_the_queue_and_the_rest_is_for_others() -> N
         for name in ("a1", "a2", "b1"):
             await pages.end(name)
         await asyncio.gather(*tasks)
+
+    scenario(run)
+
+
+def test_callers_that_fill_the_queue_give_way_to_one_that_waits_for_less() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=8)
+        made = await pages.start("made")
+        flood = [await pages.start(f"{name}{number}", named(name)) for name in "cdef" for number in (1, 2)]
+        small = [await pages.start(f"{name}1", named(name)) for name in "gh"]
+        for given_way in (flood[1], flood[3]):
+            with pytest.raises(TooManyListsError, match="You wait"):
+                await given_way
+        assert pages.metric('fleetlight_lists_waiting{queue="lists"} 8.0')
+        # One of each lane waits now, or two, of which none gives way to a second one of another caller.
+        with pytest.raises(TooManyListsError):
+            await (await pages.start("g2", named("g")))
+        for name in ("made", "c1", "d1", "e1", "f1", "g1", "h1", "e2", "f2"):
+            await pages.end(name)
+        await asyncio.gather(made, *small, *(flood[number] for number in (0, 2, 4, 5, 6, 7)))
+        assert pages.begun == ["made", "c1", "d1", "e1", "f1", "g1", "h1", "e2", "f2"]
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 0.0')
+
+    scenario(run)
+
+
+def test_page_that_goes_on_gives_way_to_nobody() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=8)
+        streamed = pages.admission.of(ADA)
+        first = await pages.start("first", request=streamed)
+        await pages.end("first")
+        await first
+        made = await pages.start("made", BOB)
+        going_on = [await pages.start(f"next{number}", request=streamed) for number in range(8)]
+        with pytest.raises(TooManyListsError, match="Too many lists are"):
+            await (await pages.start("b1", BOB))
+        for name in ("made", *(f"next{number}" for number in range(8))):
+            await pages.end(name)
+        await asyncio.gather(made, *going_on)
+
+    scenario(run)
+
+
+def test_request_that_is_cancelled_as_it_gives_way_gives_back_no_place() -> None:
+    async def run() -> None:
+        queue = FairQueue(1, most_waiting=2, most_in_lane=2, refusal=LookupError)
+        await queue.acquire("made")
+        flood = [asyncio.create_task(queue.acquire("flood")) for _ in range(2)]
+        await settled()
+        small = asyncio.create_task(queue.acquire("small"))
+        # Until that one waits, and before the other one knows that it gave way.
+        await asyncio.sleep(0)
+        flood[1].cancel()
+        await settled()
+        assert (queue.served, queue.waiting, small.done()) == (1, 2, False)
+        for task in (flood[0], small):
+            queue.release()
+            await task
+        queue.release()
+        assert (queue.served, queue.waiting) == (0, 0)
 
     scenario(run)
 
