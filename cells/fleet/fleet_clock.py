@@ -36,14 +36,21 @@ class FleetClock:
         self._disagrees = False
 
     def look(self) -> None:
-        """Look at the clock of the database; raises FleetUnreachableError."""
+        """Look at the clock of the database; raises FleetUnreachableError.
+
+        An answer that took more than a second counts for nothing, since nothing tells when in that time it was made:
+        what an earlier look has told stays, and before there is one nothing is sure.
+        """
         if self._is_own:
             return
         with self._database.reading() as connection:
             begun = self._monotonic_us()
             now = connection.execute(_NOW).scalar_one()
-            # It was asked at some moment in between.
-            self._ahead_us = now - (begun + self._monotonic_us()) // 2
+            ended = self._monotonic_us()
+        if ended - begun > _TOLERANCE_US:
+            return
+        # It was asked at some moment in between.
+        self._ahead_us = now - (begun + ended) // 2
         self._own_ahead_us = self._own() - self()
         self._tell()
 

@@ -23,6 +23,7 @@ class Times:
         self.engine = SimpleNamespace(dialect=SimpleNamespace(name="postgresql"))
         self.database = self.own = _BEGAN
         self.monotonic_ns = 7
+        self.answer_takes_s = 0.0
 
     def passes(self, duration_s: float) -> None:
         self.database += round(duration_s * _S)
@@ -31,7 +32,13 @@ class Times:
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        yield SimpleNamespace(execute=lambda _: SimpleNamespace(scalar_one=lambda: self.database))
+        yield SimpleNamespace(execute=lambda _: SimpleNamespace(scalar_one=self._answer))
+
+    def _answer(self) -> int:
+        """The database says what time it is, and its answer is on the way for long."""
+        now = self.database
+        self.passes(self.answer_takes_s)
+        return now
 
 
 @pytest.fixture
@@ -50,6 +57,18 @@ def test_time_is_that_of_the_database_and_not_known_before_it_was_looked_at(time
     clock.look()
     times.passes(3)
     assert (clock(), clock.is_sure, clock.agrees, clock.offset_s) == (times.database, True, False, -15)
+
+
+def test_answer_that_was_on_its_way_for_long_counts_for_nothing(times: Times, clock: FleetClock) -> None:
+    times.own -= 15 * _S
+    times.answer_takes_s = 4
+    clock.look()
+    assert not clock.is_sure
+    times.answer_takes_s = 0
+    clock.look()
+    times.answer_takes_s = 4
+    clock.look()
+    assert (clock(), clock.is_sure) == (times.database, True)
 
 
 @pytest.mark.parametrize("by_s", [-15, 15])
