@@ -77,6 +77,8 @@ class SqliteWriter:
             self._connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
+            # None where SQLite makes it with the first statement.
+            self._opened = file_of(self._path)
             register_digest(self._connection)
 
     def prepare(self) -> None:
@@ -89,11 +91,12 @@ class SqliteWriter:
             except IndexDamagedError:
                 self._open_anew()
                 self._prepare()
-            self._file = file_of(self._path)
+            self._file = self._opened = file_of(self._path)
 
     def _open_anew(self) -> None:
         self._connection.close()
-        if self._is_damaged:
+        # Another process may have put the damaged one aside already, and filled a new one.
+        if self._is_damaged and self._opened == file_of(self._path):
             with translated(self._path):
                 put_aside(self._path)
         self._is_damaged = False

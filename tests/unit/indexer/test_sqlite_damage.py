@@ -61,3 +61,30 @@ def test_index_whose_first_page_is_destroyed_is_put_aside_and_made_anew(tmp_path
     writer.close()
     (aside,) = tmp_path.glob("index.db.damaged-*")
     assert aside.read_bytes().startswith(b"\x5a")
+
+
+def test_file_that_another_process_has_made_anew_is_not_put_aside(tmp_path: Path) -> None:
+    """Both had the damaged one open, and the second one comes to it when the first has put it aside."""
+    path = tmp_path / "index.db"
+    one, two = SqliteWriter(path), SqliteWriter(path)
+    for writer in (one, two):
+        writer.prepare()
+    one.write([make_document(number) for number in range(500)])
+    _put_into_the_file(path)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    document = make_document(7)
+    for writer in (one, two):
+        with pytest.raises(IndexDamagedError):
+            writer.read([document.id])
+    one.prepare()
+    one.write([document])
+    two.prepare()
+    assert two.read([document.id]).keys() == {document.id}
+    two.make_searchable()
+    one.make_searchable()
+    aside = [kept for kept in tmp_path.glob("index.db.damaged-*") if not kept.name.endswith("-wal")]
+    assert len(aside) == 1
+    for writer in (one, two):
+        writer.close()
