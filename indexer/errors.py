@@ -112,8 +112,8 @@ class IndexUnreadableError(IndexRequestError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"what is at {name} is no index: {reason}; if the file was the index, move it away: a new one is made, and filled from "
-            "the cells"
+            f"what is at {name} is no index: {reason}; if the file was the index, move it away: a new one is made, and "
+            "filled from the cells"
         )
         self.reason = reason
 
