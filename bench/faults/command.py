@@ -1,4 +1,4 @@
-"""`scripts/bench faults [FAULT…] [--quick] [--seed N] [--json FILE]`: break things, and print what was lost by it."""
+"""`scripts/bench faults [FAULT…] [--rounds N] [--seed N] [--json FILE]`: break things, and print what was lost."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from bench.faults.faults import FAULTS
 from bench.faults.run import Outcome, Supply, run_fault
 from cli.logging import LogSettings, configure_logging
 
-_ROUNDS, _QUICK_ROUNDS = 10, 1
+_ROUNDS = 10
 _SHARED = {"elasticsearch": "FLEETLIGHT_TEST_ELASTICSEARCH_URL", "rabbitmq": "FLEETLIGHT_TEST_AMQP_URL"}
 _SHARED["postgresql"] = "FLEETLIGHT_TEST_POSTGRESQL_URL"
 
@@ -28,7 +28,9 @@ def main(words: list[str]) -> int:
         "environment does not name. Example: scripts/bench faults 'index cut off' poison --quick --seed 7",
     )
     parser.add_argument("names", nargs="*", metavar="FAULT", help="which ones (default: all that can be caused here)")
-    parser.add_argument("--quick", action="store_true", help="break each thing once instead of ten times")
+    often = parser.add_mutually_exclusive_group()
+    often.add_argument("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"break each thing N times ({_ROUNDS})")
+    often.add_argument("--quick", action="store_const", const=1, dest="rounds", help="break each thing once")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the operations and of the faults (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there, as a list of objects")
     arguments = parser.parse_args(words)
@@ -41,13 +43,13 @@ def main(words: list[str]) -> int:
     console = Console()
     names = arguments.names or [name for name, fault in FAULTS.items() if not fault.small_disk or os.geteuid() == 0]
     shared = {kind: os.environ[variable] for kind, variable in _SHARED.items() if os.environ.get(variable)}
-    rounds = _QUICK_ROUNDS if arguments.quick else _ROUNDS
+    seed, rounds = arguments.seed, arguments.rounds
     outcomes: list[Outcome] = []
     with ExitStack() as stack:
         supply = Supply(stack, shared)
         for name in names:
             with tempfile.TemporaryDirectory(prefix="fleetlight-faults-") as folder:
-                outcomes.append(run_fault(FAULTS[name], supply, Path(folder), seed=arguments.seed, rounds=rounds))
+                outcomes.append(run_fault(FAULTS[name], supply, Path(folder), seed=seed, rounds=rounds))
             console.print(f"{name}: {'nothing lost' if outcomes[-1].is_clean else outcomes[-1].damage}", style="dim")
     console.print(_table(outcomes))
     left_out = [name for name in FAULTS if name not in names]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle, islice, permutations
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,7 +45,9 @@ class Stage:
 
     servers: those that are nobody else's, by name. rounds: how often it breaks something. seed: the fault's own.
     folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
-    it says that it has. clock: of the operations.
+    it says that it has. is_right: whether the index says that it has all that the cells have after a moment
+    (microseconds since the epoch), and has it, and nothing else; nothing may be changed meanwhile. clock: of the
+    operations.
     """
 
     world: World
@@ -55,6 +58,7 @@ class Stage:
     folder: Path
     watermark: Callable[[Cell], int]
     fresh_as_of: Callable[[Cell], int]
+    is_right: Callable[[int], bool]
     clock: JumpingClock
     stack: ExitStack
     generator: random.Random = field(init=False)
@@ -94,6 +98,12 @@ class Stage:
             return all(since <= self.fresh_as_of(cell) <= system_clock() for cell in self.world.cells)
 
         wait_until(all_are_fresh, timeout_s=120)
+
+    def wait_until_right(self) -> None:
+        """Until the index is right again, while there are no operations."""
+        with self.load.paused():
+            since = system_clock()
+            wait_until(lambda: self.is_right(since), timeout_s=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +163,26 @@ def hang_relay(stage: Stage) -> None:
 
 
 def damage_index(stage: Stage) -> None:
-    """Two of all that can be done to the indexes by hand, one right after the other."""
+    """Two of all that can be done to the indexes by hand, one right after the other: another pair in each round.
+
+    As many rounds as there are pairs are all of them, in an order by the seed.
+    """
+    pairs = list(permutations(sorted(DAMAGES), 2))
+    stage.generator.shuffle(pairs)
     stage.run_all()
     with Elasticsearch(stage.world.servers.elasticsearch, request_timeout=30) as client:
         damage = IndexDamage(client, stage.world.settings.index.prefix)
-        for _ in range(stage.rounds):
-            stage.wait_until_followed()
+        stage.wait_until_followed()
+        for pair in islice(cycle(pairs), stage.rounds):
             stage.operate()
-            for name in stage.generator.sample(sorted(DAMAGES), 2):
-                wait_until(partial(_has_damaged, DAMAGES[name], damage), timeout_s=120)
-            stage.operate()
+            try:
+                for name in pair:
+                    wait_until(partial(_has_damaged, DAMAGES[name], damage), timeout_s=120)
+                stage.operate()
+                stage.wait_until_right()
+            except BaseException as error:
+                error.add_note(f"after {' and '.join(pair)}")
+                raise
 
 
 def _has_damaged(act: Callable[[IndexDamage], None], damage: IndexDamage) -> bool:

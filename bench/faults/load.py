@@ -2,7 +2,8 @@
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, InvalidTransitionError
@@ -26,7 +27,7 @@ class Promise:
 
 
 class Load:
-    """Random operations from a thread; `journal` may be read when `finish` has returned."""
+    """Random operations from a thread; `journal` may be read when `finish` has returned, or while it is paused."""
 
     def __init__(self, cells: Sequence[InstanceOperations], seed: int) -> None:
         self._cells = cells
@@ -34,6 +35,7 @@ class Load:
         self._alive: list[str] = []
         self._stop = threading.Event()
         self._done = threading.Condition()
+        self._operating = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="load")
         self._failure: BaseException | None = None
         self.journal: dict[str, Promise] = {}
@@ -49,6 +51,12 @@ class Load:
             arrived = self._done.wait_for(lambda: self.events >= wanted or self._failure is not None, timeout_s)
         assert arrived, f"the load stands still after {self.events} operations"
         assert self._failure is None, self._failure
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No operation is under way, and none begins; `journal` may be read."""
+        with self._operating:
+            yield
 
     def stop(self) -> None:
         self._stop.set()
@@ -66,7 +74,8 @@ class Load:
         try:
             while not self._stop.wait(_PAUSE_S):
                 try:
-                    self._operate()
+                    with self._operating:
+                        self._operate()
                 except (CellUnreachableError, FleetUnreachableError):
                     continue
         except BaseException as error:

@@ -15,7 +15,7 @@ from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexerError, IndexUnavailableError
 from resources.clock import system_clock
 from scripts.servers.base import Server
 from scripts.servers.elasticsearch import BriefElasticsearch
@@ -92,6 +92,7 @@ def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: 
                 folder=folder,
                 watermark=lambda cell: _progress(writer, cell).watermark,
                 fresh_as_of=lambda cell: _progress(writer, cell).fresh_as_of,
+                is_right=lambda since: _is_right(world, writer, load, since),
                 clock=clock,
                 stack=processes,
             )
@@ -124,6 +125,13 @@ def _recovered(fault: Fault, world: World, writer: IndexWriter, load: Load) -> O
         if found == Damage():
             raise
     return Outcome(fault.name, load.events, found, time.monotonic() - begun_s)
+
+
+def _is_right(world: World, writer: IndexWriter, load: Load, since: int) -> bool:
+    try:
+        return has_caught_up(world, writer, since) and damage(world, writer, load.journal) == Damage()
+    except IndexerError:
+        return False  # it is not whole yet
 
 
 def _progress(writer: IndexWriter, cell: Cell) -> CellProgress:
