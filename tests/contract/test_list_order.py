@@ -1,17 +1,19 @@
 """Order and pages of the server lists, by every way of answering (contracts/nova-servers, sections 5 and 6)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
 from tests.contract.answering import WAYS, Asked, asked_by, words
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 
 LATEST = microversion("2.104")
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 SECOND = 1_000_000
+FLAVOR = {"name": "m1", "flavorid": "small", "memory_mb": 512, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}
 
 # Section 5. What stands for a value in the second and the third server; the first one has none, where that can be.
 ALWAYS = {
@@ -61,6 +63,7 @@ def fill(fleet: ComputeFleet) -> None:
     for place, cell in enumerate(("south", "east", "north")):
         values = {key: pair[max(place - 1, 0)] if place or key in NOT_NULL else None for key, pair in columns.items()}
         created_at = (4 + place) * SECOND
+        values["flavor"] = FLAVOR
         fleet.create(cell, **{**values, "reservation_id": f"place-{place}", "created_at": created_at})
 
 
@@ -105,6 +108,7 @@ def test_uuid_breaks_ties_and_is_a_key_itself(asked: Asked) -> None:
         ("sort_dir=%20asc%20", 104, "012"),
         # A key that is ignored takes the direction at its place with it.
         ("sort_key=id&sort_dir=asc", 74, "210"),
+        ("sort_key=id&sort_key=vcpus", 74, "210"),
         ("sort_key=id&sort_dir=asc&sort_key=host&sort_dir=desc", 74, "210"),
         ("sort_key=vcpus&sort_key=host&sort_dir=desc&sort_dir=asc", 74, "012"),
         ("sort_key=locked&sort_dir=asc&sort_key=host&sort_dir=desc", 72, "210"),
@@ -121,6 +125,21 @@ def test_uuid_breaks_ties_and_is_a_key_itself(asked: Asked) -> None:
 )
 def test_keys_and_directions_make_the_order(asked: Asked, query: str, minor: int, places: str) -> None:
     assert "".join(places_by(asked, query, microversion(f"2.{minor}"))) == places
+
+
+def test_ties_go_by_the_names_on_hypervisors_where_all_keys_are_ignored(tmp_path: Path) -> None:
+    """They are made of the numbers of rows in cells of Nova."""
+    with compute_fleet(tmp_path) as fleet:
+        for cell, number in (("south", 1), ("east", 10), ("north", 3)):
+            fleet.create(cell, created_at=SECOND, instance_name=f"instance-{number:08x}", display_name=str(number))
+        fleet.index()
+        api = fleet.api()
+        for consistency in ("any", "strong"):
+            asked = Asked(fleet, api, "index" if consistency == "any" else "cells")
+            old = microversion("2.74")
+            assert asked.names("all_tenants=1&sort_key=id&sort_dir=asc", old) == ["10", "3", "1"]
+            first = asked.page("all_tenants=1&sort_key=id&limit=1", old)[0]["id"]
+            assert asked.names(f"all_tenants=1&sort_key=id&marker={first}", old) == ["3", "1"]
 
 
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
@@ -243,6 +262,17 @@ def test_unknown_marker_is_an_error(asked: Asked, marker: str, headers: dict[str
     response = asked.get(f"/v2.1/servers?marker={quote(marker)}", headers)
     assert response.status_code == 400
     assert set(response.json()) == {"badRequest"}
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+def test_unknown_marker_does_not_matter_beside_a_flavor_or_an_address_that_no_server_has(
+    asked: Asked, headers: dict[str, str]
+) -> None:
+    for marker in (UNKNOWN, "x"):
+        for condition in ("flavor=nosuch", "ip=192.0.2.77", "ip6=fd99::", "flavor=small&ip=192.0.2.77"):
+            response = asked.get(f"/v2.1/servers?marker={marker}&{condition}", LATEST, headers)
+            assert (response.status_code, response.json()) == (200, {"servers": []}), condition
+        assert asked.get(f"/v2.1/servers?marker={marker}&flavor=small", LATEST, headers).status_code == 400
 
 
 def test_marker_need_not_match_the_filters(asked: Asked) -> None:

@@ -108,6 +108,11 @@ _ORDERS = (
     "sort_key=image_ref&sort_dir=asc",
     "sort_key=user_id&sort_dir=asc&sort_key=uuid&sort_dir=asc",
 )
+_IGNORED_ORDERS = (
+    "sort_key=id&sort_dir=asc",
+    "sort_key=vcpus&sort_key=root_gb&sort_dir=asc",
+    *(f"sort_key=id&limit=9&marker={identifier(name)}" for name in ("tie-a", "tie-b", "many-05")),
+)
 _PAGES = (
     "limit=7&host=compute1",
     "limit=0",
@@ -121,6 +126,8 @@ _PAGES = (
     f"name=lots&limit=4&marker={identifier('lots-07')}",
     f"limit=2&marker={identifier('archived')}",
     f"limit=2&marker={identifier('nobody')}",
+    f"marker={identifier('nobody')}&flavor=nobody",
+    f"marker={identifier('nobody')}&flavor=1",
 )
 REQUESTS = (
     Asked(_EVERYTHING),
@@ -131,6 +138,7 @@ REQUESTS = (
     Asked(f"{_EVERYTHING}&deleted=true"),
     *(Asked(_EVERYTHING, version=version) for version in ("2.1", "2.3", "2.47", "2.90")),
     *(Asked(f"{_NAMES}&{words}") for words in (*_FILTERS, *_ORDERS, *_PAGES)),
+    *(Asked(f"{_NAMES}&{words}", version="2.74") for words in _IGNORED_ORDERS),
     Asked("/servers?name=web&limit=2", is_admin=False),
     Asked("/servers?status=deleted", is_admin=False),
     *(

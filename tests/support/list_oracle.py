@@ -149,6 +149,15 @@ def expected_list(records: Iterable[Record], request: Request, times: Times) -> 
     if "marker" in last:
         known = [record for record in everything if record["uuid"] == last["marker"]]
         if not known or not (asker.is_admin or known[0]["project_id"] == asker.project_id):
+            # What nothing can match is found out before the marker is looked for.
+            scope = _scope(kept, last, asker)
+            seen = [record for record in everything if scope(record)]
+            if "flavor" in last and not any(record["flavor_id"] == last["flavor"] for record in seen):
+                return Expected(frozenset(), (), None)
+            addressed = [name for name in ("ip", "ip6") if name in last]
+            living = [record for record in seen if not record["deleted"]]
+            if addressed and not any(_is_named(record, name, last[name]) for record in living for name in addressed):
+                return Expected(frozenset(), (), None)
             return Expected(frozenset({400}))
         found = [record for record in found if _is_behind(record, known[0], order)]
     limit = int(last["limit"]) if "limit" in last else None
@@ -216,6 +225,10 @@ def _order(kept: Pairs, minor: int, asker: Asker) -> list[tuple[str, bool]]:
     given = keys
     keys = [key for key, does in zip(keys, counts, strict=True) if does]
     directions = [word for place, word in enumerate(directions) if place >= len(given) or counts[place]]
+    if given and not keys:
+        if directions:
+            raise _RefusedError(400)
+        return [("created_at", True), ("instance_name", True)]
     if not keys:
         keys = ["created_at"]
     if len(directions) > len(keys) or not {*directions} <= {"asc", "desc"}:

@@ -56,6 +56,17 @@ def is_for_all_tenants(query: QueryString) -> bool:
     return value is not None and (not value or strict_bool("all_tenants", value))
 
 
+def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) -> list[Filter]:
+    """What Nova looks up before the marker: where one of these finds no server, neither does the list.
+
+    That is whether there is the flavor, and who has the addresses. Raises as `build_filter` does.
+    """
+    scope = build_scope(query, caller, action=action)
+    flavor, addressed = query.last("flavor"), _addressed(query)
+    found = [] if flavor is None else [all_of(scope, Eq("flavor_id", flavor))]
+    return [*found, all_of(scope, _NOT_DELETED, any_of(*addressed))] if addressed else found
+
+
 def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
     """The part of `build_filter` that says which projects are meant, and keeps what the caller may not see."""
     if is_for_all_tenants(query):
@@ -119,8 +130,12 @@ def _changes(query: QueryString) -> Filter:
 def _identity(query: QueryString) -> Filter:
     """The servers that are named, or have an address: Nova looks for addresses first, and adds what it finds there."""
     named = [Eq("uuid", value) for value in [query.last("uuid")] if value is not None]
-    addressed = [HasAddress("ip_addresses", value) for name in ("ip", "ip6") if (value := query.last(name)) is not None]
+    addressed = _addressed(query)
     return any_of(*named, *addressed) if named or addressed else EVERYTHING
+
+
+def _addressed(query: QueryString) -> list[Filter]:
+    return [HasAddress("ip_addresses", value) for name in ("ip", "ip6") if (value := query.last(name)) is not None]
 
 
 def _columns(query: QueryString, overruled: set[str]) -> list[Filter]:

@@ -15,7 +15,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.protocol.proof import asked_freshness, proof_headers
 from api.compute.server_lists import down_cells
-from api.compute.server_lists.filters import build_filter, is_for_all_tenants, names_no_status
+from api.compute.server_lists.filters import build_filter, found_before_the_marker, is_for_all_tenants, names_no_status
 from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order, check_sort_keys
 from api.compute.server_lists.watches import ServerWatches
@@ -36,7 +36,9 @@ from listing.find_instance import InstanceFinder
 from listing.list_instances import InstanceLister
 from listing.page_ends import PageEnds
 from listing.sources import CellFailure, ask_fleet
+from query.filters import Filter
 from query.page import PageRequest
+from query.sort import SortOrder
 from resources.uuids import is_uuid
 from views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 
@@ -142,8 +144,31 @@ class ServerListHandlers:
         if _is_head(request):
             limit = min(limit, 1)
         async with page_in_the_making():
-            page = await self._page(request, template, query, PageRequest(wanted, order, limit), observer)
+            try:
+                page = await self._page(request, template, query, PageRequest(wanted, order, limit), observer)
+            except MarkerNotFoundError:
+                conditions = found_before_the_marker(query, caller, action=action)
+                if not await self._finds_none_of_one(conditions, request, template, order):
+                    raise
+                page = Page(b"", 0, None, ())
         return _Listed(page, query, limit)
+
+    async def _finds_none_of_one(
+        self, conditions: Sequence[Filter], request: ComputeRequest, template: ItemTemplate, order: SortOrder
+    ) -> bool:
+        """Whether no server at all satisfies one of the conditions; a list that is not complete does not tell."""
+        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        for condition in conditions:
+            found = await self._lister.list_page(
+                PageRequest(condition, order, 1),
+                template,
+                fresh.consistency,
+                cell_timeout_s=fresh.cell_timeout_s,
+                ask_live=fresh.ask_live,
+            )
+            if found.is_complete and not found.rows:
+                return True
+        return False
 
     async def _page(
         self,

@@ -69,6 +69,8 @@ _LOCKED_SINCE = 73
 _IGNORED_UNTIL = 74
 _ADMIN_ONLY = frozenset({"host", "node"})
 _DEFAULT = SortKey("created_at", Direction.DESC)
+# Where all keys are ignored Nova breaks ties by the number of the row, of which the name on the hypervisor is made.
+_ALL_IGNORED = (_DEFAULT, SortKey("instance_name", Direction.DESC))
 
 
 def check_sort_keys(query: QueryString, minor: int) -> None:
@@ -97,7 +99,7 @@ def build_order(query: QueryString, minor: int, *, is_admin: bool) -> SortOrder:
         names = [_DEFAULT.field]
     directions = [_direction(text) for text in given]
     if not names:
-        return SortOrder.of(INSTANCE_FIELDS, [_DEFAULT])
+        return SortOrder.of(INSTANCE_FIELDS, _ALL_IGNORED)
     refused = _ADMIN_ONLY.intersection(names)
     if refused and not is_admin:
         raise ForbiddenError(f"sorting by {min(refused)}")

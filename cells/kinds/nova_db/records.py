@@ -10,11 +10,10 @@ from sqlalchemy import Row
 
 from cells.kinds.nova_db.details import Details, image_properties
 from cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
+from cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX
 from resources.fields import Kind, to_microseconds
 from resources.instance import INSTANCE_FIELDS
 
-# The names that `[DEFAULT] instance_name_template` gives unless it is configured.
-_INSTANCE_NAME = "instance-%08x"
 _FROM_ELSEWHERE = {"deleted", "hidden", "locked", "flavor", "flavor_id", "instance_name", "ip_addresses"}
 _DETAILS = tuple(each.name for each in fields(Details))
 # Not in these databases, or not shown.
@@ -48,7 +47,7 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
     record["hidden"] = bool(values["hidden"])
     record["locked"] = bool(values["locked_by"])
     record |= _flavor_fields(current)
-    record["instance_name"] = _INSTANCE_NAME % values["id"]
+    record["instance_name"] = f"{INSTANCE_NAME_PREFIX}{values['id']:08x}"
     record["ip_addresses"] = addresses(values["network_info"])
     record["trusted_image_certificates"] = trusted_certificates(values["trusted_certs"])
     return record | _NOT_THERE | _details_fields(details)

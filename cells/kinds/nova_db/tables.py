@@ -33,6 +33,9 @@ from sqlalchemy.types import TypeDecorator
 from cells.kinds.nova_db.databases import NovaDialect
 from resources.fields import from_microseconds, to_microseconds
 
+INSTANCE_NAME_PREFIX = "instance-"
+"""How names begin that `[DEFAULT] instance_name_template` gives unless it is configured; the row's number follows."""
+
 
 class NaiveTime(TypeDecorator[int]):
     """A column of naive UTC times, as microseconds since the epoch."""
@@ -196,12 +199,27 @@ def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnEle
     columns: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in (*_NUMBERS, *_TIMES, "auto_disk_config")}
     columns |= {name: _comparable_text(rows.c[name], dialect) for name in _TEXTS}
     columns["uuid"] = rows.c.uuid
+    columns["instance_name"] = _instance_name(rows.c.id, dialect)
     columns["deleted"] = rows.c.deleted != 0
     columns["forthcoming"] = literal(False, Boolean)  # Nova has no reservations
     columns["hidden"] = func.coalesce(rows.c.hidden, false(), type_=Boolean)
     # Nova shows what this column says, and keeps `locked` beside it for filters.
     columns["locked"] = func.coalesce(as_text(rows.c.locked_by, dialect) != "", false(), type_=Boolean)
     return columns
+
+
+def _instance_name(number: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
+    """The name on its hypervisor that follows from the number of a row, which has 32 bits at most."""
+    digits: ColumnElement[Any]
+    match dialect:
+        case "postgresql":
+            digits = func.lpad(func.to_hex(number), 8, "0", type_=String)
+        case "mysql":
+            digits = func.lpad(func.lower(func.hex(number)), 8, "0", type_=String)
+        case "sqlite":
+            digits = func.printf("%08x", number, type_=String)
+    name = INSTANCE_NAME_PREFIX + digits
+    return utf8(name) if dialect == "mysql" else name
 
 
 def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[Any]]:

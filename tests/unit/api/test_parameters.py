@@ -102,7 +102,7 @@ def test_last_occurrence_counts() -> None:
     [
         ("", 1, [("created_at", "desc"), ("uuid", "asc")]),
         ("sort_dir=asc", 1, [("created_at", "asc"), ("uuid", "asc")]),
-        ("sort_key=id&sort_dir=asc", 1, [("created_at", "desc"), ("uuid", "asc")]),
+        ("sort_key=id&sort_dir=asc", 1, [("created_at", "desc"), ("instance_name", "desc"), ("uuid", "asc")]),
         ("sort_key=id&sort_dir=asc&sort_key=host&sort_dir=desc", 74, [("host", "desc"), ("uuid", "asc")]),
         ("sort_key=locked&sort_key=host", 72, [("host", "desc"), ("uuid", "asc")]),
         ("sort_key=locked", 73, [("locked", "desc"), ("uuid", "asc")]),
