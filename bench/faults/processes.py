@@ -40,7 +40,7 @@ class Daemon:
     """One process of `fleetlight`, which can be killed and started again."""
 
     def __init__(self, command: str, config: Path, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._command = [sys.executable, "-m", "cli", command, "--config", str(config)]
+        self._command = [sys.executable, "-m", "cli", *command.split(), "--config", str(config)]
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,6 +74,11 @@ class Daemon:
         assert self._process is not None
         self._process.kill()
         self._process.wait(timeout=60)
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code that it ends with by itself."""
+        assert self._process is not None
+        return self._process.wait(timeout=timeout_s)
 
     def terminate(self) -> None:
         """SIGTERM; returns at once."""

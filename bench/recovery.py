@@ -1,0 +1,233 @@
+"""`scripts/bench recovery`: how soon lists come from the index again, with 200,000 instances in eight cells.
+
+A relay, an indexer and an API as processes of their own with the settings that they have unless told otherwise, over
+PostgreSQL, RabbitMQ and Elasticsearch that are started for this. Each is killed in turn: processes start again as
+systemd does it (deploy/systemd), servers after some seconds, from when they answer the time counts. Then the index is
+deleted, and what comes back by itself is compared with a rebuild in the same run. Last the audit is given a hole, a
+surplus and an altered document to find.
+
+A member of a project asks for a page again and again meanwhile. Nothing in here is fast or slow by itself: the proxies
+of the world are in this process, so the figures say a little too much.
+"""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+from elasticsearch import Elasticsearch
+
+from bench import fleet as made_up
+from bench.faults.index_damage import IndexDamage
+from bench.faults.processes import Daemon, daemon
+from bench.faults.run import Supply
+from bench.faults.world import CELLS, Servers, World, new_world
+from bench.measure import Figure, Goal, at_most, figure
+from cells.database.engines import writing
+from cells.fleet.fleet import InstanceMapping
+from cells.kinds.native.instance_rows import add_rows
+from cells.model import InstanceRow
+from scripts.servers.private import PrivateServer
+from scripts.servers.process import free_port
+from tests.support.waiting import wait_until
+
+_COUNT, _QUICK_COUNT = 200_000, 4_000
+_BATCH = 1000
+_MEMBER = {"X-Project-Id": f"{7:032x}", "X-User-Id": "ada", "X-Roles": "member"}
+_POLL_S = 0.1
+# So long the lists must come from the index without an exception; longer than an index that stands still is believed.
+_STEADY_S = 10.0
+_PATIENCE_S = 1800.0
+_RESTART_S = 2.0  # RestartSec in deploy/systemd
+_AWAY_S = 5.0
+_PROCESS_GOAL, _SERVER_GOAL, _EMPTY_GOAL, _AUDIT_GOAL = at_most(5), at_most(10), at_most(1), at_most(60)
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def run(directory: Path, quick: bool) -> Iterator[Figure]:
+    """quick: 4,000 instances instead of 200,000."""
+    count = _QUICK_COUNT if quick else _COUNT
+    port = free_port()
+    with ExitStack() as stack:
+        supply = Supply(stack, {})
+        private = {kind: supply.own(kind) for kind in ("elasticsearch", "rabbitmq", "postgresql")}
+        servers = Servers(private["elasticsearch"].url, private["rabbitmq"].url, private["postgresql"].url)
+        world = stack.enter_context(new_world(directory, servers, {"search": {"enabled": True}, "api": {"port": port}}))
+        _fill(world, count)
+        followed = stack.enter_context(_followed(world, directory, port))
+        yield _as_figure("synced", followed.wait(), f"an empty index has {count} instances", goal=None)
+        for name, process in followed.processes.items():
+            recovery = followed.after(process.kill, process.start, _RESTART_S)
+            yield _as_figure(f"{name}_killed", recovery, f"{name} killed")
+        for kind, server in private.items():
+            yield _server_killed(followed, kind, server)
+        yield from _emptied(followed, world)
+        yield from _audited(followed, world)
+
+
+def _fill(world: World, count: int) -> None:
+    for number, cell in enumerate(world.cells):
+        records = made_up.records(count // CELLS, seed=number + 2)
+        while batch := list(itertools.islice(records, _BATCH)):
+            with writing(world.engines[cell.name]) as connection:
+                add_rows(connection, [InstanceRow(cell.uuid, 1, record) for record in batch])
+            world.fleet.add_mappings(
+                [
+                    InstanceMapping(
+                        record["uuid"], cell.uuid, record["project_id"], record["user_id"], record["created_at"]
+                    )
+                    for record in batch
+                ]
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    """seconds: until lists came from the index. processor_s: what indexer, relay and API took meanwhile."""
+
+    seconds: float
+    processor_s: float
+
+
+class _Followed:
+    """processes: of the fleet, by command. url: a page of the API."""
+
+    def __init__(self, processes: dict[str, Daemon], url: str) -> None:
+        self.processes = processes
+        self._url = url
+        self._client = httpx.Client(timeout=30, headers=_MEMBER)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def wait(self) -> _Recovery:
+        """How long it takes from now until lists come from the index, and go on to."""
+        begun_s, before_s = time.monotonic(), self._processor_s()
+        good_since_s, spent_s = None, before_s
+        while good_since_s is None or time.monotonic() < good_since_s + _STEADY_S:
+            asked_s = time.monotonic()
+            assert asked_s < begun_s + _PATIENCE_S, "lists do not come from the index again"
+            if not self._is_from_index():
+                good_since_s = None
+            elif good_since_s is None:
+                good_since_s, spent_s = asked_s, self._processor_s()
+            time.sleep(_POLL_S)
+        return _Recovery(good_since_s - begun_s, spent_s - before_s)
+
+    def after(self, take_away: Callable[[], None], give_back: Callable[[], None], pause_s: float) -> _Recovery:
+        """From when something is taken away, which is given back after a while."""
+        take_away()
+        restarting = threading.Timer(pause_s, give_back)
+        restarting.start()
+        recovery = self.wait()
+        restarting.join()
+        return recovery
+
+    def _is_from_index(self) -> bool:
+        try:
+            answer = self._client.get(self._url)
+        except httpx.TransportError:
+            return False
+        headers = answer.headers
+        if answer.status_code != 200 or headers.get("Fleetlight-Complete") != "true":
+            return False
+        return bool(headers.get("Fleetlight-Route") == "index")
+
+    def _processor_s(self) -> float:
+        """Of the processes that are there; one that has begun anew begins at 0."""
+        return sum(processor_s(process.pid) for process in self.processes.values())
+
+
+def processor_s(pid: int) -> float:
+    """What a process has taken of the processors, in user and kernel mode; 0 for one that is no more."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def _followed(world: World, directory: Path, port: int) -> Iterator[_Followed]:
+    with ExitStack() as stack:
+        processes = {
+            command: stack.enter_context(daemon(world, command, directory)) for command in ("relay", "indexer", "api")
+        }
+        url = f"http://127.0.0.1:{port}/v2.1/servers?limit=50"
+        yield stack.enter_context(closing(_Followed(processes, url)))
+
+
+def _server_killed(followed: _Followed, kind: str, server: PrivateServer) -> Figure:
+    server.kill()
+    time.sleep(_AWAY_S)
+    server.start()
+    what = f"{kind} killed, from when it answers again"
+    return _as_figure(f"{kind}_killed", followed.wait(), what, goal=_SERVER_GOAL)
+
+
+def _emptied(followed: _Followed, world: World) -> Iterator[Figure]:
+    rebuilding = Daemon("index rebuild", world.config, world.config.parent / "rebuild.log")
+    begun_s = time.monotonic()
+    rebuilding.start()
+    assert rebuilding.wait(_PATIENCE_S) == 0, (world.config.parent / "rebuild.log").read_text()[-3000:]
+    rebuilt_s = time.monotonic() - begun_s
+    yield figure("recovery.rebuild", rebuilt_s, "s", "fleetlight index rebuild", runs=1)
+    with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:
+        IndexDamage(client, world.settings.index.prefix).delete_everything()
+    emptied = followed.wait()
+    yield _as_figure("emptied", emptied, "all indexes deleted", goal=None)
+    yield figure(
+        "recovery.emptied.ratio", emptied.seconds / rebuilt_s, "ratio", "to the rebuild", runs=1, goal=_EMPTY_GOAL
+    )
+
+
+def _audited(followed: _Followed, world: World) -> Iterator[Figure]:
+    """What is done to one document each, until the audit has repaired it."""
+    index = f"{world.settings.index.prefix}-instances-write"
+    with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:
+        hits = client.search(index=index, size=3, sort="uuid_high")["hits"]["hits"]
+        hole, altered, copied = hits
+        stranger = str(uuid4())
+        surplus = {**copied["_source"], "uuid": stranger}
+
+        def name_of(uuid: str) -> str | None:
+            found = client.options(ignore_status=404).get(index=index, id=uuid).body
+            return str(found["_source"]["display_name"]) if found.get("found") else None
+
+        def alter() -> None:
+            client.update(index=index, id=altered["_id"], script={"source": "ctx._source.display_name = 'altered'"})
+
+        def add() -> None:
+            client.index(index=index, id=stranger, document=surplus, version=1, version_type="external")
+
+        causes: dict[str, tuple[Callable[[], object], Callable[[], bool]]] = {
+            "hole": (lambda: client.delete(index=index, id=hole["_id"]), lambda: name_of(hole["_id"]) is not None),
+            "surplus": (add, lambda: name_of(stranger) is None),
+            "altered": (alter, lambda: name_of(altered["_id"]) != "altered"),
+        }
+        for name, (cause, is_repaired) in causes.items():
+            begun_s, before_s = time.monotonic(), processor_s(followed.processes["indexer"].pid)
+            cause()
+            wait_until(is_repaired, timeout_s=_PATIENCE_S)
+            took_s = time.monotonic() - begun_s
+            share = (processor_s(followed.processes["indexer"].pid) - before_s) / took_s
+            what = f"a document {name} until it is repaired; the indexer took {share:.1%} of a processor meanwhile"
+            goal = None if name == "altered" else _AUDIT_GOAL
+            yield figure(f"recovery.audit.{name}", took_s, "s", what, runs=1, goal=goal)
+
+
+def _as_figure(name: str, recovery: _Recovery, what: str, *, goal: Goal | None = _PROCESS_GOAL) -> Figure:
+    return figure(
+        f"recovery.{name}",
+        recovery.seconds,
+        "s",
+        f"{what}, until lists come from the index; our processes took {recovery.processor_s:.1f} s of processors",
+        runs=1,
+        goal=goal,
+    )
