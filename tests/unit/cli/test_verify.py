@@ -114,6 +114,7 @@ def test_differences_are_repaired_and_then_they_agree(run: Run, cell_uuids: list
                 "is_repaired": False,
                 "problem": None,
                 "owner": None,
+                "mapped_to": None,
             }
             for uuid, kind, revision, version in (
                 (missing, "missing in the index", 1, None),
