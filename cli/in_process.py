@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cells.errors import CellError
 from cli.errors import CommandError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -14,9 +15,19 @@ _SERVER_ERRORS = 500
 
 
 def document_of(answer: "Answer") -> Any:
-    """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed."""
+    """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
+
+    Raises CellError when it failed over a database, which callers over a network are not told.
+    """
+    raise_if_database_failed(answer)
     document = msgspec.json.decode(answer.body)
     if answer.status != _OK:
         [fault] = document.values()
         raise (ConfigurationError if answer.status < _SERVER_ERRORS else CommandError)(fault["message"])
     return document
+
+
+def raise_if_database_failed(answer: "Answer") -> None:
+    """Raises the CellError that the answer was made of, which names the database and what is wrong with it."""
+    if answer.status >= _SERVER_ERRORS and isinstance(answer.failure, CellError):
+        raise answer.failure

@@ -16,6 +16,7 @@ from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
+from cli.in_process import raise_if_database_failed
 from cli.item_lists import ItemWord
 from cli.list_items import OutputForm, list_items
 from cli.options import ConfigOption, DataDirOption, cell_names, examples
@@ -228,7 +229,7 @@ def _get(settings: Settings, path: str) -> Any:
 async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
     """What the application of this process answers to operators: method, path, and body if there is one.
 
-    The function raises ConfigurationError for what is refused, and CommandError for what fails.
+    The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
     from api.http.in_process import call  # noqa: PLC0415
@@ -239,6 +240,7 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
         async def ask(method: str, path: str, body: Any = None) -> Any:
             content = b"" if body is None else msgspec.json.encode(body)
             answer = await call(app, method, path, headers=_HEADERS, body=content)
+            raise_if_database_failed(answer)
             document = msgspec.json.decode(answer.body)
             if answer.status == HTTPStatus.OK:
                 return document

@@ -12,11 +12,13 @@ _ADDRESS = ("127.0.0.1", 8774)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """headers: their names in lower case."""
+    """headers: their names in lower case. failure: what it was made of, which may say more than who asks by a network
+    is told."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    failure: Exception | None = None
 
 
 async def call(
@@ -35,6 +37,7 @@ async def call(
         "server": _ADDRESS,
         "client": ("127.0.0.1", 1),
         "root_path": "",
+        "state": {},
     }
     sent: list[Message] = []
 
@@ -47,4 +50,5 @@ async def call(
     await app(scope, receive, send)
     begin, *rest = sent
     given = {name.decode().lower(): value.decode() for name, value in begin["headers"]}
-    return Answer(begin["status"], given, b"".join(message.get("body", b"") for message in rest))
+    whole = b"".join(message.get("body", b"") for message in rest)
+    return Answer(begin["status"], given, whole, scope["state"].get("failure"))

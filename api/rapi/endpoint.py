@@ -147,6 +147,7 @@ class RapiEndpoint:
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 if not isinstance(error, RapiError) and status_of(error) is None:
                     _log.exception("request_failed")
+                http.state.failure = error
                 return rapi_fault(error)
 
     async def _answer(self, http: HttpRequest) -> Response:

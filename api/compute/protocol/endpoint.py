@@ -132,6 +132,7 @@ class Middleware:
                 response = unauthorized(error, Links.of(http, self._link_prefix).root)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 _log_failure(error)
+                http.state.failure = error
                 response = fault_of(error, is_change=http.method not in _READING)
         identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
         token = getattr(http.state, "token", None)

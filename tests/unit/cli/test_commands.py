@@ -31,6 +31,7 @@ from tests.unit.cli.conftest import Run
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
 CREATED = SAMPLES / "instance.create.end.json"
 SHOW_CURSOR = "\x1b[?25h"  # the last thing that progress bars do
+NEVER_SEEN = "8a02cae4-35a0-431a-ac44-7d07a29b5ead"
 
 
 @pytest.fixture
@@ -245,6 +246,18 @@ def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> Non
         assert "the fleet database cannot be used: file is not a database; see fleet.database_url" in result.stderr
     with pytest.raises(FleetUnreachableError):
         set_up_fleet(folder)
+
+
+@pytest.mark.parametrize(
+    "command", [("history", NEVER_SEEN), ("capacity",), ("balance",), ("reserve", "complete", NEVER_SEEN)]
+)
+def test_command_that_our_application_answers_names_a_fleet_database_that_is_away(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: Sequence[str]
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", "postgresql://fleetlight@127.0.0.1:1/fleet")
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "error: the fleet database cannot be reached: " in result.stderr
 
 
 def test_status_of_cells_that_the_index_does_not_know(run: Run, cells: Sequence[Cell]) -> None:
