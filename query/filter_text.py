@@ -5,6 +5,7 @@ The grammar is contracts/ganeti-query, 4; LALR, so its time is linear in the tex
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
@@ -118,13 +119,16 @@ class _Expressions(Transformer[Token, Expression]):
             raise _UnusableTokenError(digits, "Expected a number of fewer digits") from None
 
 
-_PARSER = Lark(_GRAMMAR, parser="lalr", transformer=_Expressions(), maybe_placeholders=False)
+@cache
+def _parser() -> Lark:
+    """To make it takes longer than most filters: not while this is imported."""
+    return Lark(_GRAMMAR, parser="lalr", transformer=_Expressions(), maybe_placeholders=False)
 
 
 def parse_filter(text: str) -> Expression:
     """The expression that `text` says. Raises FilterTextError."""
     try:
-        expression: Expression = _PARSER.parse(text)  # type: ignore[assignment]  # the transformer's result
+        expression: Expression = _parser().parse(text)  # type: ignore[assignment]  # the transformer's result
     except UnexpectedInput as error:
         # What is behind the last token is told to be where that is.
         is_at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"

@@ -54,7 +54,8 @@ _MAX_DIGITS = 4_000
 class RequestModel(BaseModel):
     """A JSON object of a request: closed, strict, never changed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+    # Deferred: most processes and commands use few of them (docs/decisions/0161).
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class ActionModel(RequestModel):
@@ -76,7 +77,7 @@ RootT = TypeVar("RootT")
 class RootRequestModel(RootModel[RootT]):
     """A JSON object of a request whose keys are data, such as `{key: value}`."""
 
-    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 def _to_bool(value: object) -> object:

@@ -21,7 +21,7 @@ _Amount = Annotated[int, Field(ge=1, lt=2**63)]
 class ProviderAllocation(BaseModel):
     """What is taken of one resource provider: amounts by resource class, `VCPU`, `MEMORY_MB` (MiB), `DISK_GB` …"""
 
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, defer_build=True)
 
     resources: dict[_ResourceClass, _Amount] = Field(min_length=1)
 
@@ -33,7 +33,7 @@ class AllocationRequest(BaseModel):
         the providers that fulfil it; absent before placement 1.34.
     """
 
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, defer_build=True)
 
     allocations: dict[Uuid, ProviderAllocation] = Field(min_length=1)
     mappings: dict[str, list[Uuid]] | None = None

@@ -39,7 +39,8 @@ class OpCode(BaseModel):
     reason: the trail of who asked for it and why, as [source, text, nanoseconds since the epoch].
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Deferred: most processes and commands use few of them (docs/decisions/0161).
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
     OP_ID: ClassVar[str]
     ABOUT: ClassVar[str | None] = None
 

@@ -50,7 +50,8 @@ SHARED: frozenset[str] = frozenset({"sharedfile", "rbd", "ext", "gluster", "bloc
 class Part(BaseModel):
     """Part of the parameters of an operation."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Deferred: most processes and commands use few of them (docs/decisions/0161).
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class Disk(Part):
