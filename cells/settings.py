@@ -65,7 +65,7 @@ class RelaySettings(BaseModel):
     batch_size: int = Field(default=500, ge=1, le=10_000)
     heartbeat_interval_s: float = Field(default=1.0, gt=0)
     poll_interval_s: float = Field(default=0.1, gt=0)
-    retry_wait_max_s: float = Field(default=10.0, gt=0)
+    retry_wait_max_s: float = Field(default=5.0, gt=0)
     changelog_retention_h: float = Field(default=24.0, gt=0)
 
 

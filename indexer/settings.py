@@ -58,7 +58,7 @@ class IndexerSettings(BaseModel):
     audit_interval_s: PositiveSeconds = 60.0
     audit_share: float = Field(default=0.05, gt=0, le=1)
     liveness_timeout_s: PositiveSeconds = 60.0
-    retry_wait_max_s: PositiveSeconds = 10.0
+    retry_wait_max_s: PositiveSeconds = 5.0
 
     def interval_s(self, cell: "Cell") -> float:
         """How often a cell that does not number its changes is compared with the index."""

@@ -100,10 +100,13 @@ class Stage:
         wait_until(all_are_fresh, timeout_s=120)
 
     def wait_until_right(self) -> None:
-        """Until the index is right again, while there are no operations."""
+        """Until the index is right again, while there are no operations.
+
+        What documents say is read at a share of the audit's time, which is long on a machine that has other work.
+        """
         with self.load.paused():
             since = system_clock()
-            wait_until(lambda: self.is_right(since), timeout_s=120)
+            wait_until(lambda: self.is_right(since), timeout_s=600)
 
 
 @dataclass(frozen=True, slots=True)
