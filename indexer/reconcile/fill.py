@@ -115,12 +115,33 @@ class CellRows:
     def batch_size(self) -> int:
         return self._batch_size
 
+    @property
+    def seen(self) -> Position | None:
+        """Where the cell was at the last look; None before there was one."""
+        return self._seen
+
     def forget_lost_future(self) -> None:
-        """The index has nothing of it any more."""
+        """The index has nothing of it any more, or is not going to."""
         self._seen, self.has_gone_back = None, False
 
+    def look(self) -> Position:
+        """Where the cell is now, and whether where it was before is still part of its past."""
+        before, now = self._seen, self._adapter.position()
+        if before is not None and before.epoch is not None:
+            is_past = before.epoch == now.epoch or self._adapter.epoch_history().contains(before.epoch, before.sequence)
+            if not is_past or now.sequence < before.sequence:
+                self.has_gone_back = True
+        self._seen, self._look_due_s = now, time.monotonic() + _LOOK_INTERVAL_S
+        return now
+
+    def look_now_and_then(self) -> None:
+        """Look once a second, however often this is called."""
+        # A backup that is made and restored between two looks would not be noticed.
+        if time.monotonic() >= self._look_due_s:
+            self.look()
+
     def start(self, watermark: int) -> int:
-        sequence = self._look().sequence
+        sequence = self.look().sequence
         external = self._adapter.first_external_sequence(watermark)
         # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
         return sequence if external is None else min(sequence, external - 1)
@@ -128,16 +149,17 @@ class CellRows:
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
         """Not if the changes since then are gone, nor if the database is an older copy of itself."""
         self._seen = checkpoint.seen
-        self._look()
+        self.look()
         reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
         return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         after = None if position is None else tuple(position)
         for rows, is_last in pages_of_rows(self._adapter.scan, self._filter, self._batch_size, after):
-            # A backup that is made and restored between two looks would not be noticed.
-            if is_last or time.monotonic() >= self._look_due_s:
-                self._look()
+            if is_last:
+                self.look()
+            else:
+                self.look_now_and_then()
             if rows:
                 documents = RenderedRows(rows)
                 yield SourcePage(
@@ -150,16 +172,6 @@ class CellRows:
                 )
             if not is_last:
                 self._spend(len(rows))
-
-    def _look(self) -> Position:
-        """Where the cell is now, and whether where it was before is still part of its past."""
-        before, now = self._seen, self._adapter.position()
-        if before is not None and before.epoch is not None:
-            is_past = before.epoch == now.epoch or self._adapter.epoch_history().contains(before.epoch, before.sequence)
-            if not is_past or now.sequence < before.sequence:
-                self.has_gone_back = True
-        self._seen, self._look_due_s = now, time.monotonic() + _LOOK_INTERVAL_S
-        return now
 
 
 def sync(

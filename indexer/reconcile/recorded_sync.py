@@ -43,24 +43,23 @@ def sync_and_record(
     for _ in range(_ATTEMPTS):
         history = History(source.adapter, writer, lambda: saved().watermark)
         if history.was_restored():
-            forget_lost_future(
-                source.adapter,
+            result = forget_lost_future(
+                source,
                 writer,
                 history,
                 take_back=lambda: writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)]),
-                batch_size=source.batch_size,
                 pause=pause,
                 on_step=lambda: on_progress(0),
                 owners=owners,
+            ).result
+        else:
+            result = sync(
+                source,
+                keeping_extras(own, own, writer),
+                watermark=saved().watermark,
+                checkpoints=checkpoints,
+                on_progress=on_progress,
             )
-            source.forget_lost_future()
-        result = sync(
-            source,
-            keeping_extras(own, own, writer),
-            watermark=saved().watermark,
-            checkpoints=checkpoints,
-            on_progress=on_progress,
-        )
         if _is_of_present(history, result):
             writer.make_searchable()
             known = saved()

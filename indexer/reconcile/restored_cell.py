@@ -1,9 +1,11 @@
 """A cell that was restored from a backup: the index forgets the future that the cell lost (docs/decisions/0018)."""
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from cells.model import ChangelogAdapter
 from indexer.backends.base import IndexWriter
+from indexer.reconcile.fill import CellRows, SyncResult
 from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.reconcile import verify
 from indexer.reconcile.retention import LISTS_GRACE_S
@@ -13,40 +15,68 @@ from indexer.writing.ownership import KnowsOwners
 from resources.indexed_items import INDEXED_ITEMS
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedBack:
+    """result: that of a sync, since each row was compared with what the index says. differences: how many differed."""
+
+    result: SyncResult
+    differences: int
+
+
 def forget_lost_future(
-    adapter: ChangelogAdapter,
+    source: CellRows,
     writer: IndexWriter,
     history: History,
     *,
     take_back: Callable[[], None],
-    batch_size: int,
     pause: Callable[[float], object],
     on_step: Callable[[], None],
     owners: KnowsOwners | None,
     grace_s: float = LISTS_GRACE_S,
-) -> int:
-    """Remove from the index what the cell does not have any more, and repair the rest; how many instances differed.
+) -> FollowedBack:
+    """Remove from the index what the cell does not have any more, and repair the rest: the index equals the cell then.
 
     Revisions do not tell everything: a row that has reached a revision again may say something else than it did in the
-    lost future. So each row is compared with what the index says.
-    take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds (`grace_s`),
-    so that lists know. on_step: called between two requests; what it raises ends this, and the next one begins anew.
-    owners: as of indexer.reconcile.native_cell.NativeComparison.
+    lost future. So each row is compared with what the index says, and none has to be synced afterwards.
+    take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds, what is
+    left of `grace_s` when the first document has to make place. on_step: called between two requests; what it raises
+    ends this, and the next one begins anew. owners: as of indexer.reconcile.native_cell.NativeComparison.
     """
+    cell_uuid = source.adapter.cell.uuid
     history.begin_reconcile()
     for item_type in INDEXED_ITEMS:
-        writer.mark_items(item_type, adapter.cell.uuid, are_whole=False)
-    forget_checkpoints(writer, cell_uuid=adapter.cell.uuid)
+        writer.mark_items(item_type, cell_uuid, are_whole=False)
+    forget_checkpoints(writer, cell_uuid=cell_uuid)
     # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
     take_back()
     writer.make_searchable()
-    # A list that has begun, or remembers what the index said before, must not find rows gone and miss none.
-    pause(grace_s)
+    told_at_s = time.monotonic()
+    # Before the first row is read: whatever is announced from now on has a higher sequence.
+    source.forget_lost_future()
+    sequence = source.start(0)
+
+    def wait_for_lists(_seconds: float) -> None:
+        # They are told since then: finding what differs and waiting for them take the longer of both times.
+        pause(max(0.0, told_at_s + grace_s - time.monotonic()))
+
+    def on_progress(_steps: int, _differences: int) -> None:
+        source.look_now_and_then()
+        on_step()
+
+    comparison = NativeComparison(
+        source.adapter,
+        writer,
+        catch_up_timeout_s=0,
+        owners=owners,
+        contents_at_once=source.batch_size,
+        pause=wait_for_lists,
+    )
+    found = verify(comparison, repair=True, on_progress=on_progress)
     on_step()
-    comparison = NativeComparison(adapter, writer, catch_up_timeout_s=0, owners=owners, contents_at_once=batch_size)
-    reconciled = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
-    on_step()
+    source.look()
     # Again: a process that had looked whether it may save an old watermark just before has saved it by now.
     take_back()
     history.end_reconcile()
-    return len(reconciled.differences)
+    rejected = {each.uuid: each.problem or "" for each in found.differences if each.is_wrong}
+    result = SyncResult(found.rows, comparison.seen.deleted, sequence, rejected, source.seen, source.has_gone_back)
+    return FollowedBack(result, len(found.differences))

@@ -13,7 +13,7 @@ from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import CellRestoredError, StopRequestedError
 from indexer.reconcile.announced import reconcile_announced
-from indexer.reconcile.fill import is_empty, sync_cell
+from indexer.reconcile.fill import CellRows, SyncResult, is_empty, sync_cell
 from indexer.reconcile.items import reconcile_items
 from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.reconcile import verify
@@ -106,7 +106,7 @@ class CellFollower(Follower):
     ) -> None:
         def repair() -> None:
             if history.was_restored():
-                self._forget_lost_future(consumer, adapter, history, stop)
+                self._forget_lost_future(consumer, adapter, rereader, history=history, stop=stop)
             self._bring_up_to_date(consumer, adapter, writer, rereader, history=history, stop=stop)
 
         repair()
@@ -234,19 +234,25 @@ class CellFollower(Follower):
                 checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
                 on_progress=on_progress,
             )
+        self._go_on_from(result, rereader, history)
+        _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
+
+    def _go_on_from(self, result: SyncResult, rereader: Rereader, history: History) -> None:
+        """All rows of the cell are in the index, as they were at some moment since the beginning of that."""
         if result.has_gone_back:
             history.begin_reconcile()
             raise CellRestoredError(self.cell.name)
         history.seen = result.seen
-        tracker.advance_to(result.sequence)
+        self._tracker.advance_to(result.sequence)
         history.has_read_on()
-        tracker.mark_synced()
+        self._tracker.mark_synced()
         for instance_uuid in result.rejected:
             rereader.add(instance_uuid)
-        _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
 
-    def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
-        """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
+    def _forget_lost_future(
+        self, consumer: Consumer, adapter: ChangelogAdapter, rereader: Rereader, *, history: History, stop: Event
+    ) -> None:
+        """Make the index equal to the cell, and forget what the cell does not have any more since it was restored."""
 
         def between_steps() -> None:
             consumer.keep_alive()
@@ -254,11 +260,14 @@ class CellFollower(Follower):
                 raise StopRequestedError
             confirm()
 
+        def save() -> None:
+            with self._saving:
+                self._writer.save_progress([self.progress])
+
         def take_back() -> None:
             self._start_over()
             self._items_due_s = 0.0
-            with self._saving:
-                self._writer.save_progress([self.progress])
+            save()
 
         def pause(seconds: float) -> None:
             deadline_s = time.monotonic() + seconds
@@ -273,18 +282,21 @@ class CellFollower(Follower):
                 self._follow_another(adapter, history, pause, between_steps)
                 return
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
-            differences = forget_lost_future(
-                adapter,
+            followed = forget_lost_future(
+                CellRows(adapter, batch_size=self._settings.sync_batch_size, horizon=self.horizon),
                 self._writer,
                 history,
                 take_back=take_back,
-                batch_size=self._settings.sync_batch_size,
                 pause=pause,
                 on_step=between_steps,
                 owners=self._owners,
                 grace_s=self._lists_grace_s,
             )
-            _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=differences)
+            self._go_on_from(followed.result, rereader, history)
+            self._publish_progress()
+            # While no other indexer may look at it: the next one to do so goes on from here.
+            save()
+            _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=followed.differences)
 
     def _follow_another(
         self,

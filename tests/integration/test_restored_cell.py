@@ -23,6 +23,7 @@ from indexer.reconcile.differences import Verification
 from indexer.reconcile.fill import SyncResult, sync_cell
 from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
 from indexer.reconcile.reconcile import verify
+from indexer.reconcile.restored_cell import FollowedBack, forget_lost_future
 from indexer.stream.service import IndexerService
 from indexer.writing.catch_up import catch_up
 from indexer.writing.epoch_history import History
@@ -368,7 +369,7 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
 def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_the_repairing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list took the index for complete until the sync that follows the repairing had ended."""
+    """A list would take the index for complete up to a change of the lost future."""
     refreshes: Counter[IndexerService] = Counter()
     seen: list[CellProgress | None] = []
     refresh = IndexerService._refresh
@@ -377,9 +378,10 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         refresh(service)
         refreshes[service] += 1
 
-    def see_what_is_promised(*args: Any, **options: Any) -> SyncResult:
+    def see_what_is_promised(*args: Any, **options: Any) -> FollowedBack:
+        followed = forget_lost_future(*args, **options)
         if seen:
-            return sync_cell(*args, **options)
+            return followed
         for service in (one, other):
             running = service._running.get(world.cell.uuid)
             if running is not None and running.follower.progress.is_complete:
@@ -387,7 +389,7 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         refreshes.clear()
         wait_until(lambda: all(refreshes[service] >= 2 for service in (one, other)), timeout_s=60)
         seen.append(world.progress())
-        return sync_cell(*args, **options)
+        return followed
 
     story = Story(world, tmp_path)
     with world.indexing() as one, world.indexing() as other, world.relaying():
@@ -402,7 +404,7 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
             follower._tracker.mark_synced()
             follower._publish_progress()
         monkeypatch.setattr(IndexerService, "_refresh", counted)
-        monkeypatch.setattr("indexer.stream.native_follower.sync_cell", see_what_is_promised)
+        monkeypatch.setattr("indexer.stream.native_follower.forget_lost_future", see_what_is_promised)
         story.restore()
         with writing(world.engine) as connection:
             connection.execute(delete(changes))
