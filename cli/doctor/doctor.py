@@ -8,6 +8,7 @@ import typer
 
 from cells.model import Cell
 from cli.doctor.asking import DEADLINE_S, Question, answers
+from cli.doctor.certificates import certificate_questions
 from cli.doctor.findings import Finding, State, ok, wrong
 from cli.doctor.questions import (
     IndexKnows,
@@ -36,8 +37,9 @@ app = typer.Typer()
 def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
     """Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.
 
-    Databases with their versions, tables, rights and clocks, buses, the index with its aliases and disks, and whether
-    it follows each cell. All is asked at once, as who is configured, and within seconds whatever hangs.
+    Databases with their versions, tables, rights and clocks, buses, the index with its aliases and disks, whether it
+    follows each cell, and when certificates end. All is asked at once, as who is configured, and within seconds
+    whatever hangs.
 
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
@@ -82,6 +84,7 @@ def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -
         *(cell_question(cell, system_clock) for cell in enabled),
         *(bus_question(sharing, settings.bus) for sharing in buses),
         *(following_question(cell, known, settings, system_clock) for cell in enabled if known.is_read),
+        *certificate_questions(settings, enabled, system_clock),
         *disk_questions(settings, cells),
     ]
 

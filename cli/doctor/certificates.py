@@ -1,0 +1,109 @@
+"""When the certificates of servers end, which is seen without an account and before a process fails for it.
+
+Whether it is of a trusted authority, and of that server, each process checks that connects; here only its end is read.
+"""
+
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from urllib.parse import urlsplit
+
+from sqlalchemy.engine import make_url
+
+from agents.certificates import ends_at
+from bus.external_exchange import split_address
+from cells.model import Cell
+from cli.doctor.asking import Question
+from cli.doctor.findings import Findings, ok, wrong
+from cli.settings import Settings
+from notifications.errors import BusError
+from resources.clock import Clock
+
+_SOON = timedelta(days=14)
+"""Those who renew by a timer begin a month before the end: what is nearer was not renewed."""
+_RENEW = "renew it: docs/operations/runbooks/certificates.md"
+_MICROSECONDS = 1_000_000
+_PATIENCE_S = 3.0
+"""Shorter than the doctor's own: what hangs is named by the question that is about it."""
+_AMQPS_PORT, _POSTGRESQL_PORT = 5671, 5432
+_SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
+"""With which a client of PostgreSQL asks for TLS; one byte is the answer (PostgreSQL, "Message Formats")."""
+_WILLING = b"S"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server may speak TLS. asks_first: it does so only when it was asked to, as PostgreSQL."""
+
+    host: str
+    port: int
+    asks_first: bool = False
+
+
+def certificate_questions(settings: Settings, cells: Sequence[Cell], clock: Clock) -> list[Question]:
+    """One for each server that may speak TLS: of the index, of the buses and of the databases."""
+    servers = dict.fromkeys([*_of_index(settings), *_of_databases(settings, cells), *_of_buses(cells)])
+    return [
+        Question(f"certificate of {server.host}:{server.port}", partial(_ask, server, clock), _RENEW)
+        for server in servers
+    ]
+
+
+def _of_index(settings: Settings) -> Iterator[Server]:
+    if settings.index.backend == "elasticsearch":
+        for parts in map(urlsplit, settings.index.urls):
+            if parts.scheme == "https" and parts.hostname and parts.port:
+                yield Server(parts.hostname, parts.port)
+
+
+def _of_buses(cells: Sequence[Cell]) -> Iterator[Server]:
+    for cell in cells:
+        try:
+            parts = urlsplit(split_address(cell.transport_url)[0])
+        except BusError:
+            continue  # the question about the bus says so
+        if parts.scheme == "amqps" and parts.hostname:
+            yield Server(parts.hostname, parts.port or _AMQPS_PORT)
+
+
+def _of_databases(settings: Settings, cells: Sequence[Cell]) -> Iterator[Server]:
+    addresses = [settings.fleet.database_url.get_secret_value()]
+    addresses += [cell.database_url for cell in cells if cell.can.takes_changes]
+    for url in map(make_url, addresses):
+        if url.get_backend_name() == "postgresql" and url.host:
+            yield Server(url.host, url.port or _POSTGRESQL_PORT, asks_first=True)
+
+
+def _ask(server: Server, clock: Clock) -> Findings:
+    try:
+        certificate = _certificate(server)
+    except OSError:
+        # Whether it answers is another question.
+        return []
+    if certificate is None:
+        return []
+    about = f"certificate of {server.host}:{server.port}"
+    ends = ends_at(ssl.DER_cert_to_PEM_cert(certificate).encode())
+    left = ends - datetime.fromtimestamp(clock() / _MICROSECONDS, UTC)
+    if left <= timedelta():
+        return [wrong(about, f"has ended at {ends:%Y-%m-%d %H:%M} UTC", _RENEW)]
+    says = f"ends at {ends:%Y-%m-%d}, in {left.days} days"
+    return [wrong(about, says, _RENEW) if left < _SOON else ok(about, says)]
+
+
+def _certificate(server: Server) -> bytes | None:
+    """In DER form; None where the server speaks no TLS. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with closing(socket.create_connection((server.host, server.port), timeout=_PATIENCE_S)) as plain:
+        if server.asks_first:
+            plain.sendall(_SSL_REQUEST)
+            if plain.recv(len(_WILLING)) != _WILLING:
+                return None
+        with context.wrap_socket(plain, server_hostname=server.host) as tls:
+            return tls.getpeercert(binary_form=True)
