@@ -10,9 +10,10 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
+from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexerError
+from indexer.errors import IndexerError, IndexUnavailableError
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
@@ -112,3 +113,24 @@ def test_audit_repairs_what_somebody_does_to_documents(
         world.operations.create({"display_name": "meanwhile"})
         assert world.documents([deleted, stranger]).keys() != {deleted}
         wait_until(is_right, timeout_s=30)
+
+
+def test_copy_of_a_closed_index_is_not_taken_for_a_closed_one(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    """Elasticsearch copies the setting by which a closed index is known."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress(str(uuid4()), 1, 1, is_complete=True)
+    with (
+        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        closing(open_writer(settings)) as writer,
+    ):
+        writer.prepare()
+        damage = IndexDamage(client, elasticsearch_prefix)
+        damage.close("state")
+        with pytest.raises(IndexUnavailableError, match="closed"):
+            writer.save_progress([progress])
+        damage.restore("state")
+        writer.prepare()
+        writer.save_progress([progress])
+        assert writer.load_progress() == {progress.cell_uuid: progress}

@@ -4,7 +4,7 @@ A name can stand for another index at any time: an operator removes one, restore
 server gives each physical index a uuid that no other one ever has, a restored one neither.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ class _Blocks(msgspec.Struct):
 class _IndexSettings(msgspec.Struct):
     uuid: str
     blocks: _Blocks = msgspec.field(default_factory=_Blocks)
-    # A closed index alone has it.
+    # A closed index has it, and a copy of one, which is open.
     verified_before_close: str | None = None
 
 
@@ -47,11 +47,12 @@ class _Mappings(msgspec.Struct):
 
 
 class PhysicalIndex(msgspec.Struct):
-    """What is known of one. aliases: by name."""
+    """What is known of one. aliases: by name. is_closed: as `physical_indexes` has found out."""
 
     settings: _Settings
     mappings: _Mappings = msgspec.field(default_factory=_Mappings)
     aliases: dict[str, _Alias] = msgspec.field(default_factory=dict)
+    is_closed: bool = False
 
     @property
     def uuid(self) -> str:
@@ -67,7 +68,7 @@ class PhysicalIndex(msgspec.Struct):
         return self.mappings.dynamic == "strict"
 
     @property
-    def is_closed(self) -> bool:
+    def may_be_closed(self) -> bool:
         return self.settings.index.verified_before_close == "true"
 
     @property
@@ -76,14 +77,38 @@ class PhysicalIndex(msgspec.Struct):
         return "true" in (self.settings.index.blocks.write, self.settings.index.blocks.read_only)
 
 
+class _ResolvedIndex(msgspec.Struct):
+    name: str
+    attributes: tuple[str, ...] = ()
+
+
+class _Resolved(msgspec.Struct):
+    indices: tuple[_ResolvedIndex, ...] = ()
+
+
+_RESOLVED = msgspec.json.Decoder(_Resolved)
 _INDEXES = msgspec.json.Decoder(dict[str, PhysicalIndex])
 
 
 def physical_indexes(client: Elasticsearch, *names: str) -> dict[str, PhysicalIndex]:
-    """What is behind some names and aliases, by the name of the physical index; one request."""
+    """What is behind some names and aliases, by the name of the physical index.
+
+    One request, and one more where some may be closed.
+    """
     answer = send(client, "GET", f"/{','.join(names)}?ignore_unavailable=true&filter_path={_ASKED}")
     found: dict[str, PhysicalIndex] = decoded(_INDEXES, answer)
+    if asked := [name for name, index in found.items() if index.may_be_closed]:
+        closed = closed_of(client, asked)
+        for name in asked:
+            found[name].is_closed = name in closed
     return found
+
+
+def closed_of(client: Elasticsearch, indexes: Sequence[str]) -> Set[str]:
+    """Which of these are closed; those that are not there are not."""
+    path = f"/_resolve/index/{','.join(indexes)}?expand_wildcards=all&ignore_unavailable=true"
+    resolved = decoded(_RESOLVED, send(client, "GET", path))
+    return {each.name for each in resolved.indices if "closed" in each.attributes}
 
 
 def behind(found: Mapping[str, PhysicalIndex], name: str) -> PhysicalIndex | None:
