@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    audit,
     balance,
     cache,
     ingest,
@@ -29,6 +30,7 @@ from bench.faults.command import main as break_things
 from bench.measure import Figure
 
 BENCHES = {
+    "audit": audit.run,
     "balance": balance.run,
     "list": listing.run,
     "load": load.run,

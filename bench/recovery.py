@@ -3,8 +3,7 @@
 A relay, an indexer and an API as processes of their own with the settings that they have unless told otherwise, over
 PostgreSQL, RabbitMQ and Elasticsearch that are started for this. Each is killed in turn: processes start again as
 systemd does it (deploy/systemd), servers after some seconds, from when they answer the time counts. Then the index is
-deleted, and what comes back by itself is compared with a rebuild in the same run. Last the audit is given a hole, a
-surplus and an altered document to find.
+deleted, and what comes back by itself is compared with a rebuild in the same run.
 
 A member of a project asks for a page again and again meanwhile. Nothing in here is fast or slow by itself: the proxies
 of the world are in this process, so the figures say a little too much.
@@ -14,11 +13,10 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
 from elasticsearch import Elasticsearch
@@ -35,7 +33,6 @@ from cells.kinds.native.instance_rows import add_rows
 from cells.model import InstanceRow
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
-from tests.support.waiting import wait_until
 
 _COUNT, _QUICK_COUNT = 200_000, 4_000
 _BATCH = 1000
@@ -47,29 +44,21 @@ _PATIENCE_S = 1800.0
 _RESTART_S = 2.0  # RestartSec in deploy/systemd
 _AWAY_S = 30.0  # who waits for a server waits the longest then
 _SEARCH = {"enabled": True, "retry_after_s": 5.0}  # as in docker-compose.yml
-_PROCESS_GOAL, _SERVER_GOAL, _EMPTY_GOAL, _AUDIT_GOAL = at_most(5), at_most(10), at_most(1), at_most(60)
+_PROCESS_GOAL, _SERVER_GOAL, _EMPTY_GOAL = at_most(5), at_most(10), at_most(1)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
     """quick: 4,000 instances instead of 200,000."""
     count = _QUICK_COUNT if quick else _COUNT
-    port = free_port()
-    with ExitStack() as stack:
-        supply = Supply(stack, {})
-        private = {kind: supply.own(kind) for kind in ("elasticsearch", "rabbitmq", "postgresql")}
-        servers = Servers(private["elasticsearch"].url, private["rabbitmq"].url, private["postgresql"].url)
-        world = stack.enter_context(new_world(directory, servers, {"search": _SEARCH, "api": {"port": port}}))
-        _fill(world, count)
-        followed = stack.enter_context(_followed(world, directory, port))
+    with followed_fleet(directory, count) as followed:
         yield _as_figure("synced", followed.wait(), f"an empty index has {count} instances", goal=None)
         for name, process in followed.processes.items():
             recovery = followed.after(process.kill, process.start, _RESTART_S)
             yield _as_figure(f"{name}_killed", recovery, f"{name} killed")
-        for kind, server in private.items():
+        for kind, server in followed.servers.items():
             yield _server_killed(followed, kind, server)
-        yield from _emptied(followed, world)
-        yield from _audited(followed, world)
+        yield from _emptied(followed)
 
 
 def _fill(world: World, count: int) -> None:
@@ -96,10 +85,14 @@ class _Recovery:
     processor_s: float
 
 
-class _Followed:
-    """processes: of the fleet, by command. url: a page of the API."""
+class Followed:
+    """A fleet, its servers and its processes, by name. url: a page of the API."""
 
-    def __init__(self, processes: dict[str, Daemon], url: str) -> None:
+    def __init__(
+        self, world: World, servers: Mapping[str, PrivateServer], processes: Mapping[str, Daemon], url: str
+    ) -> None:
+        self.world = world
+        self.servers = servers
         self.processes = processes
         self._url = url
         self._client = httpx.Client(timeout=30, headers=_MEMBER)
@@ -163,26 +156,36 @@ class _Followed:
 
 
 def processor_s(pid: int) -> float:
-    """What a process and its children have taken, in user and kernel mode; 0 for one that is no more."""
+    """What a process and its children have taken, in user and kernel mode, those that have ended among them.
+
+    0 for one that is no more.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except FileNotFoundError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS + sum(processor_s(int(child)) for child in children)
+    return sum(map(int, fields[11:15])) / _TICKS + sum(processor_s(int(child)) for child in children)
 
 
 @contextmanager
-def _followed(world: World, directory: Path, port: int) -> Iterator[_Followed]:
+def followed_fleet(directory: Path, count: int) -> Iterator[Followed]:
+    """A fleet of `count` instances, and an empty index that its processes begin to fill."""
+    port = free_port()
     with ExitStack() as stack:
+        supply = Supply(stack, {})
+        private = {kind: supply.own(kind) for kind in ("elasticsearch", "rabbitmq", "postgresql")}
+        servers = Servers(private["elasticsearch"].url, private["rabbitmq"].url, private["postgresql"].url)
+        world = stack.enter_context(new_world(directory, servers, {"search": _SEARCH, "api": {"port": port}}))
+        _fill(world, count)
         processes = {
             command: stack.enter_context(daemon(world, command, directory)) for command in ("relay", "indexer", "api")
         }
         url = f"http://127.0.0.1:{port}/v2.1/servers?limit=50"
-        yield stack.enter_context(closing(_Followed(processes, url)))
+        yield stack.enter_context(closing(Followed(world, private, processes, url)))
 
 
-def _server_killed(followed: _Followed, kind: str, server: PrivateServer) -> Figure:
+def _server_killed(followed: Followed, kind: str, server: PrivateServer) -> Figure:
     with followed.being_asked():
         server.kill()
         time.sleep(_AWAY_S)
@@ -191,7 +194,8 @@ def _server_killed(followed: _Followed, kind: str, server: PrivateServer) -> Fig
     return _as_figure(f"{kind}_killed", followed.wait(), what, goal=_SERVER_GOAL)
 
 
-def _emptied(followed: _Followed, world: World) -> Iterator[Figure]:
+def _emptied(followed: Followed) -> Iterator[Figure]:
+    world = followed.world
     rebuilding = Daemon("index rebuild", world.config, world.config.parent / "rebuild.log")
     begun_s = time.monotonic()
     rebuilding.start()
@@ -205,41 +209,6 @@ def _emptied(followed: _Followed, world: World) -> Iterator[Figure]:
     yield figure(
         "recovery.emptied.ratio", emptied.seconds / rebuilt_s, "ratio", "to the rebuild", runs=1, goal=_EMPTY_GOAL
     )
-
-
-def _audited(followed: _Followed, world: World) -> Iterator[Figure]:
-    """What is done to one document each, until the audit has repaired it."""
-    index = f"{world.settings.index.prefix}-instances-write"
-    with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:
-        hits = client.search(index=index, size=3, sort="uuid_high")["hits"]["hits"]
-        hole, altered, copied = hits
-        stranger = str(uuid4())
-        surplus = {**copied["_source"], "uuid": stranger}
-
-        def name_of(uuid: str) -> str | None:
-            found = client.options(ignore_status=404).get(index=index, id=uuid).body
-            return str(found["_source"]["display_name"]) if found.get("found") else None
-
-        def alter() -> None:
-            client.update(index=index, id=altered["_id"], script={"source": "ctx._source.display_name = 'altered'"})
-
-        def add() -> None:
-            client.index(index=index, id=stranger, document=surplus, version=1, version_type="external")
-
-        causes: dict[str, tuple[Callable[[], object], Callable[[], bool]]] = {
-            "hole": (lambda: client.delete(index=index, id=hole["_id"]), lambda: name_of(hole["_id"]) is not None),
-            "surplus": (add, lambda: name_of(stranger) is None),
-            "altered": (alter, lambda: name_of(altered["_id"]) != "altered"),
-        }
-        for name, (cause, is_repaired) in causes.items():
-            begun_s, before_s = time.monotonic(), processor_s(followed.processes["indexer"].pid)
-            cause()
-            wait_until(is_repaired, timeout_s=_PATIENCE_S)
-            took_s = time.monotonic() - begun_s
-            share = (processor_s(followed.processes["indexer"].pid) - before_s) / took_s
-            what = f"{name}: {took_s:.1f} s until it is repaired; the indexer took {share:.1%} of a processor meanwhile"
-            goal = None if name == "altered" else _AUDIT_GOAL
-            yield figure(f"recovery.audit.{name}", took_s, "s", what, runs=1, goal=goal)
 
 
 def _as_figure(name: str, recovery: _Recovery, what: str, *, goal: Goal | None = _PROCESS_GOAL) -> Figure:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripts.servers import process
 from scripts.servers.base import Server
-from scripts.servers.errors import StartError
+from scripts.servers.errors import ServerError, StartError
 from scripts.servers.folders import state_folder
 
 _PAUSE_S = 0.5
@@ -31,6 +31,13 @@ class PrivateServer:
     @property
     def url(self) -> str:
         return self._server.url(self.port)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process. Raises ServerError when it is not started."""
+        if self._process is None:
+            raise ServerError(self._server.NAME, "it is not started")
+        return self._process.pid
 
     def start(self) -> None:
         """Start it, also after it was killed; returns when it answers. Raises ServerError."""
