@@ -11,6 +11,7 @@ from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
 from indexer.backends.base import CellProgress
+from indexer.backends.elasticsearch.examination import examine
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError, IndexUnavailableError
@@ -130,7 +131,9 @@ def test_copy_of_a_closed_index_is_not_taken_for_a_closed_one(
         damage.close("state")
         with pytest.raises(IndexUnavailableError, match="closed"):
             writer.save_progress([progress])
+        assert [each.says for each in examine(settings, 30).problems if "closed" in each.says]
         damage.restore("state")
+        assert not [each.says for each in examine(settings, 30).problems if "closed" in each.says]
         writer.prepare()
         writer.save_progress([progress])
         assert writer.load_progress() == {progress.cell_uuid: progress}

@@ -1,6 +1,6 @@
 """What a cluster says of our indexes: versions, aliases, whether they take documents, and how full its disks are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import closing
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 from indexer.backends.elasticsearch.client import open_client, send
 from indexer.backends.elasticsearch.names import Names
 from indexer.backends.elasticsearch.pause import is_marked
+from indexer.backends.elasticsearch.physical import closed_of
 from indexer.backends.elasticsearch.versions import is_unusable
 from indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
 from indexer.backends.settings import IndexSettings
@@ -40,14 +41,25 @@ def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
         root = asked("/", "the version of the cluster")
         server = "Elasticsearch" if root is None else f"Elasticsearch {root['version']['number']}"
         found = asked(f"/{settings.prefix}-*?expand_wildcards=all&flat_settings=true", "indexes and aliases")
+        closed = closed_of(client, may_be) if (may_be := _may_be_closed(found or {})) else frozenset()
         health = asked("/_cluster/health?timeout=1s", "the health of the cluster")
         disks = asked("/_nodes/stats/fs?filter_path=nodes.*.name,nodes.*.fs.total", "the disks of the cluster")
-    name, problems = (None, []) if found is None else problems_of_indexes(found, names)
+    name, problems = (None, []) if found is None else problems_of_indexes(found, closed, names)
     return IndexExamination(server, name, [*problems, *problems_of_cluster(health, disks)], unknown)
 
 
-def problems_of_indexes(found: Mapping[str, Any], names: Names) -> tuple[str | None, list[IndexProblem]]:
-    """The name of the current index, and what is wrong. found: indexes by name, as the cluster describes them."""
+def _may_be_closed(found: Mapping[str, Any]) -> list[str]:
+    """Those with the setting that a closed index has, and that a copy of one keeps when it is open."""
+    return [name for name, each in found.items() if each["settings"].get("index.verified_before_close") == "true"]
+
+
+def problems_of_indexes(
+    found: Mapping[str, Any], closed: Set[str], names: Names
+) -> tuple[str | None, list[IndexProblem]]:
+    """The name of the current index, and what is wrong. found: indexes by name, as the cluster describes them.
+
+    closed: names of those that are closed.
+    """
     if not found:
         return None, [MAKE]
     behind = {alias: [index for index, each in found.items() if alias in each["aliases"]] for alias in _aliases(names)}
@@ -60,6 +72,7 @@ def problems_of_indexes(found: Mapping[str, Any], names: Names) -> tuple[str | N
     if not problems and (len(read) != 1 or read != written):
         says = f"{names.read} is an alias of {_listed(read)}, and {names.write} of {_listed(written)}"
         problems.append(IndexProblem(f"{says}: both have to be of the same one index", _restart()))
+    problems += [IndexProblem(f"{index} is closed", f"POST {index}/_open") for index in found if index in closed]
     for index, each in found.items():
         problems += _problems_of_index(index, each, is_current=index in written)
     return (written[0] if len(written) == 1 else None), problems
@@ -75,8 +88,6 @@ def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool)
             continue
         if index["settings"].get(f"index.blocks.{block}") == "true":
             yield IndexProblem(f"{name} is blocked (index.blocks.{block})", remedy.format(index=name))
-    if index["settings"].get("index.verified_before_close") == "true":
-        yield IndexProblem(f"{name} is closed", f"POST {name}/_open")
 
 
 def problems_of_cluster(health: Mapping[str, Any] | None, disks: Mapping[str, Any] | None) -> Iterator[IndexProblem]:

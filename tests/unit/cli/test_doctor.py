@@ -157,6 +157,7 @@ def index_of(aliases: Mapping[str, Any], **settings: str) -> dict[str, Any]:
     return {"aliases": aliases, "mappings": instance_mapping(), "settings": settings}
 
 
+_CLOSED = "closed"
 _BLOCKED = index_of({}, **{"index.blocks.write": "true"})
 _WELL = {_PHYSICAL: index_of({_NAMES.read: {}, _NAMES.write: {}}), "fleetlight-progress": index_of({})}
 
@@ -173,11 +174,11 @@ _WELL = {_PHYSICAL: index_of({_NAMES.read: {}, _NAMES.write: {}}), "fleetlight-p
         ({_PHYSICAL: index_of({_NAMES.read: {}, _NAMES.write: {}}, **{"index.blocks.write": "true"})}, "is blocked"),
         ({**_WELL, "replaced": {**_BLOCKED, "mappings": {"_meta": {"version": 1, "paused": True}}}}, None),
         ({**_WELL, "x": _BLOCKED}, "x is blocked"),
-        ({**_WELL, "x": index_of({}, **{"index.verified_before_close": "true"})}, "x is closed"),
+        ({**_WELL, _CLOSED: index_of({})}, f"{_CLOSED} is closed"),
     ],
 )
 def test_what_is_wrong_with_indexes_is_said(found: dict[str, Any], says: str | None) -> None:
-    _, problems = examination.problems_of_indexes(found, _NAMES)
+    _, problems = examination.problems_of_indexes(found, {_CLOSED}, _NAMES)
     assert [says is not None and says in problem.says for problem in problems] == ([] if says is None else [True])
 
 
