@@ -155,6 +155,13 @@ class Followed:
         return sum(processor_s(process.pid) for process in self.processes.values())
 
 
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []  # the thread has ended
+
+
 def processor_s(pid: int) -> float:
     """What a process and its children have taken, in user and kernel mode, those that have ended among them.
 
@@ -162,7 +169,8 @@ def processor_s(pid: int) -> float:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        # Each thread has the children that it has begun.
+        children = [child for each in Path(f"/proc/{pid}/task").iterdir() for child in _words(each / "children")]
     except FileNotFoundError:
         return 0.0
     return sum(map(int, fields[11:15])) / _TICKS + sum(processor_s(int(child)) for child in children)
