@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +14,7 @@ from elasticsearch import ApiError, Elasticsearch
 
 from bench.faults import processes
 from bench.faults.index_damage import DAMAGES, IndexDamage
+from bench.faults.lists import Lists
 from bench.faults.load import Load
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
@@ -22,11 +23,15 @@ from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from resources.clock import system_clock
 from scripts.servers.private import PrivateServer
+from scripts.servers.process import free_port
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 
 _HOUR = 3_600_000_000
+# An index that has stood still for some seconds more than it may seems fresh by the one, and a fresh one stale by both.
+_API_WRONG_BY_S = (-5, 15)
+_BEHIND_LISTS_S = 2.0  # for so long lists are judged that have to ask cells
 
 
 @dataclass
@@ -74,6 +79,13 @@ class Stage:
         """The usual: a relay and an indexer of all cells."""
         self.run(processes.relays(self.world))
         self.run(processes.indexer(self.world))
+
+    def run_api(self, environment: Mapping[str, str] | None = None) -> Lists:
+        """An API, and who asks it."""
+        port = free_port()
+        self.run(processes.daemon(self.world, f"api --port {port} --processes 1", self.folder, environment))
+        limit_s = self.world.settings.search.staleness_limit_s
+        return self.stack.enter_context(closing(Lists(f"http://127.0.0.1:{port}", self.load, limit_s)))
 
     def operate(self, at_least: int = 20, at_most: int = 80) -> None:
         """Let a random number of operations go by."""
@@ -294,6 +306,31 @@ def clock_jumps(stage: Stage) -> None:
             stage.wait_until_fresh()
 
 
+def wrong_clock_of_api(stage: Stage) -> None:
+    """The clock of an API is behind, and then ahead, by more than lists may be old, and the index stands still.
+
+    The index must not seem fresh by it when it is not, and not stale when it is fresh.
+    """
+    stage.run(processes.relays(stage.world))
+    indexer = stage.run(processes.daemon(stage.world, "indexer", stage.folder))
+    shifted = ShiftedClock(stage.folder / "offset")
+    lists = stage.run_api(shifted.environment)
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        for seconds in _API_WRONG_BY_S:
+            shifted.shift(seconds)
+            lists.wait_until_from_index()
+            indexer.hang()
+            try:
+                stage.operate()
+                judged = lists.judged
+                lists.check_for(stage.world.settings.search.staleness_limit_s + _BEHIND_LISTS_S)
+            finally:
+                indexer.wake()
+            assert lists.judged > judged, "no list was complete"
+            assert not lists.wrong, lists.wrong
+
+
 def full_cluster(stage: Stage) -> None:
     """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
     settings = stage.world.settings.index
@@ -356,6 +393,7 @@ FAULTS = {
         Fault("poison", poison),
         Fault("everything twice", everything_twice),
         Fault("clock jumps", clock_jumps, cells="postgresql"),
+        Fault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
         Fault("full cluster", full_cluster),
         Fault("full disk", full_disk, small_disk=True),
         Fault("slow cell", slow_cell, cells="postgresql"),

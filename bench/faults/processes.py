@@ -96,7 +96,7 @@ class Daemon:
 
 @contextmanager
 def daemon(world: World, command: str, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Daemon]:
-    process = Daemon(command, world.config, folder / f"{command}.log", environment)
+    process = Daemon(command, world.config, folder / f"{command.partition(' ')[0]}.log", environment)
     process.start()
     try:
         yield process

@@ -58,6 +58,7 @@ WELL: Mapping[str, str] = {
     f"fleetlight_indexer_complete{{{_A}}}": always(1),
     f"fleetlight_indexer_complete{{{_C}}}": always(0),
     'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-0.2),
+    'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(0.1),
     f"fleetlight_indexer_dead_letters{{{_A}}}": always(0),
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     "fleetlight_indexer_index_replaced_total": always(1),
@@ -161,6 +162,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     ),
     "clock jumps": (
         {'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-7200)},
+        {"FleetlightClocksDiffer"},
+    ),
+    "clock of an API wrong": (
+        {'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(-15)},
         {"FleetlightClocksDiffer"},
     ),
     "full cluster": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
