@@ -19,11 +19,13 @@ from bench.faults.load import Load
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
+from cells.fleet.tables import fleet_metadata
 from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from resources.clock import system_clock
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
+from tests.support.backups import Backup
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
@@ -331,6 +333,26 @@ def wrong_clock_of_api(stage: Stage) -> None:
             assert not lists.wrong, lists.wrong
 
 
+def restore_fleet_database(stage: Stage) -> None:
+    """The fleet database goes back to a copy that knows none of the servers that were created since."""
+    stage.run_all()
+    lists = stage.run_api()
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        lists.wait_until_from_index()
+        copy = Backup(stage.world.fleet.database.engine, stage.folder, fleet_metadata)
+        stage.operate()
+        lists.check()
+        with stage.load.paused():
+            copy.restore()
+        judged = lists.judged
+        stage.operate()
+        lists.find_each()
+        lists.check_for(stage.world.settings.search.staleness_limit_s + _BEHIND_LISTS_S)
+        assert lists.judged > judged, "no list was complete"
+        assert not lists.wrong, lists.wrong
+
+
 def full_cluster(stage: Stage) -> None:
     """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
     settings = stage.world.settings.index
@@ -394,6 +416,7 @@ FAULTS = {
         Fault("everything twice", everything_twice),
         Fault("clock jumps", clock_jumps, cells="postgresql"),
         Fault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
+        Fault("fleet database restored", restore_fleet_database),
         Fault("full cluster", full_cluster),
         Fault("full disk", full_disk, small_disk=True),
         Fault("slow cell", slow_cell, cells="postgresql"),

@@ -23,7 +23,7 @@ class _Known:
 
 
 class Lists:
-    """Asks the API at `url` for lists of all servers.
+    """Asks the API at `url` for lists of all servers, and for one server after the other.
 
     staleness_limit_s: how old a row of a complete list may be. `wrong` says what was wrong in answers, and `judged` how
     many complete lists there were that had to have what an earlier look at the promises had.
@@ -79,6 +79,13 @@ class Lists:
             self.wrong.append(f"a complete list lacks {uuid}")
         for uuid in before.deleted & listed:
             self.wrong.append(f"a complete list has {uuid}, which is deleted")
+
+    def find_each(self) -> None:
+        """Ask for each server by its id: those that are there must not be unknown."""
+        for uuid in self._look().alive:
+            answer = self._client.get(f"servers/{uuid}")
+            if answer.status_code == 404 and uuid in self._look().alive:
+                self.wrong.append(f"{uuid} is not found by its id")
 
     def _ask(self) -> httpx.Response:
         return self._client.get("servers", params={"all_tenants": "1", "limit": str(_MOST)})

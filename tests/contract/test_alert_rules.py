@@ -63,6 +63,7 @@ WELL: Mapping[str, str] = {
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     "fleetlight_indexer_index_replaced_total": always(1),
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
+    f"fleetlight_mappings_repaired_total{{{_A}}}": always(2),
     f"fleetlight_indexer_audit_doubted{{{_A}}}": always(0),
     f'fleetlight_indexer_failures_total{{{_A},kind="IndexUnavailableError"}}': always(7),
     f'fleetlight_indexer_failures_total{{{_A},kind="CellUnreachableError"}}': always(2),
@@ -167,6 +168,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "clock of an API wrong": (
         {'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(-15)},
         {"FleetlightClocksDiffer"},
+    ),
+    "fleet database restored": (
+        {f"fleetlight_mappings_repaired_total{{{_A}}}": growing(0.1)},
+        {"FleetlightMappingsRepaired"},
     ),
     "full cluster": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
     "full disk": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
