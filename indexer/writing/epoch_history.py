@@ -63,6 +63,9 @@ class History:
         raises.
         """
         self._strangers.clear()
+        if self.reconciliations is None:
+            # Before the look: a repair by another indexer that ends after it is seen by who gets the lease then.
+            self.reconciliations = self._count_reconciliations()
         self._epoch_history = self._adapter.epoch_history()
         found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         self._known = found if isinstance(found, str) else None

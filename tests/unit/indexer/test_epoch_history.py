@@ -117,3 +117,16 @@ def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() 
     for known, is_covered in (("lost", False), ("present", True), (BEING_RECONCILED, False)):
         index.save_state(EPOCHS, {cell.cell.uuid: known})
         assert history.covers(11) is is_covered
+
+
+def test_indexer_that_begins_while_another_repairs_sees_that_it_was_repaired(cell: NumberedCell) -> None:
+    """It repaired everything once more when it got the lease just after the other one had ended."""
+    index = MemoryIndex()
+    other = History(cell, index, lambda: 0)
+    assert not other.was_restored()
+    other.begin_reconcile()
+    history = History(cell, index, lambda: 0)
+    assert history.was_restored()
+    assert not history.was_reconciled_by_another()
+    other.end_reconcile()
+    assert history.was_reconciled_by_another()
