@@ -98,6 +98,12 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._restores = Counter(
+            "fleetlight_indexer_cell_restored",
+            "Times that the index was made equal to a cell whose database went back to a backup",
+            ["cell"],
+            registry=registry,
+        )
         self._holes = Counter(
             "fleetlight_indexer_holes",
             "Times that messages had not come, and what they said was read from the cell",
@@ -124,6 +130,7 @@ class IndexerMetrics:
         self.searchable(progress, progress.watermark)
         self.active(cell, is_active=False)
         self._holes.labels(cell)
+        self._restores.labels(cell)
         self._schema_violations.labels(cell)
         self._batch_messages.labels(cell)
         self._write_seconds.labels(cell)
@@ -174,6 +181,9 @@ class IndexerMetrics:
 
     def index_replaced(self) -> None:
         self._replacements.inc()
+
+    def cell_restored(self, cell_uuid: str) -> None:
+        self._restores.labels(cell_uuid).inc()
 
     def hole_found(self, cell_uuid: str) -> None:
         self._holes.labels(cell_uuid).inc()

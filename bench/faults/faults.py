@@ -353,6 +353,31 @@ def restore_fleet_database(stage: Stage) -> None:
         assert not lists.wrong, lists.wrong
 
 
+def restore_cell(stage: Stage) -> None:
+    """The database of a cell goes back to a copy under the load, while a relay and two indexers follow it."""
+    stage.run_all()
+    stage.run(processes.indexer(stage.world))
+    lists = stage.run_api()
+    stage.wait_until_followed()
+    number = stage.generator.randrange(len(stage.world.cells))
+    for _ in range(stage.rounds):
+        lists.wait_until_from_index()
+        with stage.load.paused():
+            copy = Backup(stage.world.engines[stage.world.cells[number].name], stage.folder)
+            promised = dict(stage.load.journal)
+        stage.operate()
+        stage.wait_until_followed()
+        with stage.load.paused():
+            copy.restore()
+            stage.load.take_back(number, promised)
+        lists.forget()
+        judged = lists.judged
+        lists.check_for(2 * stage.world.settings.search.staleness_limit_s + _BEHIND_LISTS_S)
+        lists.find_each()
+        assert lists.judged > judged, "no list was complete"
+        assert not lists.wrong, lists.wrong
+
+
 def full_cluster(stage: Stage) -> None:
     """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
     settings = stage.world.settings.index
@@ -417,6 +442,7 @@ FAULTS = {
         Fault("clock jumps", clock_jumps, cells="postgresql"),
         Fault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
         Fault("fleet database restored", restore_fleet_database),
+        Fault("cell restored", restore_cell),
         Fault("full cluster", full_cluster),
         Fault("full disk", full_disk, small_disk=True),
         Fault("slow cell", slow_cell, cells="postgresql"),

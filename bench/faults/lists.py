@@ -53,6 +53,10 @@ class Lists:
 
         wait_until(is_from_index, timeout_s=120)
 
+    def forget(self) -> None:
+        """Of what cells have promised until now some never happened."""
+        self._known.clear()
+
     def check_for(self, seconds: float) -> None:
         """Judge list after list for so long."""
         end_s = time.monotonic() + seconds

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -51,6 +51,12 @@ class Load:
             arrived = self._done.wait_for(lambda: self.events >= wanted or self._failure is not None, timeout_s)
         assert arrived, f"the load stands still after {self.events} operations"
         assert self._failure is None, self._failure
+
+    def take_back(self, cell: int, journal: Mapping[str, Promise]) -> None:
+        """What this cell has promised since `journal` was copied never happened; called while it is paused."""
+        others = {uuid: promise for uuid, promise in self.journal.items() if promise.cell != cell}
+        self.journal = others | {uuid: promise for uuid, promise in journal.items() if promise.cell == cell}
+        self._alive = [uuid for uuid, promise in self.journal.items() if not promise.is_deleted]
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -296,6 +296,7 @@ class CellFollower(Follower):
             self._publish_progress()
             # While no other indexer may look at it: the next one to do so goes on from here.
             save()
+            self._metrics.cell_restored(self.cell.uuid)
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=followed.differences)
 
     def _follow_another(

@@ -61,6 +61,7 @@ WELL: Mapping[str, str] = {
     'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(0.1),
     f"fleetlight_indexer_dead_letters{{{_A}}}": always(0),
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
+    f"fleetlight_indexer_cell_restored_total{{{_A}}}": always(1),
     "fleetlight_indexer_index_replaced_total": always(1),
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
     f"fleetlight_mappings_repaired_total{{{_A}}}": always(2),
@@ -172,6 +173,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "fleet database restored": (
         {f"fleetlight_mappings_repaired_total{{{_A}}}": growing(0.1)},
         {"FleetlightMappingsRepaired"},
+    ),
+    "cell restored": (
+        {f"fleetlight_indexer_cell_restored_total{{{_A}}}": growing(0.1)},
+        {"FleetlightCellRestored"},
     ),
     "full cluster": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
     "full disk": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
