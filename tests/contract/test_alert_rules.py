@@ -78,6 +78,8 @@ WELL: Mapping[str, str] = {
     'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="404"}': growing(1),
     'fleetlight_lists_total{route="index",complete="yes"}': growing(50),
     'fleetlight_lists_total{route="cells",complete="no"}': always(0),
+    'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="503"}': always(9),
+    'fleetlight_lists_refused_total{queue="lists",reason="own"}': always(9),
     'fleetlight_list_duration_seconds_bucket{route="index",le="0.5"}': growing(50),
     'fleetlight_list_duration_seconds_bucket{route="index",le="5.0"}': growing(50),
     'fleetlight_list_duration_seconds_bucket{route="index",le="+Inf"}': growing(50),
@@ -198,6 +200,13 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "requests fail": (
         {'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="500"}': growing(10)},
         {"FleetlightRequestsFail"},
+    ),
+    "lists are refused": (
+        {
+            'fleetlight_lists_refused_total{queue="lists",reason="own"}': growing(20),
+            'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="503"}': growing(20),
+        },
+        {"FleetlightListsRefused"},
     ),
     "jobs wait": (
         {f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": growing(1, start=300)},
