@@ -39,6 +39,8 @@ from resources.indexed_items import INDEXED_ITEMS
 _log = structlog.get_logger(__name__)
 
 _HEXADECIMAL = "0123456789abcdef"
+# The range that a cell of unknown size is compared by first.
+_SAMPLE = _HEXADECIMAL[0]
 # A range of so many rows takes PostgreSQL 140 ms of a processor; to connect for each costs 10 to 20.
 _RANGE_ROWS = 100_000
 _PAGE_ROWS = 200
@@ -69,11 +71,11 @@ class _CellAudit:
 
     due_s, content_due_s: when its next range, and its next page, may be compared, on the monotonic clock as all times.
     postponed_until_s: when anything may be done about it, after something was away.
-    ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round; None before
-    there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began. after: the row
-    behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired: instances that
-    differ, and whose repair was put off or did not help. is_all_doubted: it is not known what differs, since the
-    process that knew was cut off.
+    ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round, or by a
+    sample; None before there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began.
+    after: the row behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired:
+    instances that differ, and whose repair was put off or did not help. is_all_doubted: it is not known what differs,
+    since the process that knew was cut off.
     """
 
     due_s: float = 0.0
@@ -181,7 +183,7 @@ class Auditor:
     def _compare_range(self, cell: Cell, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
         if not audit.ranges:
             audit.began_s, audit.rows_now = time.monotonic(), 0
-            audit.ranges = _ranges(audit.rows)
+            audit.ranges = [_SAMPLE] if audit.rows is None else _ranges(audit.rows)
             audit.is_doubted = self._is_doubted(cell)
             self._metrics.doubted(cell.uuid, is_doubted=audit.is_doubted)
         with closing(self._open_adapter(cell)) as adapter:
@@ -189,7 +191,12 @@ class Auditor:
             batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
             self._suspect(audit, comparison, list(islice(_flat(batches), _MOST_SUSPECTS)))
             audit.ranges.pop(0)
-            audit.rows_now += comparison.seen.rows
+            if audit.rows is None:
+                # It tells how many ranges all of the cell takes, each of which costs much even where there is little.
+                audit.rows = comparison.seen.rows * len(_HEXADECIMAL)
+                audit.ranges = _ranges(audit.rows)
+            else:
+                audit.rows_now += comparison.seen.rows
             if not audit.ranges:
                 self._compare_items(adapter, audit)
         if audit.ranges:
@@ -334,11 +341,11 @@ def _without_pause(_seconds: float) -> None:
     """Nothing makes place."""
 
 
-def _ranges(rows: int | None) -> list[str]:
+def _ranges(rows: int) -> list[str]:
     """The beginnings of uuids that a cell of so many rows is compared by."""
-    if rows is not None and rows <= _RANGE_ROWS:
+    if rows <= _RANGE_ROWS:
         return [""]
-    if rows is None or rows <= _RANGE_ROWS * len(_HEXADECIMAL):
+    if rows <= _RANGE_ROWS * len(_HEXADECIMAL):
         return list(_HEXADECIMAL)
     return [high + low for high in _HEXADECIMAL for low in _HEXADECIMAL]
 

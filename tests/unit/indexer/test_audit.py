@@ -1,6 +1,6 @@
 """Indexers find and repair by themselves what the index has otherwise than the cells."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -274,3 +274,19 @@ def test_cell_or_index_that_is_away_is_passed_over(stage: Stage) -> None:
         stage.index.failures = 3
         wait_until(stage.is_right)
     assert logs[0]["event"] == "indexer.audit_postponed"
+
+
+def test_first_round_of_a_small_cell_takes_a_sample_and_one_range(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    differing = NativeComparison.differing_in_range
+
+    def noted(comparison: NativeComparison, prefix: str, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
+        compared.append(prefix)
+        return differing(comparison, prefix, on_step)
+
+    monkeypatch.setattr(NativeComparison, "differing_in_range", noted)
+    with stage.auditing():
+        wait_until(lambda: len(compared) > 2)
+    assert compared[:3] == ["0", "", ""]
