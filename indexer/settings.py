@@ -36,8 +36,9 @@ class IndexerSettings(BaseModel):
         told to watches, so much later.
     audit_interval_s: how often the revisions of every instance and node that the index has are compared with those of
         the cell, which finds what was lost, added or altered; longer if audit_share is not enough for that.
-    audit_share: of the time of one processor, how much comparing takes at most, in all cells together, what stores
-        compute for it counted in: 0.05 is a twentieth. What documents say is compared beside the revisions.
+    audit_share: of the time by the clock, how much is spent comparing at most, in all cells together: 0.05 is a
+        twentieth. Servers that work on a question with several processors take more of these. What documents say is
+        compared beside the revisions.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.
     retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
