@@ -8,13 +8,13 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from agents.arguments import Arguments
-from agents.calls import CALLS, Call
-from agents.drivers.driver import Driver
-from agents.errors import CallRefusedError, CallUnderWayError, DriverError
-from agents.journal import Journal
-from agents.rpcs import Effect, rpc
-from agents.wire import CallRequest, failed, succeeded
+from fleetlight.agents.arguments import Arguments
+from fleetlight.agents.calls import CALLS, Call
+from fleetlight.agents.drivers.driver import Driver
+from fleetlight.agents.errors import CallRefusedError, CallUnderWayError, DriverError
+from fleetlight.agents.journal import Journal
+from fleetlight.agents.rpcs import Effect, rpc
+from fleetlight.agents.wire import CallRequest, failed, succeeded
 
 _log = structlog.get_logger(__name__)
 

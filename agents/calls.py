@@ -1,14 +1,15 @@
 """What an agent answers: the arguments of each call, and what it does with its driver.
 
-Which calls only read says agents.rpcs. The shapes of the old calls are those of contracts/ganeti-node-state-cache, 8.
+Which calls only read says fleetlight.agents.rpcs. The shapes of the old calls are those of
+contracts/ganeti-node-state-cache, 8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents import changes
-from agents.arguments import (
+from fleetlight.agents import changes
+from fleetlight.agents.arguments import (
     AllInstancesArguments,
     Arguments,
     FinishArguments,
@@ -27,9 +28,16 @@ from agents.arguments import (
     SnapshotArguments,
     VolumeArguments,
 )
-from agents.drivers.driver import Driver, Guest
-from agents.errors import DriverError
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA, VERSION
+from fleetlight.agents.drivers.driver import Driver, Guest
+from fleetlight.agents.errors import DriverError
+from fleetlight.agents.wire import (
+    CACHE_REQ_BOOTID,
+    CACHE_REQ_DISKINFO,
+    CACHE_REQ_HV,
+    INSTANCES_DATA,
+    NODE_DATA,
+    VERSION,
+)
 
 LVM = "lvm-vg"
 
@@ -143,7 +151,7 @@ CALLS: Mapping[str, Call] = {
     "blockdev_remove": Call(VolumeArguments, changes.remove_volume),
     "node_powercycle": Call(Arguments, changes.power_cycle),
 }
-"""By name. Every one of them is in agents.rpcs.RPCS."""
+"""By name. Every one of them is in fleetlight.agents.rpcs.RPCS."""
 
 
 def storage_units(groups: Sequence[str]) -> list[tuple[str, str, list[Any]]]:

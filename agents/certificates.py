@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from agents.errors import CertificateError
+from fleetlight.agents.errors import CertificateError
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)

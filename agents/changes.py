@@ -1,6 +1,6 @@
 """What the calls do that change something, each by its driver."""
 
-from agents.arguments import (
+from fleetlight.agents.arguments import (
     Arguments,
     FinishArguments,
     GrowArguments,
@@ -14,7 +14,7 @@ from agents.arguments import (
     ShutDownArguments,
     VolumeArguments,
 )
-from agents.drivers.driver import Driver
+from fleetlight.agents.drivers.driver import Driver
 
 
 def create(driver: Driver, arguments: NewGuestArguments) -> None:

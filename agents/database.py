@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
-from agents.errors import AgentError, DriverError
+from fleetlight.agents.errors import AgentError, DriverError
 
 _FILE = "agent.db"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents.database import AgentDatabase
-from agents.errors import CallRefusedError
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.errors import CallRefusedError
 
 # A worker asks again within minutes. So many last for days on a busy host.
 _KEPT = 100_000

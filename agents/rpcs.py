@@ -120,7 +120,7 @@ RPCS: Mapping[str, Rpc] = {
         "node_change_master_netmask upload_file upload_file_single write_ssconf_files",
     ),
 }
-"""By name. Those that agents of ours answer are in agents.calls."""
+"""By name. Those that agents of ours answer are in fleetlight.agents.calls."""
 
 _UNDECLARED = Rpc(Effect.CHANGES, _NORMAL_S)
 

@@ -15,13 +15,13 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agents.agent import Agent
-from agents.calls import CALLS
-from agents.errors import CallRefusedError, CallUnderWayError, CertificateError
-from agents.rpcs import Effect, rpc
-from agents.tls import RenewedContext
-from agents.wire import CALLS as CALLS_PATH
-from agents.wire import ROOT, UNDER_WAY, VERSION, CallRequest, failed
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.calls import CALLS
+from fleetlight.agents.errors import CallRefusedError, CallUnderWayError, CertificateError
+from fleetlight.agents.rpcs import Effect, rpc
+from fleetlight.agents.tls import RenewedContext
+from fleetlight.agents.wire import CALLS as CALLS_PATH
+from fleetlight.agents.wire import ROOT, UNDER_WAY, VERSION, CallRequest, failed
 
 _log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.errors import CertificateError
+from fleetlight.agents.errors import CertificateError
 
 
 @dataclass(frozen=True, slots=True)

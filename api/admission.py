@@ -2,9 +2,9 @@
 
 More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
 time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
-(`api.fair_queue`). Those that cannot be served in time are refused at once, before anything is done for them. A place
-is held while a page is made, and not while its caller receives it; what callers have not taken yet has a bound of its
-own. Each process counts for itself.
+(`fleetlight.api.fair_queue`). Those that cannot be served in time are refused at once, before anything is done for
+them. A place is held while a page is made, and not while its caller receives it; what callers have not taken yet has a
+bound of its own. Each process counts for itself.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from api.fair_queue import FairQueue, Refusal
-from api.http.errors import TooManyListsError
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.metrics import ApiMetrics
-from api.settings import ApiSettings
+from fleetlight.api.fair_queue import FairQueue, Refusal
+from fleetlight.api.http.errors import TooManyListsError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
 LIVE: Final = "live"
@@ -41,7 +41,7 @@ class ListAdmission:
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
     def of(self, caller: Caller, connection: Connection = UNKNOWN) -> "RequestAdmission":
-        """What admits the pages of one request (listing.admission.Admission)."""
+        """What admits the pages of one request (fleetlight.listing.admission.Admission)."""
         lane = caller.user_id if self._has_identity else connection.network
         return RequestAdmission(self, lane, connection, self._unread)
 

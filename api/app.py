@@ -11,91 +11,91 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.admission import ListAdmission
-from api.capacity import CAPACITY, CapacityHandler
-from api.command import Command
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.openapi import OPENAPI, OpenApiDocument
-from api.compute.protocol.endpoint import Middleware
-from api.compute.protocol.fleet_access import FleetAccess, any_project
-from api.compute.protocol.routes import METHODS, RouteTable
-from api.compute.resources import compute_routes
-from api.compute.server_lists.servers import ServerListHandlers
-from api.compute.server_lists.show import ServerShowHandler
-from api.compute.server_lists.watches import ServerWatches
-from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
-from api.documented import Operation
-from api.explaining.endpoint import EXPLAIN, Explainer
-from api.explaining.queries import QueryExplainer
-from api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
-from api.http.faults import fault, no_such_route
-from api.http.request_metrics import RequestMetrics
-from api.http.utf8_addresses import Utf8Addresses
-from api.identity import Identity, NoIdentity
-from api.identity.login_limit import LoginLimit
-from api.identity.tokens.strategy import TokenIdentity
-from api.image.handlers import ImageHandlers
-from api.image.shelved_servers import ShelvedServers
-from api.maintenance import RESET_SAFE_CONNECT, Maintenance
-from api.metrics import ApiMetrics
-from api.paced_bodies import PacedBodies
-from api.query.answering import Answerer
-from api.query.counting import QuestionCounter
-from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
-from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
-from api.query.history import HISTORY, HistoryHandler
-from api.query.live import LiveNodes
-from api.query.whole_answers import WholeAnswers
-from api.rapi.access import RapiAccess
-from api.rapi.changing.filters import FilterChanges
-from api.rapi.changing.fleet import FleetChanges
-from api.rapi.changing.groups import GroupChanges
-from api.rapi.changing.instances import InstanceChanges
-from api.rapi.changing.networks import NetworkChanges
-from api.rapi.changing.nodes import NodeChanges
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.tags import TagChanges
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import RapiEndpoint, is_rapi, unknown_address
-from api.rapi.faults import rapi_fault
-from api.rapi.items import RapiItems
-from api.rapi.resources import RapiResources
-from api.rapi.seen_jobs import SeenJobs
-from api.rapi.users import RapiUsers
-from api.repeated_refusals import RepeatedRefusals
-from api.scheduling.candidates import CANDIDATES, CandidatesHandler
-from api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
-from api.settings import ApiSettings
-from api.shared_limits import SharedLimits
-from cells.fleet.fleet import Fleet
-from cells.fleet.fleet_clock import FleetClock
-from cells.instance_mappings import Mappings
-from indexer.backends.base import IndexSearcher
-from indexer.stream.liveness import Probes
-from listing.consistency.read_your_writes import ReadYourWrites
-from listing.count_instances import InstanceCounter
-from listing.find_instance import InstanceFinder
-from listing.fleet_capacity import CapacityLister
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.list_items import ItemLister
-from listing.past import PastLister
-from listing.settings import SearchSettings
-from listing.sources import CellReader
-from listing.watches.changelogs import Changelogs
-from listing.watches.feed import ChangeFeed
-from listing.watches.positions import PositionCodec
-from operations.native_cells import NativeCells
-from operations.nodes.opening import NodeRpcs
-from operations.simulation.default_images import is_default_image
-from resources.clock import Clock, system_clock
+from fleetlight.api.admission import ListAdmission
+from fleetlight.api.capacity import CAPACITY, CapacityHandler
+from fleetlight.api.command import Command
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.openapi import OPENAPI, OpenApiDocument
+from fleetlight.api.compute.protocol.endpoint import Middleware
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, any_project
+from fleetlight.api.compute.protocol.routes import METHODS, RouteTable
+from fleetlight.api.compute.resources import compute_routes
+from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.compute.server_lists.show import ServerShowHandler
+from fleetlight.api.compute.server_lists.watches import ServerWatches
+from fleetlight.api.compute.versions import VERSION_OPERATIONS, VersionDocuments
+from fleetlight.api.documented import Operation
+from fleetlight.api.explaining.endpoint import EXPLAIN, Explainer
+from fleetlight.api.explaining.queries import QueryExplainer
+from fleetlight.api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
+from fleetlight.api.http.faults import fault, no_such_route
+from fleetlight.api.http.request_metrics import RequestMetrics
+from fleetlight.api.http.utf8_addresses import Utf8Addresses
+from fleetlight.api.identity import Identity, NoIdentity
+from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.image.handlers import ImageHandlers
+from fleetlight.api.image.shelved_servers import ShelvedServers
+from fleetlight.api.maintenance import RESET_SAFE_CONNECT, Maintenance
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.paced_bodies import PacedBodies
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.counting import QuestionCounter
+from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
+from fleetlight.api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
+from fleetlight.api.query.history import HISTORY, HistoryHandler
+from fleetlight.api.query.live import LiveNodes
+from fleetlight.api.query.whole_answers import WholeAnswers
+from fleetlight.api.rapi.access import RapiAccess
+from fleetlight.api.rapi.changing.filters import FilterChanges
+from fleetlight.api.rapi.changing.fleet import FleetChanges
+from fleetlight.api.rapi.changing.groups import GroupChanges
+from fleetlight.api.rapi.changing.instances import InstanceChanges
+from fleetlight.api.rapi.changing.networks import NetworkChanges
+from fleetlight.api.rapi.changing.nodes import NodeChanges
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.tags import TagChanges
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import RapiEndpoint, is_rapi, unknown_address
+from fleetlight.api.rapi.faults import rapi_fault
+from fleetlight.api.rapi.items import RapiItems
+from fleetlight.api.rapi.resources import RapiResources
+from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.api.rapi.users import RapiUsers
+from fleetlight.api.repeated_refusals import RepeatedRefusals
+from fleetlight.api.scheduling.candidates import CANDIDATES, CandidatesHandler
+from fleetlight.api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
+from fleetlight.api.settings import ApiSettings
+from fleetlight.api.shared_limits import SharedLimits
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.instance_mappings import Mappings
+from fleetlight.indexer.backends.base import IndexSearcher
+from fleetlight.indexer.stream.liveness import Probes
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.count_instances import InstanceCounter
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.fleet_capacity import CapacityLister
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.listing.past import PastLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellReader
+from fleetlight.listing.watches.changelogs import Changelogs
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.simulation.default_images import is_default_image
+from fleetlight.resources.clock import Clock, system_clock
 
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     """What the application is made of. The caller who built a part closes it.
 
-    cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
+    cells: a `fleetlight.cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
     rapi_users_file: users of the remote API beside those of `identity`.

@@ -6,15 +6,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, ROUTE
-from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.errors import ForbiddenError, NotFoundError
-from api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
-from listing.fleet_capacity import CapacityLister, CapacitySummary
-from listing.sources import CellReader
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, ROUTE
+from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import ForbiddenError, NotFoundError
+from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.listing.fleet_capacity import CapacityLister, CapacitySummary
+from fleetlight.listing.sources import CellReader
 
 _AMOUNTS = Shape(dict.fromkeys(("vcpus", "memory_mib", "disk_mib"), INTEGER))
 _SUMMARY = Shape(

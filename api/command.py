@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from indexer.stream.liveness import Probes
+from fleetlight.indexer.stream.liveness import Probes
 
 
 class Command(Probes, Protocol):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from api.http.headers import Header
-from api.http.request_body import Body
-from api.http.shapes import JsonType
+from fleetlight.api.http.headers import Header
+from fleetlight.api.http.request_body import Body
+from fleetlight.api.http.shapes import JsonType
 
 JSON = "application/json"
 

@@ -12,17 +12,17 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.documented import Operation
-from api.http.shapes import TEXT, Shape
-from api.metrics import ApiMetrics
-from cells.daemon_threads import in_background
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fleet.fleet_clock import FleetClock
-from cells.model import NOBODY, Cell
-from indexer.errors import IndexerError
-from indexer.stream.liveness import ALIVE, Probe, Probes
-from listing.index_gateway import IndexGateway
-from listing.sources import CellReader
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.shapes import TEXT, Shape
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.cells.daemon_threads import in_background
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.model import NOBODY, Cell
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.indexer.stream.liveness import ALIVE, Probe, Probes
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.sources import CellReader
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0

@@ -4,13 +4,13 @@ import asyncio
 
 from starlette.responses import Response
 
-from api.command import Command
-from api.compute.protocol.endpoint import ComputeRequest
-from api.documented import Operation
-from api.http.answers import empty_answer
-from api.http.errors import ForbiddenError
-from cells.daemon_threads import in_background
-from listing.safe_connect import SafeConnect
+from fleetlight.api.command import Command
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import empty_answer
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.cells.daemon_threads import in_background
+from fleetlight.listing.safe_connect import SafeConnect
 
 RESET_SAFE_CONNECT = Operation(
     "POST",

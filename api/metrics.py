@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from api.fair_queue import Refusal
-from cells.model import Cell
-from listing.answer import Page
+from fleetlight.api.fair_queue import Refusal
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import Page
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _YES_NO = {True: "yes", False: "no"}
@@ -116,7 +116,7 @@ class ApiMetrics:
                 self._lists.labels(route, complete)
 
     def of_queue(self, queue: str) -> "QueueMetrics":
-        """What is measured of one queue of pages (api.admission)."""
+        """What is measured of one queue of pages (fleetlight.api.admission)."""
         return QueueMetrics(
             self._waiting_lists.labels(queue),
             self._lists_in_the_making.labels(queue),
@@ -129,7 +129,7 @@ class ApiMetrics:
         self._lists.labels(page.summary, _YES_NO[page.is_complete]).inc()
 
     def count_request(self, method: str, route: str, status: str, duration_s: float) -> None:
-        """As api.http.request_metrics tells of it."""
+        """As fleetlight.api.http.request_metrics tells of it."""
         self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(duration_s)
 

@@ -1,14 +1,14 @@
 """Handing a large answer over piece by piece, each when its caller has taken the one before, and who pays for that.
 
 A server that gets an answer of megabytes at once keeps it until the caller has read it, and nothing can tell how far
-that is. In pieces, each has a deadline (`api.http.request_deadlines`), and it is known what callers have not taken yet:
-while that is too much of one, or of all, no further page is begun for it (`api.admission`).
+that is. In pieces, each has a deadline (`fleetlight.api.http.request_deadlines`), and it is known what callers have not
+taken yet: while that is too much of one, or of all, no further page is begun for it (`fleetlight.api.admission`).
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.admission import RequestAdmission
-from listing.admission import current_admission
+from fleetlight.api.admission import RequestAdmission
+from fleetlight.listing.admission import current_admission
 
 PIECE_BYTES = 256 * 1024
 

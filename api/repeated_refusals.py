@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.admission import RequestAdmission
-from api.http.client import address_of_client
-from api.http.request_metrics import route_found
-from listing.admission import admit_by, current_admission
+from fleetlight.api.admission import RequestAdmission
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.request_metrics import route_found
+from fleetlight.listing.admission import admit_by, current_admission
 
 _MOST_REMEMBERED = 1000
 _REFUSED = 503

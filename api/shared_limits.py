@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
-from api.identity.login_limit import LoginLimit
-from api.settings import ApiSettings
+from fleetlight.api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.settings import ApiSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,23 +22,23 @@ from prometheus_client import CollectorRegistry
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from bus import topology
-from bus.bus import Message, Publisher, Receiver
-from cells.fleet.failures import Failure
-from cells.kinds.native.instance_payload import to_payload
-from indexer.backends.base import CellProgress, Document, IndexWriter
-from indexer.backends.elasticsearch.documents import to_bulks
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Consumer
-from indexer.transform.documents import to_document
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader
-from notifications.envelope import Notification, encode
-from resources.fields import from_microseconds
+from fleetlight.bus import topology
+from fleetlight.bus.bus import Message, Publisher, Receiver
+from fleetlight.cells.fleet.failures import Failure
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
+from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.resources.fields import from_microseconds
 
 _SETTINGS = IndexerSettings()
 

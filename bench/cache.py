@@ -19,20 +19,20 @@ from socket import socket
 from typing import Any
 from uuid import uuid4
 
-from agents.certificates import Pair, Role, issue, new_authority
-from agents.database import AgentDatabase
-from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.tls import TlsFiles
 from bench import live_lists
 from bench.faults.proxy import TcpProxy
 from bench.measure import Figure, at_most, figure, seconds
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.client import AgentClient
-from operations.nodes.model import Node
-from operations.nodes.requests import Request
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.redis import RedisStore
-from operations.nodes.stores.store import Store
+from fleetlight.agents.certificates import Pair, Role, issue, new_authority
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.tls import TlsFiles
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.client import AgentClient
+from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.stores.redis import RedisStore
+from fleetlight.operations.nodes.stores.store import Store
 from scripts.servers.process import free_port
 from tests.support.memory_store import MemoryStore
 from tests.support.waiting import wait_until

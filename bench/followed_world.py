@@ -9,11 +9,11 @@ from sqlalchemy import Select, func, select
 
 from bench.faults.processes import Daemon, daemon
 from bench.faults.world import Sections, Servers, World, new_world
-from cells.tables import cell_state, changes
-from indexer.backends.base import IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.errors import IndexUnavailableError
-from resources.clock import system_clock
+from fleetlight.cells.tables import cell_state, changes
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.resources.clock import system_clock
 from tests.support.waiting import wait_until
 
 _PER_CELL = 50

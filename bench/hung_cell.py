@@ -7,15 +7,15 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell, InstanceRow
-from listing.answer import Consistency, Page
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from query.page import PageRequest
-from views.compute.view import ItemTemplate
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.query.page import PageRequest
+from fleetlight.views.compute.view import ItemTemplate
 
 _DEADLINE_S = 2.0
 

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from bench import bus
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from indexer.backends.base import Document, IndexWriter, WriteResult
-from indexer.backends.elasticsearch.documents import to_bulks
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite.schema import row_of, upsert_statement
-from indexer.settings import IndexerSettings
-from indexer.transform.documents import to_document
+from fleetlight.indexer.backends.base import Document, IndexWriter, WriteResult
+from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite.schema import row_of, upsert_statement
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.transform.documents import to_document
 
 _BATCH = 500
 # As settings say: one write at a time into a SQLite file, which shares our processor.

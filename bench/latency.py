@@ -15,8 +15,8 @@ from bench.faults.world import Servers
 from bench.followed_world import FollowedWorld, followed_world
 from bench.measure import Figure, at_most, figure
 from bench.steady_load import change_steadily
-from cells.tables import changes
-from resources.clock import system_clock
+from fleetlight.cells.tables import changes
+from fleetlight.resources.clock import system_clock
 
 _RATE = 200.0
 # With less the figure says nothing of the rate that it is meant for.

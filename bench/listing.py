@@ -14,39 +14,39 @@ import uvloop
 from fastapi import FastAPI
 from sqlalchemy import insert
 
-from api.app import ApiParts, create_app
-from api.http import in_process
-from api.query.answering import Answerer
-from api.settings import ApiSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, InstanceRow
-from cells.tables import instances
-from cli.processes.collector import keep_collector_out_of_the_way
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite.schema import piece_column
-from indexer.backends.sqlite.searcher import CACHE_KIB
-from indexer.transform.documents import to_document
-from listing.answer import Consistency
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from listing.sources import live_batch_size
-from operations.native_cells import NativeCells
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.http import in_process
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import instances
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite.schema import piece_column
+from fleetlight.indexer.backends.sqlite.searcher import CACHE_KIB
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import live_batch_size
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 
 _PAGE = 1000
 _CELLS = 16

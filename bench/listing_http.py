@@ -29,16 +29,16 @@ from elasticsearch import Elasticsearch, OrjsonSerializer
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.transform.documents import to_document
-from query.to_dsl import uuid_parts
-from resources.clock import system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.query.to_dsl import uuid_parts
+from fleetlight.resources.clock import system_clock
 
 _PAGE = 1000
 _CELLS = 64
@@ -253,7 +253,7 @@ def api_process(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[
         "FLEETLIGHT_LOG_LEVEL": "warning",
         **{f"FLEETLIGHT_{key}": value for key, value in settings.items()},
     }
-    command = [sys.executable, "-m", "cli", "api", "--port", str(port)]
+    command = [sys.executable, "-m", "fleetlight.cli", "api", "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
     try:
         url = f"http://127.0.0.1:{port}"

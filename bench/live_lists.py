@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 from sqlalchemy import update
 
 from bench.measure import Figure, at_most, figure, seconds
-from cells.database.engines import writing
-from cells.kinds.native.nodes import Capacity, NewHost
-from cells.tables import compute_nodes
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.tables import compute_nodes
 from tests.contract.compute_fleet import Api, compute_fleet
 from tests.support.played_hosts import PlayedHosts, guest
 

@@ -26,7 +26,7 @@ from bench.listing_http import api_process, fill
 from bench.load_clients import Outcome, Plan, quantile
 from bench.load_slow import Crowd, memory_under
 from bench.measure import Figure, at_least, at_most, figure
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 
 _CELLS = 8
 _CLIENTS = (1, 4, 16, 64)

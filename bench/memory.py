@@ -16,9 +16,9 @@ from bench.faults.world import Servers
 from bench.followed_world import FollowedWorld, followed_world
 from bench.measure import Figure, at_most, figure
 from bench.steady_load import change_steadily
-from cells.database.engines import writing
-from cells.tables import changes, instances
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.tables import changes, instances
+from fleetlight.resources.clock import system_clock
 from tests.support.waiting import wait_until
 
 _RATE = 200.0

@@ -16,20 +16,20 @@ from sqlalchemy import Engine, event
 
 from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
-from cells.capabilities import CellKind
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from listing.answer import Consistency, Page
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from query.filters import Eq, IsNull, Ne, all_of, any_of
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.query.filters import Eq, IsNull, Ne, all_of, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 from tests.support.requirements import NOVA, POSTGRESQL
-from views.compute.view import ItemTemplate
 
 CELLS = (1, 16, 64)
 _PAGES = (1000, 50)

@@ -15,13 +15,13 @@ from elasticsearch import Elasticsearch
 from bench import query_whole
 from bench.listing import Served, event_loop, fill_index, make_fleet
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.model import Cell
-from cli.processes.collector import keep_collector_out_of_the_way
-from indexer.backends.settings import IndexSettings
-from query.evaluate import matcher
-from query.expressions import to_filter
-from query.filter_text import parse_filter
-from resources.query_fields.instance import INSTANCE
+from fleetlight.cells.model import Cell
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.expressions import to_filter
+from fleetlight.query.filter_text import parse_filter
+from fleetlight.resources.query_fields.instance import INSTANCE
 
 _PAGE = 1000
 _BETWEEN_S = 0.02

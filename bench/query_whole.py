@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import urllib3
 
-from api.rapi.bulk_fields import BULK_FIELDS
 from bench.listing_http import api_process
 from bench.measure import Figure, at_most, figure
-from indexer.backends.settings import IndexSettings
+from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
+from fleetlight.indexer.backends.settings import IndexSettings
 
 _CHUNK = 2**20
 _END = b"\3"

@@ -27,10 +27,10 @@ from bench.faults.processes import Daemon, daemon
 from bench.faults.run import Supply
 from bench.faults.world import CELLS, Servers, World, new_world
 from bench.measure import Figure, Goal, at_most, figure
-from cells.database.engines import writing
-from cells.fleet.fleet import InstanceMapping
-from cells.kinds.native.instance_rows import add_rows
-from cells.model import InstanceRow
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.kinds.native.instance_rows import add_rows
+from fleetlight.cells.model import InstanceRow
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
 

@@ -20,21 +20,21 @@ from elasticsearch import Elasticsearch
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
 from bench.sync import filled_cell
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from indexer.backends.base import CellProgress, IndexSearcher, IndexWriter
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.fill import CellRows, sync
-from indexer.reconcile.ranges import Counts, IndexRanges, differing
-from indexer.settings import IndexerSettings
-from query.counts import CountRequest
-from query.filters import And, Eq, Filter
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress, IndexSearcher, IndexWriter
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.fill import CellRows, sync
+from fleetlight.indexer.reconcile.ranges import Counts, IndexRanges, differing
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import And, Eq, Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 
 _SIZES = (10_000, 100_000, 1_000_000)
 _QUICK_SIZES = (1_000, 4_000)

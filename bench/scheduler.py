@@ -12,14 +12,14 @@ from sqlalchemy import Engine, text
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.migrations import upgrade_cell
-from cells.model import Cell
-from operations.scheduling.choose_cell import rank_cells, read_capacity
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import select_destinations
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell
+from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import select_destinations
 
 _CELLS = 20
 _SMALL, _LARGE = 1000, 5000

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine, select
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.tables import instances
-from cli.fleet import open_fleet
-from cli.settings import load_settings
-from operations.actions.immediate import InstanceOperations
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.operations.actions.immediate import InstanceOperations
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,23 +26,23 @@ from sqlalchemy import Engine
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.database.leases import open_leases
-from cells.kinds.native.instance_rows import add_rows
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_cell
-from cells.model import Cell, InstanceRow
-from indexer.backends.base import IndexWriter
-from indexer.backends.elasticsearch.documents import to_bulks
-from indexer.backends.opening import open_generations, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.fill import CellRows, sync
-from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, rebuild_index
-from indexer.settings import IndexerSettings
-from indexer.writing.leases import CellLeases
-from indexer.writing.searchable_meanwhile import searchable_meanwhile
-from indexer.writing.throttle import Pace
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.database.leases import open_leases
+from fleetlight.cells.kinds.native.instance_rows import add_rows
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
+from fleetlight.indexer.backends.opening import open_generations, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.fill import CellRows, sync
+from fleetlight.indexer.reconcile.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
+from fleetlight.indexer.writing.throttle import Pace
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
@@ -154,7 +154,7 @@ def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: l
 
 
 class _Watch:
-    """Notes when each phase of a rebuild begins (indexer.reconcile.rebuild.Watcher)."""
+    """Notes when each phase of a rebuild begins (fleetlight.indexer.reconcile.rebuild.Watcher)."""
 
     def __init__(self) -> None:
         self.begun_s: dict[RebuildPhase, float] = {}

@@ -13,19 +13,19 @@ from sqlalchemy import Engine, insert, select, update
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_cell
-from cells.model import Cell
-from cells.tables import instances
-from indexer.backends.base import IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.differences import Verification
-from indexer.reconcile.fill import sync_cell
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.differences import Verification
+from fleetlight.indexer.reconcile.fill import sync_cell
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
 
 _BATCH = 1000
 _FEW, _MANY = 1, 1000

@@ -14,8 +14,8 @@ from base64 import b64encode
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from bus.settings import BusSettings
-from notifications.errors import BusError, BusUnavailableError
+from fleetlight.bus.settings import BusSettings
+from fleetlight.notifications.errors import BusError, BusUnavailableError
 
 ACCOUNTS = ("relay", "indexer")
 

@@ -34,7 +34,7 @@ class SafeConnection(pyamqp.Connection):  # type: ignore[misc]
 
 
 class AmqpTransport(pyamqp.Transport):  # type: ignore[misc]
-    """The plain way; `bus.read_ahead` has the fast one."""
+    """The plain way; `fleetlight.bus.read_ahead` has the fast one."""
 
     Connection = SafeConnection
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from bus import topology
-from bus.external_exchange import Binding, split_address
-from bus.flow_control import FlowControl, LetGo
-from bus.link import Link, bare_channel, body_of, count_messages, is_in_memory
-from bus.settings import BusSettings
-from notifications.errors import BusUnavailableError
+from fleetlight.bus import topology
+from fleetlight.bus.external_exchange import Binding, split_address
+from fleetlight.bus.flow_control import FlowControl, LetGo
+from fleetlight.bus.link import Link, bare_channel, body_of, count_messages, is_in_memory
+from fleetlight.bus.settings import BusSettings
+from fleetlight.notifications.errors import BusUnavailableError
 
 Headers = dict[str, int | str]
 
@@ -31,7 +31,7 @@ _LONGEST_READ_S = 0.5
 class Message:
     """What is published.
 
-    body: an envelope (notifications.envelope). headers: see topology; external senders have none.
+    body: an envelope (fleetlight.notifications.envelope). headers: see topology; external senders have none.
     """
 
     body: bytes

@@ -8,7 +8,7 @@ nova-notifications, sections 1 and 2).
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlsplit
 
-from notifications.errors import BusError
+from fleetlight.notifications.errors import BusError
 
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _KEYS = ("exchange", "topics", "durable")

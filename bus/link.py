@@ -19,13 +19,13 @@ from amqp.exceptions import (  # type: ignore[import-untyped]  # as kombu, which
 from kombu import Connection
 from kombu.exceptions import KombuError
 
-from bus import topology
-from bus.amqp_transport import AmqpTransport
-from bus.external_exchange import Binding, split_address
-from bus.memory_transport import MemoryTransport
-from bus.read_ahead import ReadAheadTransport
-from bus.settings import BusSettings
-from notifications.errors import BusError, BusUnavailableError, MessageRefusedError
+from fleetlight.bus import topology
+from fleetlight.bus.amqp_transport import AmqpTransport
+from fleetlight.bus.external_exchange import Binding, split_address
+from fleetlight.bus.memory_transport import MemoryTransport
+from fleetlight.bus.read_ahead import ReadAheadTransport
+from fleetlight.bus.settings import BusSettings
+from fleetlight.notifications.errors import BusError, BusUnavailableError, MessageRefusedError
 
 # Messages under way before their confirms are awaited: 500 gave 12 times the rate of waiting for each (measured).
 CONFIRM_WINDOW = 500

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 
-from bus.bus import Delivery, Message
-from notifications.errors import BusUnavailableError
+from fleetlight.bus.bus import Delivery, Message
+from fleetlight.notifications.errors import BusUnavailableError
 
 
 class NoBus:
-    """A Receiver (bus.bus) without a broker."""
+    """A Receiver (fleetlight.bus.bus) without a broker."""
 
     @property
     def is_active(self) -> bool:

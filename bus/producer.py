@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from bus.bus import Message, Publisher
-from bus.settings import BusSettings
-from bus.topology import routing_key
-from notifications.check import find_problems
-from notifications.envelope import Notification, encode, size_problem
-from notifications.errors import EnvelopeError
-from notifications.registry import parse_payload
-from notifications.versioned import VersionedPayload
+from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.topology import routing_key
+from fleetlight.notifications.check import find_problems
+from fleetlight.notifications.envelope import Notification, encode, size_problem
+from fleetlight.notifications.errors import EnvelopeError
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.notifications.versioned import VersionedPayload
 
 
 class Producer:

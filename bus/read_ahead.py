@@ -5,9 +5,9 @@ limits. With each of them a thread gives up its turn, and behind a thread that e
 for the next one. And it reads all properties, each type of value by a list of comparisons. Here of the properties only
 headers are read, and only such values as our own messages have: texts and whole numbers.
 
-Whatever is not a usual message is left to py-amqp (`bus.amqp_transport`). With `bus.read_ahead: false` all is, and a
-property test compares the two. A message costs 20 microseconds of the processor this way, and 85 that way
-(docs/performance.md).
+Whatever is not a usual message is left to py-amqp (`fleetlight.bus.amqp_transport`). With `fleetlight.bus.read_ahead:
+false` all is, and a property test compares the two. A message costs 20 microseconds of the processor this way, and 85
+that way (docs/performance.md).
 """
 
 import struct
@@ -20,7 +20,7 @@ from amqp.basic_message import Message  # type: ignore[import-untyped]  # as kom
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]
 from amqp.transport import SSLTransport, TCPTransport  # type: ignore[import-untyped]
 
-from bus.amqp_transport import (
+from fleetlight.bus.amqp_transport import (
     BODY,
     DELIVER,
     DELIVERY,

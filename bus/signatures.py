@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bus.bus import Message
-from bus.topology import (
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import (
     CELL_HEADER,
     EPOCH_HEADER,
     RESOURCE_HEADER,

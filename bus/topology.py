@@ -8,7 +8,7 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
-from bus.external_exchange import Binding
+from fleetlight.bus.external_exchange import Binding
 
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from cells.daemon_threads import DaemonThreads
+from fleetlight.cells.daemon_threads import DaemonThreads
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ NAMES = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
-# Text orders by code point in every cell (query.sort). That is SQLite's own order; PostgreSQL has to be told.
+# Text orders by code point in every cell (fleetlight.query.sort). That is SQLite's own order; PostgreSQL has to be
+# told.
 BINARY_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 # SQLite counts up by itself only in a column whose type is exactly INTEGER.

@@ -3,11 +3,11 @@
 from collections import Counter
 from dataclasses import replace
 
-from cells.errors import UnreadableRowError
-from cells.model import CellAdapter, CountingAdapter
-from query.counts import CountRequest, Counts, Group, limited
-from query.page import PageRequest
-from query.sort import SortOrder
+from fleetlight.cells.errors import UnreadableRowError
+from fleetlight.cells.model import CellAdapter, CountingAdapter
+from fleetlight.query.counts import CountRequest, Counts, Group, limited
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
 
 _PAGE_ROWS = 1000
 MAX_ROWS = 200_000

@@ -1,4 +1,4 @@
-"""The epochs of a cell in order, as values: see cells.kinds.native.epochs."""
+"""The epochs of a cell in order, as values: see fleetlight.cells.kinds.native.epochs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from cells.errors import DatabaseUrlError, FleetUnreachableError
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.nova_db.deployment import Deployment, NovaMapping, RequestSpec
-from cells.model import Cell
+from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaMapping, RequestSpec
+from fleetlight.cells.model import Cell
 
 
 class Mappings:

@@ -5,7 +5,7 @@ on the next one, and jobs of one cell are in the order in which it received them
 of JSON need it, up to job 900,000,000,000 of a cell.
 """
 
-from cells.model import Cell
+from fleetlight.cells.model import Cell
 
 CELLS = 10_000
 """So many cells a fleet may have had."""

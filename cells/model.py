@@ -6,15 +6,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from cells.capabilities import CAPABILITIES, Capabilities, CellKind
-from cells.digests import RangeDigest
-from cells.epochs import EpochHistory, Position
-from cells.errors import UnreadableRowError
-from cells.node_capacity import NodeCapacity
-from query.counts import CountRequest, Counts
-from query.page import PageRequest
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CAPABILITIES, Capabilities, CellKind
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.errors import UnreadableRowError
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 NO_REVISION = 0
 """The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
@@ -32,8 +32,8 @@ class Cell:
     api_database_url: of a cell of Nova (nova-db), the URL of the deployment's API database. A cell that has no other
         database stands for the servers that no cell of Nova has yet.
     nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
-    number: what tells its jobs from those of other cells (cells.job_numbers); 0 of a cell that the registry lacks, or
-        that a program without such numbers has registered.
+    number: what tells its jobs from those of other cells (fleetlight.cells.job_numbers); 0 of a cell that the registry
+        lacks, or that a program without such numbers has registered.
     """
 
     uuid: str
@@ -145,7 +145,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: NO_REVISION for a notification of somebody else (cells.kinds.native.outbox.append_external).
+    revision: NO_REVISION for a notification of somebody else (fleetlight.cells.kinds.native.outbox.append_external).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 
@@ -187,7 +187,7 @@ class DescribingAdapter(Protocol):
 
 @runtime_checkable
 class CountingAdapter(CellAdapter, Protocol):
-    """A cell whose database counts (cells.counting counts in all others)."""
+    """A cell whose database counts (fleetlight.cells.counting counts in all others)."""
 
     def count(self, request: CountRequest) -> Counts: ...
 
@@ -199,9 +199,9 @@ class ItemsAdapter(CellAdapter, Protocol):
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """All items of a type (resources.query_fields.catalog) other than instances, in whichever order.
+        """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in whichever order.
 
-        A cell that takes changes also has an item of the type resources.cluster_parameters.CLUSTER.
+        A cell that takes changes also has an item of the type fleetlight.resources.cluster_parameters.CLUSTER.
 
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the
         items that are wanted, None for all; others may come too.
@@ -319,7 +319,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
 
         length: of the prefixes, which are equally long, and one or two more. The database computes: no row is read. A
         shorter key is a whole uuid; what is empty is left out. So are rows that are forgotten at `horizon`
-        (query.retention), here and in `revisions`.
+        (fleetlight.query.retention), here and in `revisions`.
         """
         ...
 
@@ -328,5 +328,5 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def item_rows(self, item_type: str) -> ItemRows:
-        """The items of one of the types in resources.indexed_items."""
+        """The items of one of the types in fleetlight.resources.indexed_items."""
         ...

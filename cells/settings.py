@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from bus.settings import CertificatesFile
+from fleetlight.bus.settings import CertificatesFile
 
 _MEBIBYTE = 1024 * 1024
 

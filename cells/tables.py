@@ -1,7 +1,8 @@
-"""The tables of a cell database; those of the fleet database are in cells.fleet.tables.
+"""The tables of a cell database; those of the fleet database are in fleetlight.cells.fleet.tables.
 
 The columns of `instances` are the fields of an instance, under the same names: their types follow from the kinds, so a
-field is defined once (resources.instance). Migrations bring a database to this state; a test compares the two.
+field is defined once (fleetlight.resources.instance). Migrations bring a database to this state; a test compares the
+two.
 """
 
 from typing import Any
@@ -29,9 +30,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT, Bytes
-from resources.fields import Field, Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT, Bytes
+from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _TYPES: dict[Kind, TypeEngine[Any]] = {
     Kind.TEXT: BINARY_TEXT,
@@ -47,7 +48,7 @@ cell_metadata = MetaData(naming_convention=NAMES)
 
 
 class _NewestFirst(FunctionElement[int]):
-    """A column from high to low, nulls last (query.sort), as an index of each database has to say it.
+    """A column from high to low, nulls last (fleetlight.query.sort), as an index of each database has to say it.
 
     SQLite has nulls there by itself, and does not let an index say so; PostgreSQL has them first, and uses an index for
     an order only if both say the same.
@@ -117,13 +118,13 @@ cell_state = Table(
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("forgotten_until", BigInteger, nullable=False, server_default="0"),
-    # Which cell of its fleet this is (cells.kinds.native.registration).
+    # Which cell of its fleet this is (fleetlight.cells.kinds.native.registration).
     Column("uuid", String(36)),
     Column("number", Integer),
 )
 
-# Who gave out the numbers, oldest first: see cells.kinds.native.epochs. Its name in the database is that of its first
-# version, as is `journals.incarnation`: processes of two versions share a database during an upgrade.
+# Who gave out the numbers, oldest first: see fleetlight.cells.kinds.native.epochs. Its name in the database is that of
+# its first version, as is `journals.incarnation`: processes of two versions share a database during an upgrade.
 epochs = Table(
     "incarnations",
     cell_metadata,
@@ -243,7 +244,7 @@ job_filters = Table(
 )
 
 # One row: what is configured of the cell as a cluster. parameters: what differs from the defaults
-# (resources.cluster_parameters), by the names that Ganeti gives it.
+# (fleetlight.resources.cluster_parameters), by the names that Ganeti gives it.
 cluster_parameters = Table(
     "cluster_parameters",
     cell_metadata,
@@ -289,7 +290,7 @@ compute_nodes = Table(
     *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
     # Host and port of the agent that does the work of this host; without one the host is simulated.
     Column("agent_address", Text),
-    # +1 with each change that the index is told of (cells.kinds.native.stored_nodes).
+    # +1 with each change that the index is told of (fleetlight.cells.kinds.native.stored_nodes).
     Column("revision", BigInteger, nullable=False, server_default="1"),
 )
 
@@ -343,9 +344,10 @@ periodic_jobs = Table(
     Column("due_at", BigInteger, nullable=False),
 )
 
-# What was accepted, also what has ended, until it is pruned (operations.jobs.pruning). Each is a list of operations,
-# which run one after the other; `position` is that of the current one. A job is ready if a worker can do something for
-# it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's AUTOINCREMENT.
+# What was accepted, also what has ended, until it is pruned (fleetlight.operations.jobs.pruning). Each is a list of
+# operations, which run one after the other; `position` is that of the current one. A job is ready if a worker can do
+# something for it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's
+# AUTOINCREMENT.
 jobs = Table(
     "jobs",
     cell_metadata,

@@ -1,5 +1,5 @@
-"""`python -m cli`: the `fleetlight` command."""
+"""`python -m fleetlight.cli`: the `fleetlight` command."""
 
-from cli.main import main
+from fleetlight.cli.main import main
 
 main()

@@ -11,18 +11,18 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from bus import accounts as bus_accounts
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cli.database_accounts import ROLE_PREFIX
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import chosen_cells, open_fleet, sorted_by_name
-from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.output import print_result
-from cli.secret_files import kept_or_new, new_password
-from cli.settings import load_settings
-from indexer.backends.settings import IndexSettings
-from notifications.errors import BusError
+from fleetlight.bus import accounts as bus_accounts
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cli.database_accounts import ROLE_PREFIX
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_result
+from fleetlight.cli.secret_files import kept_or_new, new_password
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.notifications.errors import BusError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,7 +50,7 @@ def elasticsearch(
     config: ConfigOption = None,
 ) -> None:
     """Make a key for the API, which can only read our indexes, and one for the indexer, which can only write ours."""
-    from indexer.backends.elasticsearch import accounts as index_accounts  # noqa: PLC0415 -- has the client
+    from fleetlight.indexer.backends.elasticsearch import accounts as index_accounts  # noqa: PLC0415 -- has the client
 
     settings = load_settings(config, None).index
     if settings.backend != "elasticsearch":
@@ -117,7 +117,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from cells.database import accounts as database_accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.database import accounts as database_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:

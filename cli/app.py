@@ -10,57 +10,66 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from cli.options import examples
+from fleetlight.cli.options import examples
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": (
-        "cli.processes.up",
+        "fleetlight.cli.processes.up",
         "Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.",
     ),
-    "api": ("cli.processes.api", "Serve the API, and nothing else."),
-    "luxi": ("cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, and nothing else."),
-    "indexer": ("cli.processes.processes", "Follow all cells and keep the index up to date."),
+    "api": ("fleetlight.cli.processes.api", "Serve the API, and nothing else."),
+    "luxi": ("fleetlight.cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, and nothing else."),
+    "indexer": ("fleetlight.cli.processes.processes", "Follow all cells and keep the index up to date."),
     "relay": (
-        "cli.processes.processes",
+        "fleetlight.cli.processes.processes",
         "Publish the changes of native cells on their buses, also of cells that are added later.",
     ),
     "worker": (
-        "cli.processes.processes",
+        "fleetlight.cli.processes.processes",
         "Carry out what the API has accepted for native cells, also for cells that are added later.",
     ),
     "explain": (
-        "cli.explain",
+        "fleetlight.cli.explain",
         "Say which sources answer a list or a query, why, what they are asked, and how long they take.",
     ),
-    "list": ("cli.list_items", "List instances, nodes, jobs and the like of all cells, with fields that you choose."),
-    "history": ("cli.history", "Say what became of an instance: each change with when, who, and what it changed."),
-    "list-fields": ("cli.list_fields", "The fields of instances, nodes, jobs and the like that can be asked for."),
+    "list": (
+        "fleetlight.cli.list_items",
+        "List instances, nodes, jobs and the like of all cells, with fields that you choose.",
+    ),
+    "history": (
+        "fleetlight.cli.history",
+        "Say what became of an instance: each change with when, who, and what it changed.",
+    ),
+    "list-fields": (
+        "fleetlight.cli.list_fields",
+        "The fields of instances, nodes, jobs and the like that can be asked for.",
+    ),
     "index": (
-        "cli.index.index",
+        "fleetlight.cli.index.index",
         "The search index: how far it is, filling it, and comparing it with the cells.",
     ),
     "doctor": (
-        "cli.doctor.doctor",
+        "fleetlight.cli.doctor.doctor",
         "Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.",
     ),
     "balance": (
-        "cli.balance",
+        "fleetlight.cli.balance",
         "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.",
     ),
     "capacity": (
-        "cli.capacity",
+        "fleetlight.cli.capacity",
         "Say what the nodes of all cells have left, and how many more instances of a size that is.",
     ),
-    "reserve": ("cli.reserve", "Reserve capacity for instances, and make reservations real."),
-    "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
-    "node-agent": ("cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
-    "node": ("cli.node", "What nodes with an agent say of themselves."),
-    "cell": ("cli.cells.cell", "The cells of the fleet."),
-    "host": ("cli.cells.host", "The hosts of native cells."),
-    "identity": ("cli.identity", "Users, projects and roles, with api.auth tokens."),
-    "database": ("cli.cells.database", "The databases of the fleet and of its cells."),
+    "reserve": ("fleetlight.cli.reserve", "Reserve capacity for instances, and make reservations real."),
+    "notifications": ("fleetlight.cli.notifications", "Notifications as files and on the bus of a cell."),
+    "node-agent": ("fleetlight.cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
+    "node": ("fleetlight.cli.node", "What nodes with an agent say of themselves."),
+    "cell": ("fleetlight.cli.cells.cell", "The cells of the fleet."),
+    "host": ("fleetlight.cli.cells.host", "The hosts of native cells."),
+    "identity": ("fleetlight.cli.identity", "Users, projects and roles, with api.auth tokens."),
+    "database": ("fleetlight.cli.cells.database", "The databases of the fleet and of its cells."),
     "accounts": (
-        "cli.accounts",
+        "fleetlight.cli.accounts",
         "Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
     ),
 }
@@ -100,7 +109,7 @@ class FleetlightGroup(_Group):
             raise
         except (Exception, KeyboardInterrupt) as error:
             # Only here: it knows the errors of everything, which not every command has imported.
-            from cli.endings import end_in_words  # noqa: PLC0415
+            from fleetlight.cli.endings import end_in_words  # noqa: PLC0415
 
             end_in_words(error)
             raise
@@ -172,6 +181,6 @@ def _options_of_all(
     ] = False,
 ) -> None:
     # Only here: help and completion log nothing, and it takes as long to import as the rest.
-    from cli.logging import quieten_libraries  # noqa: PLC0415
+    from fleetlight.cli.logging import quieten_libraries  # noqa: PLC0415
 
     quieten_libraries()

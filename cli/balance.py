@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.balancing import carry_out, cells_to_balance, failures
-from cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, save_cluster
-from cli.errors import CommandError, ConfigurationError
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.output import counted, print_json, print_notice, print_result, print_table
-from cli.settings import load_settings
-from operations.balancing.cluster import Cluster
-from operations.balancing.errors import UnknownGroupError
-from operations.balancing.moves import MoveKind
-from operations.balancing.plan import GroupPlan, NodesOfInstance, Plan, PlannedMove, plan_balance
-from operations.rebalancing.execution import ExecutedMove, Execution
-from operations.rebalancing.jobs import MoveJobs
+from fleetlight.cli.balancing import carry_out, cells_to_balance, failures
+from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, save_cluster
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
+from fleetlight.cli.settings import load_settings
+from fleetlight.operations.balancing.cluster import Cluster
+from fleetlight.operations.balancing.errors import UnknownGroupError
+from fleetlight.operations.balancing.moves import MoveKind
+from fleetlight.operations.balancing.plan import GroupPlan, NodesOfInstance, Plan, PlannedMove, plan_balance
+from fleetlight.operations.rebalancing.execution import ExecutedMove, Execution
+from fleetlight.operations.rebalancing.jobs import MoveJobs
 
 app = typer.Typer()
 

@@ -4,18 +4,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from cells.errors import CellError, CellUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import chosen_cells, open_fleet
-from cli.output import counted, print_notice
-from cli.settings import Settings
-from cli.work_progress import shown_progress
-from operations.balancing.plan import Plan
-from operations.rebalancing.execution import Execution, finish_unfinished
-from operations.rebalancing.jobs import MoveJobs
+from fleetlight.cells.errors import CellError, CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.output import counted, print_notice
+from fleetlight.cli.settings import Settings
+from fleetlight.cli.work_progress import shown_progress
+from fleetlight.operations.balancing.plan import Plan
+from fleetlight.operations.rebalancing.execution import Execution, finish_unfinished
+from fleetlight.operations.rebalancing.jobs import MoveJobs
 
 _POLL_INTERVAL_S = 0.2
 

@@ -9,19 +9,19 @@ from urllib.parse import urlencode
 
 import typer
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
-from cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells
-from cli.errors import ConfigurationError
-from cli.fleet import open_fleet
-from cli.in_process import document_of
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.output import print_json, print_notice, print_result, print_table
-from cli.processes.serving import open_parts
-from cli.settings import Settings, load_settings
-from operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
-from operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
+from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import document_of
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
+from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
 
 app = typer.Typer()
 
@@ -119,8 +119,8 @@ async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
 
 
 async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, Any]:
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

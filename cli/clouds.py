@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.data_folder import DataFolder
+from fleetlight.cli.data_folder import DataFolder
 
 PROJECT = "demo"
 ADMIN, MEMBER = "admin", "demo"

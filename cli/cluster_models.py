@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.identity import NoIdentity
-from cells.errors import CellUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.model import CapacityAdapter, Cell
-from cells.node_capacity import NodeCapacity
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import open_fleet
-from cli.in_process import document_of
-from cli.processes.serving import open_parts
-from cli.settings import Settings
-from operations.balancing.cluster import Cluster
-from operations.balancing.cluster_file import read_cluster
-from operations.balancing.cluster_file_writer import write_cluster
-from operations.balancing.errors import ClusterFileError
-from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
-from resources.query_fields.definitions import CellStatus
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import CapacityAdapter, Cell
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import document_of
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.settings import Settings
+from fleetlight.operations.balancing.cluster import Cluster
+from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.balancing.cluster_file_writer import write_cluster
+from fleetlight.operations.balancing.errors import ClusterFileError
+from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 if TYPE_CHECKING:
-    from api.app import ApiParts
+    from fleetlight.api.app import ApiParts
 
 _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -79,7 +79,7 @@ async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity]]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)
@@ -109,7 +109,7 @@ def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity]:
 
 async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
     """All items of a type by their cell, each with its fields; and whether these are all there are."""
-    from api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
 
     question = {
         "what": what,

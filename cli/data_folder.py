@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cells.database.file_lock import FileLock
-from cli.errors import CommandError
+from fleetlight.cells.database.file_lock import FileLock
+from fleetlight.cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")
 _PRIVATE = 0o700

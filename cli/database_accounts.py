@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.model import Cell
 
 ROLE_PREFIX = "fleetlight_"
 
@@ -18,7 +18,7 @@ def renew_rights(fleet_url: str, cells: Sequence[Cell]) -> Sequence[str]:
     """
     if not fleet_url.startswith("postgresql"):
         return ()
-    from cells.database import accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.database import accounts  # noqa: PLC0415 -- has the driver
 
     engine = create_database_engine(fleet_url, pool_size=1)
     try:

@@ -3,22 +3,22 @@
 import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from api.http.errors import (
+from fleetlight.api.http.errors import (
     DirectoryError,
     DirectoryUnavailableError,
     IdentityConfigurationError,
     InsecureListeningError,
     UnknownInDirectoryError,
 )
-from cells.errors import CellError, DatabaseUrlError, UnknownCellError
-from cli.errors import INTERRUPTED, CommandError, ConfigurationError
-from cli.output import print_error, print_notice
-from indexer.errors import IndexerError
-from notifications.errors import NotificationError
-from operations.balancing.errors import BalancingError
-from operations.nodes.errors import NodesSettingsError
-from query.errors import QueryError
-from resources.errors import FieldError
+from fleetlight.cells.errors import CellError, DatabaseUrlError, UnknownCellError
+from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
+from fleetlight.cli.output import print_error, print_notice
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.notifications.errors import NotificationError
+from fleetlight.operations.balancing.errors import BalancingError
+from fleetlight.operations.nodes.errors import NodesSettingsError
+from fleetlight.query.errors import QueryError
+from fleetlight.resources.errors import FieldError
 
 _WRONG_USAGE = (
     BalancingError,

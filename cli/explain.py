@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cli.fleet import open_fleet
-from cli.in_process import document_of
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_result, print_table
-from cli.processes.serving import open_parts
-from cli.settings import Settings, load_settings
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import document_of
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -75,8 +75,8 @@ def explain(
 
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.settings import FleetSettings
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import FleetSettings
 
 IN_PROCESS_BUS = "memory://"
 

@@ -8,14 +8,14 @@ from urllib.parse import quote, urlencode
 import msgspec
 import typer
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cli.fleet import open_fleet
-from cli.in_process import document_of
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_notice, print_result
-from cli.processes.serving import open_parts
-from cli.settings import Settings, load_settings
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import document_of
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -54,8 +54,8 @@ def history(
 
 async def _ask(settings: Settings, fleet: Fleet, uuid: str, limit: int) -> Any:
     """Raises CommandError."""
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

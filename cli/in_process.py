@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cells.errors import CellError
-from cli.errors import CommandError, ConfigurationError
+from fleetlight.cells.errors import CellError
+from fleetlight.cli.errors import CommandError, ConfigurationError
 
 if TYPE_CHECKING:
-    from api.http.in_process import Answer
+    from fleetlight.api.http.in_process import Answer
 
 _OK = 200
 _SERVER_ERRORS = 500

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cli.query_table import Format, joined
+from fleetlight.cli.query_table import Format, joined
 
 _NIC_LISTS = ("ips", "macs", "modes", "links", "bridges", "networks")
 

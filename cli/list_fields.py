@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.item_lists import ItemWord
-from cli.options import JsonOption, examples
-from cli.output import print_json, print_notice, print_result
-from cli.query_table import TableStyle, table
-from query.fields_query import definitions
-from resources.fields import Kind
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cli.item_lists import ItemWord
+from fleetlight.cli.options import JsonOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.query_table import TableStyle, table
+from fleetlight.query.fields_query import definitions
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 app = typer.Typer()
 

@@ -10,23 +10,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cli.errors import CommandError
-from cli.fleet import open_fleet
-from cli.in_process import document_of
-from cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
-from cli.list_fields import UNKNOWN_FIELD
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.output import print_json, print_notice, print_result
-from cli.processes.serving import open_parts
-from cli.query_table import Outcome, TableStyle, Unit, outcome, table
-from cli.settings import Settings, load_settings
-from query.errors import FilterTextError
-from query.filter_text import from_arguments
-from resources.fields import Kind
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus, QueryFields
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import document_of
+from fleetlight.cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
+from fleetlight.cli.list_fields import UNKNOWN_FIELD
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.query_table import Outcome, TableStyle, Unit, outcome, table
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.query.errors import FilterTextError
+from fleetlight.query.filter_text import from_arguments
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
 
 app = typer.Typer()
 
@@ -126,7 +126,7 @@ async def _look_up(
 
     Raises CommandError, also for a name of nothing.
     """
-    from api.query.named_items import ItemLookupError, columns_of, looked_up, names_in  # noqa: PLC0415
+    from fleetlight.api.query.named_items import ItemLookupError, columns_of, looked_up, names_in  # noqa: PLC0415
 
     wanted = names_in(expression, known)
     if wanted is None or asked["order"]:
@@ -143,8 +143,8 @@ async def _look_up(
 
 async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The whole answer, from all its pages. Raises CommandError."""
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
     async with open_parts(settings, fleet, NoIdentity()) as parts:
@@ -166,8 +166,8 @@ async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> di
 
 async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

@@ -15,7 +15,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from resources.secret_names import HIDDEN, is_secret_name, mask_secret_parameters
+from fleetlight.resources.secret_names import HIDDEN, is_secret_name, mask_secret_parameters
 
 # A port is no password. A password that was never quoted may have a slash or another @ in it.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:[/,?#]|$))[^@\s]+@(?:[^@/\s]*@)*")

@@ -4,8 +4,8 @@ import signal
 import sys
 from types import FrameType
 
-from cli.errors import INTERRUPTED
-from cli.processes.collector import look_for_garbage_seldom
+from fleetlight.cli.errors import INTERRUPTED
+from fleetlight.cli.processes.collector import look_for_garbage_seldom
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     look_for_garbage_seldom()
     try:
-        from cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
+        from fleetlight.cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
 
         app()
     except KeyboardInterrupt:

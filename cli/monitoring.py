@@ -14,10 +14,10 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, make_wsgi_app
 
-from cli.errors import CommandError
-from cli.settings import MonitoringSettings
-from cli.watchdog import watched
-from indexer.stream.liveness import Probe, Probes
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.settings import MonitoringSettings
+from fleetlight.cli.watchdog import watched
+from fleetlight.indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 

@@ -10,20 +10,20 @@ from uuid import uuid4
 import typer
 from sqlalchemy import Engine
 
-from cells.database.engines import cell_failures
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
-from cells.kinds.native.items.jobs import read_jobs
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell, Request
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import chosen_cells, open_fleet
-from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.output import counted, print_notice, print_result
-from cli.settings import load_settings
-from cli.work_progress import Show, shown_progress
-from operations.opcodes.refresh import NodeSnapshotRefresh
-from operations.opcodes.submitting import JobSubmission
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.kinds.native.items.jobs import read_jobs
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell, Request
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import counted, print_notice, print_result
+from fleetlight.cli.settings import load_settings
+from fleetlight.cli.work_progress import Show, shown_progress
+from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh
+from fleetlight.operations.opcodes.submitting import JobSubmission
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from bus.bus import Message, Publisher
-from bus.producer import to_message
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.outbox import append_external
-from cells.model import Cell
-from cli.errors import CommandError
-from cli.fleet import is_in_process, open_fleet
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import counted, print_error, print_json, print_result
-from cli.settings import Settings, load_settings
-from notifications.check import CheckReport, check_file
-from notifications.envelope import Notification, read_sample
-from notifications.errors import BusError
-from notifications.registry import export_schemas
-from notifications.versioned import DATA_KEY, NAME_KEY
+from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.producer import to_message
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.outbox import append_external
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.fleet import is_in_process, open_fleet
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import counted, print_error, print_json, print_result
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.notifications.check import CheckReport, check_file
+from fleetlight.notifications.envelope import Notification, read_sample
+from fleetlight.notifications.errors import BusError
+from fleetlight.notifications.registry import export_schemas
+from fleetlight.notifications.versioned import DATA_KEY, NAME_KEY
 
 app = typer.Typer(
     no_args_is_help=True,

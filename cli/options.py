@@ -42,10 +42,10 @@ DataDirOption = Annotated[
 def cell_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of cells that begin with what was typed, for completion; none of a fleet that does not answer."""
     # Only here: they take a moment, and every command imports this module.
-    from cells.errors import DatabaseUrlError, FleetUnreachableError  # noqa: PLC0415
-    from cli.errors import CommandError  # noqa: PLC0415
-    from cli.fleet import open_fleet, sorted_by_name  # noqa: PLC0415
-    from cli.settings import load_settings  # noqa: PLC0415
+    from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError  # noqa: PLC0415
+    from fleetlight.cli.errors import CommandError  # noqa: PLC0415
+    from fleetlight.cli.fleet import open_fleet, sorted_by_name  # noqa: PLC0415
+    from fleetlight.cli.settings import load_settings  # noqa: PLC0415
 
     try:
         settings = load_settings(ctx.params.get("config"), ctx.params.get("data_dir"))
@@ -91,7 +91,7 @@ def program() -> str:
     """This program, as it can be called from the working directory: for commands that are there to be pasted."""
     called = Path(sys.argv[0]).absolute()
     if called.name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m cli"
+        return f"{shlex.quote(sys.executable)} -m fleetlight.cli"
     found = shutil.which(called.name)
     if found is not None and Path(found).absolute() == called:
         return called.name

@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from cli.logging import mask_url_passwords
+from fleetlight.cli.logging import mask_url_passwords
 
 # A line that is too long for the terminal is still better than one with its end cut off.
 _WIDER_THAN_ANY_TABLE = 1000

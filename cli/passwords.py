@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from cli.errors import ConfigurationError
+from fleetlight.cli.errors import ConfigurationError
 
 _ALPHABET = string.ascii_letters + string.digits
 _LENGTH = 20

@@ -10,9 +10,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-from cli.output import one_line
-from resources.fields import Kind
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cli.output import one_line
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 Cell = Sequence[Any]
 """[status, value]"""

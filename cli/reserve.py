@@ -12,17 +12,17 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import open_fleet
-from cli.in_process import raise_if_database_failed
-from cli.item_lists import ItemWord
-from cli.list_items import OutputForm, list_items
-from cli.options import ConfigOption, DataDirOption, cell_names, examples
-from cli.output import print_json, print_notice, print_result
-from cli.processes.serving import open_parts
-from cli.settings import Settings, load_settings
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.in_process import raise_if_database_failed
+from fleetlight.cli.item_lists import ItemWord
+from fleetlight.cli.list_items import OutputForm, list_items
+from fleetlight.cli.options import ConfigOption, DataDirOption, cell_names, examples
+from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -231,8 +231,8 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
 
     The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from cli.errors import CommandError
+from fleetlight.cli.errors import CommandError
 
 _BYTES = 32
 

@@ -24,18 +24,18 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from api.luxi.paths import is_short_enough
-from api.settings import ApiSettings, IdentitySettings, KeystoneSettings
-from bus.settings import BusSettings
-from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
-from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
-from cli.errors import ConfigurationError
-from cli.logging import LogSettings, mask_url_passwords
-from indexer.settings import IndexerSettings, IndexSettings
-from listing.settings import SearchSettings
-from operations.nodes.settings import NodesSettings
-from operations.scheduling.settings import SchedulerSettings
-from resources.secret_names import is_secret_name
+from fleetlight.api.luxi.paths import is_short_enough
+from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
+from fleetlight.bus.settings import BusSettings
+from fleetlight.cells.settings import FleetSettings, RelaySettings, UpstreamSettings
+from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.logging import LogSettings, mask_url_passwords
+from fleetlight.indexer.settings import IndexerSettings, IndexSettings
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.operations.nodes.settings import NodesSettings
+from fleetlight.operations.scheduling.settings import SchedulerSettings
+from fleetlight.resources.secret_names import is_secret_name
 
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"

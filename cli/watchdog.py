@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from indexer.stream.liveness import Probes
+from fleetlight.indexer.stream.liveness import Probes
 
 _TIMES_PER_LIMIT = 3
 """One sign that gets lost, or is late, is not the end."""

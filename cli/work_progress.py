@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from threading import Lock
 
-from cli.output import print_notice, progress_bar
+from fleetlight.cli.output import print_notice, progress_bar
 
 _LINE_INTERVAL_S = 10.0
 

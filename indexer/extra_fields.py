@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from notifications.versioned import DATA_KEY, VersionedPayload
+from fleetlight.notifications.versioned import DATA_KEY, VersionedPayload
 
 SCHEMA_KEY = "nova_object.schema"
 """Beside `nova_object.data`: JSON Schemas of fields, by name, for receivers that do not know them."""

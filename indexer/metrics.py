@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import CellProgress
 
 _BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MICROSECONDS = 1_000_000

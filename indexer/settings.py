@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 
 if TYPE_CHECKING:
-    from cells.model import Cell
+    from fleetlight.cells.model import Cell
 
 __all__ = ["IndexSettings", "IndexerSettings"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from cells.daemon_threads import DaemonThreads
-from cells.errors import CellUnreachableError
-from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import CellProgress
-from notifications.errors import BusError
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.notifications.errors import BusError
 
 _MICROSECONDS = 1_000_000
 # What all cells and buses together may take: one that hangs must not keep what the others say.

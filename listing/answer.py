@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from cells.model import Cell
+from fleetlight.cells.model import Cell
 
 
 class Consistency(StrEnum):

@@ -5,16 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from cells.counting import count_rows
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import Cell
-from listing.admission import Place, page_in_the_making
-from listing.answer import CellAnswer, Consistency
-from listing.index_gateway import IndexGateway, ProgressByCell
-from listing.route_choice import answer_of, choose_indexed
-from listing.settings import SearchSettings
-from listing.sources import CellFailure, CellReader, log_failure
-from query.counts import CountRequest, Counts, merged
+from fleetlight.cells.counting import count_rows
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.model import Cell
+from fleetlight.listing.admission import Place, page_in_the_making
+from fleetlight.listing.answer import CellAnswer, Consistency
+from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
+from fleetlight.listing.route_choice import answer_of, choose_indexed
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellFailure, CellReader, log_failure
+from fleetlight.query.counts import CountRequest, Counts, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _LiveCount:
-    """What a cell said (listing.route_choice.LiveCell). damaged, left_out: nothing tells how many rows."""
+    """What a cell said (fleetlight.listing.route_choice.LiveCell). damaged, left_out: nothing tells how many rows."""
 
     failure: CellFailure | None = None
     has_stand_in: bool = False

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from indexer.backends.base import CellProgress
-from listing.answer import Consistency
-from listing.freshness import Freshness
-from listing.merge_sort import Row, Source
-from query.page import PageRequest
-from resources.fields import from_microseconds
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.merge_sort import Row, Source
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import from_microseconds
 
 Query = Mapping[str, Any]
 """A compiled query, as JSON: `sql` with its `values`, or `dsl`."""

@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.fleet.fleet import InstanceMapping
-from listing.answer import Consistency
-from listing.errors import CellDownError, MarkerNotFoundError
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from listing.sources import CellFailure, CellReader, ask_fleet
-from listing.unmapped_instances import UnmappedInstances
-from query.filters import Eq, all_of
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
-from views.projection import FieldValues, Projection
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellFailure, CellReader, ask_fleet
+from fleetlight.listing.unmapped_instances import UnmappedInstances
+from fleetlight.query.filters import Eq, all_of
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
 """Whether who is asking may see what belongs to a project and a user."""
@@ -51,7 +51,7 @@ class InstanceFinder:
         self._unmapped = UnmappedInstances(reader, index)
 
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, as its mapping says, or where there is none (listing.unmapped_instances).
+        """Where an instance lives, as its mapping says, or where there is none (fleetlight.listing.unmapped_instances).
 
         timeout_s: what a cell may cost that has to be asked for it.
         Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.

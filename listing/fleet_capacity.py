@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import CapacityAdapter, Cell, CellAdapter
-from cells.node_capacity import Amounts, NodeCapacity
-from listing.admission import page_in_the_making
-from listing.answer import CellAnswer, Page, Route
-from listing.sources import CellReader, log_failure
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.model import CapacityAdapter, Cell, CellAdapter
+from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.answer import CellAnswer, Page, Route
+from fleetlight.listing.sources import CellReader, log_failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How far the index is behind the cells at one moment, and for which of them it may answer."""
 
-from indexer.backends.base import CellProgress
-from listing.answer import Consistency
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import Consistency
 
 
 class Freshness:

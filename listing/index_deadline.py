@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
 
 T = TypeVar("T")
 

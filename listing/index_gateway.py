@@ -5,28 +5,28 @@ from typing import TypeVar
 
 import structlog
 
-from cells.model import NOBODY
-from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
-from indexer.backends.damaged import log_damaged_document
-from indexer.errors import IndexDocumentError, IndexerError, IndexForbiddenError
-from listing.answer import Consistency
-from listing.explanation import DescribesSearches, Query
-from listing.freshness import Freshness
-from listing.index_deadline import IndexDeadline, IndexSlowError
-from listing.merge_sort import Source
-from listing.progress_cache import ProgressCache
-from listing.safe_connect import SafeConnect
-from listing.settings import SearchSettings
-from listing.sources import BatchedSource
-from query.counts import CountRequest, Counts
-from query.errors import NotExpressibleError
-from query.filters import Eq, Filter
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.projection import FieldValues, Projection
+from fleetlight.cells.model import NOBODY
+from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
+from fleetlight.indexer.backends.damaged import log_damaged_document
+from fleetlight.indexer.errors import IndexDocumentError, IndexerError, IndexForbiddenError
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.explanation import DescribesSearches, Query
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.index_deadline import IndexDeadline, IndexSlowError
+from fleetlight.listing.merge_sort import Source
+from fleetlight.listing.progress_cache import ProgressCache
+from fleetlight.listing.safe_connect import SafeConnect
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import BatchedSource
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import Eq, Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import FieldValues, Projection
 
 T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from cells.model import Cell
-from indexer.backends.base import FoundPage
-from listing.admission import Place, page_in_the_making
-from listing.answer import Consistency, Page
-from listing.explanation import DescribesPages, Observer, Query, Reasons
-from listing.freshness import Freshness
-from listing.index_gateway import IndexGateway, ProgressByCell
-from listing.merge_sort import Row, Source, merge_sorted
-from listing.route_choice import answer_of, choose_indexed
-from listing.settings import SearchSettings
-from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
-from query.page import PageRequest
-from views.projection import Projection
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import FoundPage
+from fleetlight.listing.admission import Place, page_in_the_making
+from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
+from fleetlight.listing.merge_sort import Row, Source, merge_sorted
+from fleetlight.listing.route_choice import answer_of, choose_indexed
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
+from fleetlight.query.page import PageRequest
+from fleetlight.views.projection import Projection
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Lists of what cells have beside instances: nodes, groups, networks, jobs …
 
-Cells are asked, but for the types that an index has (resources.indexed_items): of these it answers for the cells that
-it follows closely enough, if the fields that are needed are all there. So a fleet-wide list of nodes asks no cell.
+Cells are asked, but for the types that an index has (fleetlight.resources.indexed_items): of these it answers for the
+cells that it follows closely enough, if the fields that are needed are all there. So a fleet-wide list of nodes asks no
+cell.
 """
 
 import asyncio
@@ -10,21 +11,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
-from indexer.backends.base import CellProgress
-from listing.admission import page_in_the_making
-from listing.answer import CellAnswer, Consistency, Route
-from listing.freshness import Freshness
-from listing.index_gateway import IndexGateway
-from listing.sources import CellReader, log_failure
-from resources.fields import Record
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.answer import CellAnswer, Consistency, Route
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.sources import CellReader, log_failure
+from fleetlight.resources.fields import Record
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 
 @dataclass(frozen=True, slots=True)
 class CellItems:
-    """What one cell has, and how it was asked. records: as of cells.model.ItemsAdapter; none of a cell that failed.
+    """What one cell has, and how it was asked. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
+    failed.
 
     duration_s: how long it took to answer, or to fail.
     """
@@ -36,7 +38,7 @@ class CellItems:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """by_cell: of each cell that was asked. has_all_cells: as of listing.answer.Page.
+    """by_cell: of each cell that was asked. has_all_cells: as of fleetlight.listing.answer.Page.
 
     why_not_indexed: of the cells that were asked themselves, as a sentence.
     """
@@ -66,8 +68,9 @@ class ItemLister:
     ) -> Items:
         """All items of a type.
 
-        fields, keys: as of cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of the cells
-        to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer not complete.
+        fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
+            the cells to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer
+            not complete.
         consistency, ask_live: as of InstanceLister.list_page.
         Raises FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
         """
@@ -119,7 +122,9 @@ class ItemLister:
     async def describe(
         self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
     ) -> Mapping[str, Any] | None:
-        """What a cell is asked for its items (cells.model.DescribingItemsAdapter); None when it cannot tell."""
+        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot
+        tell.
+        """
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
             if isinstance(adapter, DescribingItemsAdapter):

@@ -5,7 +5,7 @@ import heapq
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
-from query.sort import SortOrder
+from fleetlight.query.sort import SortOrder
 
 
 class Row(Protocol):

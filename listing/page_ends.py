@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from query.sort import SortOrder
+from fleetlight.query.sort import SortOrder
 
 _KEPT = 4096
 

@@ -1,7 +1,7 @@
 """The list of instances as of a moment: the same merge of the same cells, each as it was then.
 
 No index answers, since it has each instance as it is now. A cell that keeps what its changes replaced undoes them
-(cells.model.PastAdapter); a cell that is down is missing, and the page says so.
+(fleetlight.cells.model.PastAdapter); a cell that is down is missing, and the page says so.
 """
 
 import asyncio
@@ -9,20 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
-from cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
-from listing.answer import CellAnswer, Consistency, Page, Route
-from listing.explanation import Observer
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from listing.sources import CellFailure, CellReader, log_failure
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
+from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
+from fleetlight.listing.explanation import Observer
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellFailure, CellReader, log_failure
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())

@@ -9,9 +9,9 @@ from threading import Condition, Thread
 
 import structlog
 
-from indexer.backends.base import CellProgress
-from indexer.errors import IndexAbsentError
-from listing.index_deadline import IndexSlowError
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import IndexAbsentError
+from fleetlight.listing.index_deadline import IndexSlowError
 
 _log = structlog.get_logger(__name__)
 

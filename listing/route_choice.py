@@ -4,14 +4,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cells.model import Cell
-from indexer.backends.base import CellProgress
-from listing.answer import CellAnswer, Consistency, Route
-from listing.freshness import Freshness
-from listing.index_gateway import ProgressByCell
-from listing.sources import CellFailure
-from query.filters import Filter
-from query.retention import may_match_forgotten
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import CellAnswer, Consistency, Route
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.index_gateway import ProgressByCell
+from fleetlight.listing.sources import CellFailure
+from fleetlight.query.filters import Filter
+from fleetlight.query.retention import may_match_forgotten
 
 
 class LiveCell(Protocol):

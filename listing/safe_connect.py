@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from cells.retrying import retrying_every
-from indexer.errors import IndexerError
+from fleetlight.cells.retrying import retrying_every
+from fleetlight.indexer.errors import IndexerError
 
 _log = structlog.get_logger(__name__)
 

@@ -15,18 +15,18 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from cells.daemon_threads import DaemonThreads
-from cells.errors import (
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import (
     CellHangsError,
     CellUnreachableError,
     FleetUnreachableError,
     UnknownCellError,
     UnreadableRowError,
 )
-from cells.model import Cell, CellAdapter, InstanceRow
-from listing.merge_sort import Row, Source
-from query.page import PageRequest
-from views.projection import Projection
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.listing.merge_sort import Row, Source
+from fleetlight.query.page import PageRequest
+from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 CellFailure = CellUnreachableError | UnknownCellError
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CellReader(Protocol):
-    """What the sources need of `cells.fan_out.cell_pool.CellPool`."""
+    """What the sources need of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
 

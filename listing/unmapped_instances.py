@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fleet.fleet import InstanceMapping
-from cells.model import Cell, InstanceRow
-from listing.answer import Consistency
-from listing.errors import CellDownError
-from listing.index_gateway import IndexGateway
-from listing.sources import CellFailure, CellReader
-from query.filters import Eq
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
-from views.projection import FieldValues
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.errors import CellDownError
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.sources import CellFailure, CellReader
+from fleetlight.query.filters import Eq
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import FieldValues
 
 # Of a process: each asks all cells that the index does not answer for, and who tries uuids has to wait in a queue.
 _SEARCHES_AT_ONCE = 4

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from notifications.envelope import Notification, read_sample
-from notifications.errors import (
+from fleetlight.notifications.envelope import Notification, read_sample
+from fleetlight.notifications.errors import (
     EnvelopeError,
     PayloadError,
     Problem,
     UnknownPayloadError,
     UnsupportedVersionError,
 )
-from notifications.event_types import expected_payloads, is_well_formed
-from notifications.registry import parse_payload
-from notifications.versioned import NAME_KEY, VERSION_KEY
+from fleetlight.notifications.event_types import expected_payloads, is_well_formed
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.notifications.versioned import NAME_KEY, VERSION_KEY
 
 PRIORITIES = ("AUDIT", "CRITICAL", "DEBUG", "ERROR", "INFO", "SAMPLE", "WARN")
 _PUBLISHER_ID = re.compile(r"[A-Za-z0-9_-]+:\S+")

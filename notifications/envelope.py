@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from notifications.errors import EnvelopeError
+from fleetlight.notifications.errors import EnvelopeError
 
 ENVELOPE_VERSION = "2.0"
 LARGEST_BODY_BYTES = 16 * 1024 * 1024

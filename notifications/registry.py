@@ -10,9 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from notifications.errors import EnvelopeError, PayloadError, Problem, UnknownPayloadError, UnsupportedVersionError
-from notifications.payloads import fleetlight, instance, parts, request_spec, resources, selection
-from notifications.versioned import NAME_KEY, NAMESPACE_KEY, VERSION_KEY, VersionedPayload, parse_version
+from fleetlight.notifications.errors import (
+    EnvelopeError,
+    PayloadError,
+    Problem,
+    UnknownPayloadError,
+    UnsupportedVersionError,
+)
+from fleetlight.notifications.payloads import fleetlight, instance, parts, request_spec, resources, selection
+from fleetlight.notifications.versioned import NAME_KEY, NAMESPACE_KEY, VERSION_KEY, VersionedPayload, parse_version
 
 
 class Registry:

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from notifications.errors import PayloadError, Problem, UnsupportedVersionError
+from fleetlight.notifications.errors import PayloadError, Problem, UnsupportedVersionError
 
 NAME_KEY = "nova_object.name"
 NAMESPACE_KEY = "nova_object.namespace"

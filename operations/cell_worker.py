@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from operations.jobs.metrics import WorkerMetrics
-from operations.jobs.worker import Worker
-from operations.nodes.cell_hosts import CellHosts
-from operations.nodes.opening import NodeRpcs
-from operations.nodes.refreshing import RefreshingHosts
-from operations.nodes.settings import NodesSettings
-from operations.simulation.simulated_hosts import SimulatedHosts
-from operations.vocabulary import ALL_OPERATIONS
-from resources.clock import Clock, system_clock
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.nodes.cell_hosts import CellHosts
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.nodes.refreshing import RefreshingHosts
+from fleetlight.operations.nodes.settings import NodesSettings
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.clock import Clock, system_clock
 
 
 def new_worker(

@@ -8,13 +8,19 @@ the default one cannot be brought into a second one, nor can a host with instanc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cells.errors import CellUnreachableError, HostInUseError, HostNotFoundError, ResourceNotFoundError, ZoneTakenError
-from cells.fleet.aggregates import ZONE_KEY, Aggregate
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.nodes import ComputeNode
-from cells.model import Cell
-from operations.native_cells import NativeCells
-from resources.instance import DEFAULT_ZONE
+from fleetlight.cells.errors import (
+    CellUnreachableError,
+    HostInUseError,
+    HostNotFoundError,
+    ResourceNotFoundError,
+    ZoneTakenError,
+)
+from fleetlight.cells.fleet.aggregates import ZONE_KEY, Aggregate
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.nodes import ComputeNode
+from fleetlight.cells.model import Cell
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.resources.instance import DEFAULT_ZONE
 
 _LOCK = "aggregates"
 

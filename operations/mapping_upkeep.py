@@ -1,13 +1,15 @@
-"""Keeping the mappings of a native cell equal to its rows while one of its workers runs (cells.fleet.adoption)."""
+"""Keeping the mappings of a native cell equal to its rows while one of its workers runs
+(fleetlight.cells.fleet.adoption).
+"""
 
 import structlog
 
-from cells.errors import FleetUnreachableError
-from cells.fleet.adoption import MappingComparison
-from cells.fleet.fleet import Fleet
-from cells.model import CellAdapter
-from operations.jobs.chores import AT_ONCE
-from operations.jobs.metrics import WorkerMetrics
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.adoption import MappingComparison
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import CellAdapter
+from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.metrics import WorkerMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +36,8 @@ class MappingUpkeep:
         self._recorded_at: int | None = None
 
     def step(self) -> int:
-        """Compare a page if it is time to; returns AT_ONCE while there are more pages (operations.jobs.chores).
+        """Compare a page if it is time to; returns AT_ONCE while there are more pages
+        (fleetlight.operations.jobs.chores).
 
         Raises CellUnreachableError. While the fleet database is away nothing is compared: jobs go on without it.
         """

@@ -5,26 +5,26 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from cells.database.engines import cell_failures
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.instance_migrations import finished_migration
-from cells.kinds.native.nodes import CellNodes
-from cells.model import Cell, InstanceRow
-from operations.actions.accepting import Acceptance
-from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
-from query.filters import Eq, In, all_of
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.instance_migrations import finished_migration
+from fleetlight.cells.kinds.native.nodes import CellNodes
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
+from fleetlight.query.filters import Eq, In, all_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 class NativeCells:
     """What is in native cells beside what every kind of cell is asked; may be used by several threads.
 
     list_cells: reads the registry (`Fleet.cells`). pool: has the cells open, once for the process.
-    max_attempts: how many hosts an instance may try (operations.scheduling.settings).
+    max_attempts: how many hosts an instance may try (fleetlight.operations.scheduling.settings).
     """
 
     def __init__(

@@ -13,15 +13,15 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine, func, select
 
-from cells.daemon_threads import DaemonThreads
-from cells.database.engines import cell_failures
-from cells.errors import CellUnreachableError
-from cells.fleet.flavors import Flavor
-from cells.fleet.fleet import Fleet
-from cells.fleet.quotas import check
-from cells.model import Cell
-from cells.tables import instances, job_operations
-from operations.native_cells import NativeCells
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances, job_operations
+from fleetlight.operations.native_cells import NativeCells
 
 _log = structlog.get_logger(__name__)
 # Operations that know the flavor that their instance is about to have.
@@ -37,7 +37,7 @@ class Size:
 
 
 def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
-    """What counts against the quotas of a project, by resource (cells.fleet.quotas.DEFAULTS).
+    """What counts against the quotas of a project, by resource (fleetlight.cells.fleet.quotas.DEFAULTS).
 
     The cells that the project has something in are asked at the same time. Those that hang, and those that have not
     answered when `CellPool.deadline_s` is over, do not count. Raises FleetUnreachableError.
@@ -74,7 +74,9 @@ def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, in
 
 
 def project_lock(project_id: str) -> str:
-    """The turn (cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then let it have more."""
+    """The turn (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then let it
+    have more.
+    """
     return f"quotas of project {project_id}"
 
 

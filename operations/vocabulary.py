@@ -1,8 +1,8 @@
 """What jobs of a native cell may consist of: the actions of servers, and the operations of Ganeti."""
 
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.vocabulary import Vocabulary
-from operations.opcodes.vocabulary import OPCODES
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.vocabulary import Vocabulary
+from fleetlight.operations.opcodes.vocabulary import OPCODES
 
 ALL_OPERATIONS: Vocabulary = {**VOCABULARY, **OPCODES}
 """By name; operations of Ganeti begin with `OP_`."""

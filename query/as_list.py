@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from query.filters import And, Filter, Leaf, Or
+from fleetlight.query.filters import And, Filter, Leaf, Or
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 

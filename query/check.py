@@ -1,7 +1,7 @@
 """Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
 
-from query.filters import Filter, leaves
-from resources.fields import ItemType
+from fleetlight.query.filters import Filter, leaves
+from fleetlight.resources.fields import ItemType
 
 
 def check(node: Filter, fields: ItemType) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from query.filters import Filter
-from resources.errors import UnknownFieldError
-from resources.fields import ItemType, Record
+from fleetlight.query.filters import Filter
+from fleetlight.resources.errors import UnknownFieldError
+from fleetlight.resources.fields import ItemType, Record
 
 MAX_GROUPS = 10_000
 """As many groups as one answer has; Elasticsearch gives up at 65,536 unless told otherwise."""

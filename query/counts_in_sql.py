@@ -5,9 +5,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, distinct, func, select, true
 from sqlalchemy.sql.selectable import TableValuedAlias
 
-from query.counts import CountRequest
-from query.operators.sql import SqlDialect
-from query.to_sql import Columns, to_sql
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.operators.sql import SqlDialect
+from fleetlight.query.to_sql import Columns, to_sql
 
 
 def count_statement(

@@ -7,7 +7,7 @@ QueryError
 ├── RegularExpressionError        the pattern is not one that every route can run
 └── NotExpressibleError           a compiler cannot express this leaf exactly; another route must answer
 
-What can be wrong with one field of it: resources.errors.
+What can be wrong with one field of it: fleetlight.resources.errors.
 """
 
 

@@ -5,10 +5,10 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import TypeVar
 
-from query.filters import And, Filter, Or
-from query.page import PageRequest
-from query.tree import Matcher
-from resources.fields import ItemType, Record
+from fleetlight.query.filters import And, Filter, Or
+from fleetlight.query.page import PageRequest
+from fleetlight.query.tree import Matcher
+from fleetlight.resources.fields import ItemType, Record
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def evaluate(node: Filter, record: Record, fields: ItemType) -> bool:
 
 
 def matcher(node: Filter, fields: ItemType) -> Matcher:
-    """A function that says whether the tree is true of a record; `node` has passed query.check."""
+    """A function that says whether the tree is true of a record; `node` has passed fleetlight.query.check."""
     match node:
         case And(terms):
             all_terms = [matcher(term, fields) for term in terms]

@@ -10,8 +10,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from query.errors import ExpressionError, MalformedExpressionError, RegularExpressionError
-from query.filters import (
+from fleetlight.query.errors import ExpressionError, MalformedExpressionError, RegularExpressionError
+from fleetlight.query.filters import (
     EVERYTHING,
     Eq,
     Filter,
@@ -29,10 +29,10 @@ from query.filters import (
     negate,
     or_missing,
 )
-from query.operators.anything import AtTime, Compares, Contains, Finds, Same, Says
-from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import ItemType, Kind, from_microseconds
-from resources.query_fields.definitions import FieldFlag, QueryField
+from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, Says
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import ItemType, Kind, from_microseconds
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
 
 MAX_LEVELS = 10
 """How many lists may be inside each other, the condition among them."""

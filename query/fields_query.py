@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from query.sort import nice_key
-from resources.fields import Kind
-from resources.query_fields.definitions import QueryField, QueryFields
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.definitions import QueryField, QueryFields
 
 
 def definitions(fields: QueryFields, names: Sequence[str] | None = None) -> list[dict[str, Any]]:

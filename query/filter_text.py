@@ -1,4 +1,5 @@
-"""Filters as people type them: `status == "running" and be/memory > 2048`, read into the lists of query.expressions.
+"""Filters as people type them: `status == "running" and be/memory > 2048`, read into the lists of
+fleetlight.query.expressions.
 
 The grammar is contracts/ganeti-query, 4; LALR, so its time is linear in the text.
 """
@@ -10,8 +11,8 @@ from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
-from query.errors import FilterTextError, RegularExpressionError
-from query.regex import compile_pattern
+from fleetlight.query.errors import FilterTextError, RegularExpressionError
+from fleetlight.query.regex import compile_pattern
 
 Expression = list[Any]
 

@@ -1,12 +1,14 @@
-"""What a request keeps, as a tree of values: the shape (query.tree) and every operator (query.operators)."""
+"""What a request keeps, as a tree of values: the shape (fleetlight.query.tree) and every operator
+(fleetlight.query.operators).
+"""
 
-from query.operators.addresses import HasAddress, LacksAddress
-from query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn
-from query.operators.lists import Has, HasAny, HasNone, Lacks
-from query.operators.negation import IsNotNull, IsNull, Negation, Not
-from query.operators.text import HasName, HasOtherName, Matches, NotMatches
-from query.operators.truth import IsFalse, IsTrue
-from query.tree import (
+from fleetlight.query.operators.addresses import HasAddress, LacksAddress
+from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn
+from fleetlight.query.operators.lists import Has, HasAny, HasNone, Lacks
+from fleetlight.query.operators.negation import IsNotNull, IsNull, Negation, Not
+from fleetlight.query.operators.text import HasName, HasOtherName, Matches, NotMatches
+from fleetlight.query.operators.truth import IsFalse, IsTrue
+from fleetlight.query.tree import (
     EVERYTHING,
     NOTHING,
     And,

@@ -7,7 +7,7 @@ store can never hold, no `And` directly inside an `And`, no `Or` inside an `Or`.
 from collections.abc import Sequence
 from typing import Any
 
-from query.filters import (
+from fleetlight.query.filters import (
     EVERYTHING,
     NOTHING,
     Eq,
@@ -23,13 +23,13 @@ from query.filters import (
     any_of,
     with_leaves,
 )
-from query.sort import Direction, SortKey, SortOrder
-from query.tree import Store
-from resources.fields import ItemType
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.tree import Store
+from fleetlight.resources.fields import ItemType
 
 
 def lower(node: Filter, fields: ItemType, store: Store) -> Filter:
-    """The same meaning for every record. `node` has passed query.check."""
+    """The same meaning for every record. `node` has passed fleetlight.query.check."""
     return with_leaves(node, lambda leaf: fit(leaf.lowered(fields[leaf.field]), store))
 
 

@@ -1,4 +1,5 @@
-"""Nice order in SQL: what compares by code point as texts do in nice order (query.sort.nice_key), made by the database.
+"""Nice order in SQL: what compares by code point as texts do in nice order (fleetlight.query.sort.nice_key), made by
+the database.
 
 No index serves it, so such an order costs a look at every row that the filter lets pass. A collation of PostgreSQL's
 (ICU, `kn-true`) is not it: that puts case and punctuation in an order of its own.
@@ -9,9 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Text, case, cast, column, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
-from query.errors import NotExpressibleError
-from query.operators.sql import TEXT, SqlDialect, SqliteFunction
-from query.sort import ESCAPE, NO_DIGITS, NUMBER, SURROGATES, SURROGATES_END, nice_key
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.operators.sql import TEXT, SqlDialect, SqliteFunction
+from fleetlight.query.sort import ESCAPE, NO_DIGITS, NUMBER, SURROGATES, SURROGATES_END, nice_key
 
 _NUMBER_OR_TEXT = "([0-9]+)|[^0-9]+"
 

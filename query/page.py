@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from query.filters import Filter, leaves
-from query.sort import SortOrder
-from resources.fields import ItemType
+from fleetlight.query.filters import Filter, leaves
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.fields import ItemType
 
 
 @dataclass(frozen=True, slots=True)

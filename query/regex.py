@@ -12,8 +12,8 @@ from typing import Any, Protocol, cast
 
 import re2
 
-from query.errors import NotExpressibleError, RegularExpressionError
-from query.regex_syntax import ANY, Branch, Chars, Choice, Node, Repeat, Sequence, branches
+from fleetlight.query.errors import NotExpressibleError, RegularExpressionError
+from fleetlight.query.regex_syntax import ANY, Branch, Chars, Choice, Node, Repeat, Sequence, branches
 
 _LUCENE = "Elasticsearch"
 _POSTGRESQL = "PostgreSQL"

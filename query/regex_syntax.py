@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-from query.errors import NotExpressibleError
+from fleetlight.query.errors import NotExpressibleError
 
 _MAX_CODE_POINT = 0x10FFFF
 _REPETITION = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")

@@ -6,8 +6,8 @@ row's times are unknown of is always remembered.
 
 from datetime import datetime
 
-from query.filters import EVERYTHING, NOTHING, And, Eq, Filter, Ge, Gt, In, IsNull, Leaf, Lt, Ne, NotIn, Or
-from resources.fields import Scalar, from_microseconds
+from fleetlight.query.filters import EVERYTHING, NOTHING, And, Eq, Filter, Ge, Gt, In, IsNull, Leaf, Lt, Ne, NotIn, Or
+from fleetlight.resources.fields import Scalar, from_microseconds
 
 _DELETED, _DELETED_AT, _UPDATED_AT = "deleted", "deleted_at", "updated_at"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from resources.errors import UnknownFieldError
-from resources.fields import ItemType, Kind
+from fleetlight.resources.errors import UnknownFieldError
+from fleetlight.resources.fields import ItemType, Kind
 
 _NUMBER_OR_MARK = re.compile("[0-9]+|[\0-\2]")
 # Before a number, and before what is not such a mark though it looks like one. No text between numbers is lower.
@@ -60,7 +60,8 @@ class SortKey:
 
 
 def nice_key(text: str) -> str:
-    """The text that compares by code point as `text` does in nice order; query.nice_order says the same in SQL.
+    """The text that compares by code point as `text` does in nice order; fleetlight.query.nice_order says the same in
+    SQL.
 
     A number becomes a mark, the character that stands for how many digits it has without leading zeros, and those.
     """

@@ -3,11 +3,11 @@
 import sqlite3
 
 # Operators and orders make the functions that they call.
-import query.filters
-import query.nice_order  # noqa: F401
-from query.operators.sql import SqliteFunction
+import fleetlight.query.filters
+import fleetlight.query.nice_order  # noqa: F401
+from fleetlight.query.operators.sql import SqliteFunction
 
 
 def register_functions(dbapi_connection: sqlite3.Connection) -> None:
-    """Register what operators call (query.operators.sql.SqliteFunction)."""
+    """Register what operators call (fleetlight.query.operators.sql.SqliteFunction)."""
     SqliteFunction.register_all(dbapi_connection)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from resources.fields import Kind, from_microseconds
+from fleetlight.resources.fields import Kind, from_microseconds
 
 
 def text_form(kind: Kind) -> Callable[[Any], str] | None:

@@ -3,7 +3,7 @@
 Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is the default
 (BINARY), on PostgreSQL `COLLATE "C"` says it, and for MySQL the columns have to be bytes. An index serves an order on
 PostgreSQL only if it is declared in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or
-DESC NULLS LAST. Connections to SQLite need query.sqlite_functions.
+DESC NULLS LAST. Connections to SQLite need fleetlight.query.sqlite_functions.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, and_, false, or_, true
 
-from query.filters import And, Filter, Or, leaves
-from query.lowering import beyond, fit, lower, next_beyond, not_before
-from query.nice_order import nice_column
-from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.fields import ItemType
+from fleetlight.query.filters import And, Filter, Or, leaves
+from fleetlight.query.lowering import beyond, fit, lower, next_beyond, not_before
+from fleetlight.query.nice_order import nice_column
+from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.fields import ItemType
 
 
 class Columns(Protocol):
@@ -26,7 +26,7 @@ class Columns(Protocol):
 
 
 def to_sql(node: Filter, columns: Columns, fields: ItemType, dialect: SqlDialect) -> Predicate:
-    """The predicate that is true of exactly the rows that `node`, which has passed query.check, is true of.
+    """The predicate that is true of exactly the rows that `node`, which has passed fleetlight.query.check, is true of.
 
     Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
     """
@@ -34,7 +34,7 @@ def to_sql(node: Filter, columns: Columns, fields: ItemType, dialect: SqlDialect
 
 
 def can_express(node: Filter, dialect: SqlDialect) -> bool:
-    """Whether `to_sql` has an exact predicate; see query.filters.split_expressible.
+    """Whether `to_sql` has an exact predicate; see fleetlight.query.filters.split_expressible.
 
     MySQL has neither our patterns nor our lists.
     """
@@ -82,7 +82,9 @@ _NICE = " in nice order"
 
 
 def in_nice_order(field: str) -> str:
-    """The name, among the columns of a store, of one that has the nice key of `field` (query.sort.nice_key)."""
+    """The name, among the columns of a store, of one that has the nice key of `field`
+    (fleetlight.query.sort.nice_key).
+    """
     return field + _NICE
 
 
@@ -110,7 +112,7 @@ class _SortColumns:
 
 
 def _compile(node: Filter, columns: Columns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
-    """The predicate of a lowered tree (query.lowering). fields: None for a position."""
+    """The predicate of a lowered tree (fleetlight.query.lowering). fields: None for a position."""
     match node:
         case And(terms):
             return and_(*(_compile(term, columns, fields, dialect) for term in terms)) if terms else true()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from resources.fields import Field, Record
+from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.resources.fields import Field, Record
 
 Matcher = Callable[[Record], bool]
 Dsl = dict[str, Any]
@@ -34,11 +34,11 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Leaf(ABC):
-    """One operator on one field. All that is particular to an operator is in its class (query.operators).
+    """One operator on one field. All that is particular to an operator is in its class (fleetlight.query.operators).
 
-    The walks over a tree (query.check, query.lowering, query.evaluate, query.to_sql, query.to_dsl) know no operator: a
-    new one is one frozen dataclass with the abstract methods below. Its `matcher` shares no step with `sql` and `dsl`,
-    since it has to tell when they are wrong.
+    The walks over a tree (fleetlight.query.check, fleetlight.query.lowering, fleetlight.query.evaluate,
+    fleetlight.query.to_sql, fleetlight.query.to_dsl) know no operator: a new one is one frozen dataclass with the
+    abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to tell when they are wrong.
 
     can_be_open: whether it is open, neither true nor false, of a null; false of operators on lists, which are no null.
     """
@@ -48,7 +48,7 @@ class Leaf(ABC):
 
     @abstractmethod
     def negated(self) -> "Leaf":
-        """The leaf that is true exactly where this one is false: see query.operators.negation."""
+        """The leaf that is true exactly where this one is false: see fleetlight.query.operators.negation."""
 
     @abstractmethod
     def check(self, field: Field) -> None:

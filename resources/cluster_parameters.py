@@ -6,7 +6,7 @@ The names are those of Ganeti's `/2/info` (contracts/ganeti-rapi, 8).
 from collections.abc import Mapping
 from typing import Any
 
-from resources.query_fields.parameters import NODE_PARAMETER_DEFAULTS
+from fleetlight.resources.query_fields.parameters import NODE_PARAMETER_DEFAULTS
 
 Parameters = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 
 Record = Mapping[str, Any]
 Scalar = str | int | float | bool | datetime

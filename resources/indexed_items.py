@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from resources.fields import Record
-from resources.node import STORED_NODE_FIELDS, shown_node
-from resources.query_fields.node import NODE
+from fleetlight.resources.fields import Record
+from fleetlight.resources.node import STORED_NODE_FIELDS, shown_node
+from fleetlight.resources.query_fields.node import NODE
 
 INSTANCES = "OS::Nova::Server"
 """What users call instances where they name a type of resources (Searchlight's name, and Heat's)."""

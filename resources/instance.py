@@ -2,10 +2,10 @@
 
 Names are those of Nova's `instances` table, since the sort keys and filters of the compute API are. A cell's columns,
 the index's fields and a record's keys all use them; the payload on the wire uses Nova's payload names, as aliases
-(notifications.payloads). Fields of kind `other` without `is_list` can only be read.
+(fleetlight.notifications.payloads). Fields of kind `other` without `is_list` can only be read.
 """
 
-from resources.fields import Field, ItemType, Kind, Record
+from fleetlight.resources.fields import Field, ItemType, Kind, Record
 
 INSTANCE_FIELDS = ItemType(
     "instance",
@@ -71,7 +71,9 @@ INSTANCE_FIELDS = ItemType(
         Field("keypairs", "KeyPairs", Kind.OTHER, "Key pairs with their public keys"),
         Field("shares", "Shares", Kind.OTHER, "File shares that are attached"),
         Field("fault", "Fault", Kind.OTHER, "Newest fault, with code, message, details and time"),
-        Field("ganeti", "Ganeti", Kind.OTHER, "What Ganeti alone has words for (resources.query_fields.ganeti)"),
+        Field(
+            "ganeti", "Ganeti", Kind.OTHER, "What Ganeti alone has words for (fleetlight.resources.query_fields.ganeti)"
+        ),
     ),
 )
 

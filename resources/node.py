@@ -4,10 +4,10 @@ A stored node is a record with the names of NODE_FIELDS. What of it a question s
 the same whether a cell or the index has it.
 """
 
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.node import NODE
-from resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.node import NODE
+from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
 
 AGENT_ADDRESS = "agent_address"
 """What a record says beside the fields that can be asked for: where the agent of the node answers, if it has one."""

@@ -58,7 +58,7 @@ def mutate(path: Path, sample: int, seed: int) -> Module:
     """Put the mutants into the module at `path`, and choose at most `sample` of them (0: all), the same for a seed."""
     mutated = mutate_file_contents(str(path), path.read_text())
     path.write_text(mutated.code)
-    names = [get_mutant_name(path, name) for name in mutated.mutant_names]
+    names = [get_mutant_name("fleetlight" / path, name) for name in mutated.mutant_names]
     chance = random.Random(f"{seed} {path}")  # noqa: S311  # no secret
     tried = chance.sample(names, sample) if 0 < sample < len(names) else names
     lines, spans = mutated.code.splitlines(), mutated.line_span_by_function_name

@@ -12,7 +12,7 @@ from tests.support.libvirt_binding import libvirt_binding
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
-from tests.support.programs import nginx, systemd_analyze
+from tests.support.programs import nginx, same_names, systemd_analyze
 from tests.support.prometheus import promtool
 from tests.support.real_cluster import ganeti_cluster
 from tests.support.real_servers import (
@@ -65,6 +65,7 @@ __all__ = [
     "pytest_terminal_summary",
     "pytest_testnodedown",
     "redis_url",
+    "same_names",
     "samples_dir",
     "systemd_analyze",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from resources.fields import ItemType, Record
+from fleetlight.resources.fields import ItemType, Record
 
 _encode = msgspec.json.Encoder().encode
 
@@ -15,8 +15,8 @@ class Projection(ABC):
     """How one face makes the items of one answer.
 
     fields: names of the fields that `render_record` needs; None for all of them.
-    pieces: names of the pieces of the stored view (views.compute.view) that `render` needs; none of one that is made of
-        fields, of which `render` then gets the stored values.
+    pieces: names of the pieces of the stored view (fleetlight.views.compute.view) that `render` needs; none of one that
+        is made of fields, of which `render` then gets the stored values.
     form, rendered_with: projections with pieces of the same form, and with the same object of these, make the same
         items.
     shows_revision: whether items are made of fields and of the revision, which `render` then gets behind the values.
@@ -41,7 +41,7 @@ class Projection(ABC):
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it.
 
-        revision: as of cells.model.InstanceRow; None where nobody asks for it.
+        revision: as of fleetlight.cells.model.InstanceRow; None where nobody asks for it.
         """
 
     def of_cell_that_is_down(self) -> "Projection":

@@ -1,8 +1,8 @@
 """A real host, by libvirt: its guests are domains, its volume groups are storage pools.
 
 It uses libvirt's own Python binding: the extra `libvirt`, which is built against Debian's libvirt-dev. A change is what
-is wanted to be, and not a difference, since it may be made once more (agents.agent). What would carry the contents of
-disks, or the memory of guests, to another place is refused, and so is restarting the host under its guests.
+is wanted to be, and not a difference, since it may be made once more (fleetlight.agents.agent). What would carry the
+contents of disks, or the memory of guests, to another place is refused, and so is restarting the host under its guests.
 """
 
 import time
@@ -14,9 +14,17 @@ from threading import Lock
 from typing import Any, ClassVar
 from xml.sax.saxutils import escape
 
-from agents.drivers.driver import RUNNING, SHUT_DOWN, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
-from agents.drivers.libvirt_domains import HYPERVISORS, domain_xml
-from agents.errors import AgentError, DriverError, UnknownGuestError
+from fleetlight.agents.drivers.driver import (
+    RUNNING,
+    SHUT_DOWN,
+    Guest,
+    HypervisorState,
+    VolumeGroup,
+    disk_name,
+    is_disk_of,
+)
+from fleetlight.agents.drivers.libvirt_domains import HYPERVISORS, domain_xml
+from fleetlight.agents.errors import AgentError, DriverError, UnknownGuestError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KIB_IN_MIB = 1024

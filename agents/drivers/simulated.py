@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from agents.database import AgentDatabase
-from agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
-from agents.errors import DriverError, UnknownGuestError
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
+from fleetlight.agents.errors import DriverError, UnknownGuestError
 
 BEHAVIOUR_FILE = "behaviour.json"
 _TABLES = """

@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.errors import NotFoundError
-from api.http.shapes import NOTHING, page
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.http.shapes import NOTHING, page
 
 
 def extension_routes() -> list[ApiRoute]:

@@ -2,43 +2,43 @@
 
 from collections.abc import Iterator
 
-from api.compute.extensions import extension_routes
-from api.compute.flavors.access import FlavorAccessHandlers
-from api.compute.flavors.extra_specs import ExtraSpecHandlers
-from api.compute.flavors.flavors import FlavorHandlers
-from api.compute.hosts.aggregates import AggregateHandlers
-from api.compute.hosts.audit_log import AuditLogHandlers
-from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
-from api.compute.hosts.fleet_hosts import FleetHosts
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.hosts.hosts import HostHandlers
-from api.compute.hosts.hypervisors import HypervisorHandlers
-from api.compute.hosts.services import ServiceHandlers
-from api.compute.network_proxies import network_proxy_routes
-from api.compute.projects.keypairs import KeypairHandlers
-from api.compute.projects.limits import LimitHandlers
-from api.compute.projects.quotas import QuotaHandlers
-from api.compute.projects.server_groups import ServerGroupHandlers
-from api.compute.projects.tenant_usage import TenantUsageHandlers
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
-from api.compute.protocol.parameters import PARAMETERS
-from api.compute.protocol.routes import ApiRoute, gone
-from api.compute.server_lists.servers import ServerListHandlers
-from api.compute.server_lists.show import ServerShowHandler
-from api.compute.servers.actions import ServerActionHandlers
-from api.compute.servers.create import ServerCreation
-from api.compute.servers.external_events import ExternalEventHandlers
-from api.compute.servers.instance_actions import InstanceActionHandlers
-from api.compute.servers.metadata import ServerMetadataHandlers
-from api.compute.servers.migrations import MigrationHandlers
-from api.compute.servers.parts import ServerPartHandlers
-from api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
-from api.compute.servers.tags import ServerTagHandlers
-from api.compute.servers.update import ServerChangeHandlers
-from api.http.query_parameters import QueryParameters
-from api.http.shapes import Shape
-from resources.clock import Clock
+from fleetlight.api.compute.extensions import extension_routes
+from fleetlight.api.compute.flavors.access import FlavorAccessHandlers
+from fleetlight.api.compute.flavors.extra_specs import ExtraSpecHandlers
+from fleetlight.api.compute.flavors.flavors import FlavorHandlers
+from fleetlight.api.compute.hosts.aggregates import AggregateHandlers
+from fleetlight.api.compute.hosts.audit_log import AuditLogHandlers
+from fleetlight.api.compute.hosts.availability_zones import AvailabilityZoneHandlers
+from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.hosts.hosts import HostHandlers
+from fleetlight.api.compute.hosts.hypervisors import HypervisorHandlers
+from fleetlight.api.compute.hosts.services import ServiceHandlers
+from fleetlight.api.compute.network_proxies import network_proxy_routes
+from fleetlight.api.compute.projects.keypairs import KeypairHandlers
+from fleetlight.api.compute.projects.limits import LimitHandlers
+from fleetlight.api.compute.projects.quotas import QuotaHandlers
+from fleetlight.api.compute.projects.server_groups import ServerGroupHandlers
+from fleetlight.api.compute.projects.tenant_usage import TenantUsageHandlers
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
+from fleetlight.api.compute.protocol.parameters import PARAMETERS
+from fleetlight.api.compute.protocol.routes import ApiRoute, gone
+from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.compute.server_lists.show import ServerShowHandler
+from fleetlight.api.compute.servers.actions import ServerActionHandlers
+from fleetlight.api.compute.servers.create import ServerCreation
+from fleetlight.api.compute.servers.external_events import ExternalEventHandlers
+from fleetlight.api.compute.servers.instance_actions import InstanceActionHandlers
+from fleetlight.api.compute.servers.metadata import ServerMetadataHandlers
+from fleetlight.api.compute.servers.migrations import MigrationHandlers
+from fleetlight.api.compute.servers.parts import ServerPartHandlers
+from fleetlight.api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
+from fleetlight.api.compute.servers.tags import ServerTagHandlers
+from fleetlight.api.compute.servers.update import ServerChangeHandlers
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.shapes import Shape
+from fleetlight.resources.clock import Clock
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None

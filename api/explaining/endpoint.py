@@ -10,23 +10,23 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
-from api.compute.protocol.proof import wanted_consistency
-from api.compute.server_lists.servers import ServerListHandlers
-from api.documented import Operation
-from api.explaining.parts import cell_shown, milliseconds, source_shown
-from api.explaining.queries import QueryExplainer
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError, ForbiddenError
-from api.http.query_string import QueryString
-from api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
-from api.query.handlers import QUERY
-from listing.answer import CellAnswer, Page, Route
-from listing.count_instances import Counted, InstanceCounter
-from listing.explanation import Attempt, Observer
-from listing.list_instances import InstanceLister
-from query.counts import CountRequest
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
+from fleetlight.api.compute.protocol.proof import wanted_consistency
+from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.documented import Operation
+from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
+from fleetlight.api.explaining.queries import QueryExplainer
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.query.handlers import QUERY
+from fleetlight.listing.answer import CellAnswer, Page, Route
+from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.explanation import Attempt, Observer
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.query.counts import CountRequest
 
 EXPLAIN = Operation(
     "GET",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from listing.answer import CellAnswer
-from listing.explanation import Query
+from fleetlight.listing.answer import CellAnswer
+from fleetlight.listing.explanation import Query
 
 
 def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> Mapping[str, Any]:

@@ -5,25 +5,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.proof import AskedFreshness, asked_freshness
-from api.explaining.parts import cell_shown, milliseconds, source_shown
-from api.http.query_string import QueryString
-from api.query.answer import Answer
-from api.query.answering import Answerer
-from api.query.handlers import question_of_body
-from api.query.observing import Plan, QuestionObserver
-from api.query.question import Question, body_of_query
-from listing.answer import CellAnswer, Route
-from listing.consistency.read_your_writes import ReadYourWrites
-from listing.count_instances import Counted, InstanceCounter
-from listing.explanation import Attempt, ObservedSource
-from listing.list_instances import InstanceLister
-from listing.list_items import CellItems, ItemLister
-from query.as_list import as_list
-from query.counts import CountRequest
-from query.filters import EVERYTHING
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
+from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.query.answer import Answer
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.handlers import question_of_body
+from fleetlight.api.query.observing import Plan, QuestionObserver
+from fleetlight.api.query.question import Question, body_of_query
+from fleetlight.listing.answer import CellAnswer, Route
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.explanation import Attempt, ObservedSource
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.list_items import CellItems, ItemLister
+from fleetlight.query.as_list import as_list
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _OF_THE_PAST = "only cells know what they were like then: their rows, without what was changed since"
 NOT_ASKED = "not-asked"

@@ -1,11 +1,11 @@
-"""One event of the log for each request, where `api.http.access_log` says so."""
+"""One event of the log for each request, where `fleetlight.api.http.access_log` says so."""
 
 import time
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.client import address_of_client, shown
+from fleetlight.api.http.client import address_of_client, shown
 
 _log = structlog.get_logger(__name__)
 

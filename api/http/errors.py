@@ -35,7 +35,7 @@ Errors of other packages that a request can cause are in the same table, `STATUS
 
 from pathlib import Path
 
-from cells.errors import (
+from fleetlight.cells.errors import (
     CellUnreachableError,
     FleetUnreachableError,
     InstanceNotFoundError,
@@ -46,9 +46,9 @@ from cells.errors import (
     ResourceNotFoundError,
     StateConflictError,
 )
-from listing.errors import CellDownError, MarkerNotFoundError, TokenError
-from query.errors import QueryError
-from resources.errors import FieldError
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError, TokenError
+from fleetlight.query.errors import QueryError
+from fleetlight.resources.errors import FieldError
 
 
 class ApiError(Exception):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.http.errors import (
+from fleetlight.api.http.errors import (
     FAULT_KEYS,
     OTHER_FAULT_KEY,
     WHEN_AWAY,
@@ -14,8 +14,8 @@ from api.http.errors import (
     TryAgainLaterError,
     status_of,
 )
-from cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
-from listing.errors import CellDownError, ListingError
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
+from fleetlight.listing.errors import CellDownError, ListingError
 
 _AWAY = (CellDownError, CellUnreachableError, FleetUnreachableError)
 _BROKEN = (FleetUnusableError, UnreadableRowError)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from api.http.errors import BadRequestError
-from api.http.query_string import QueryString
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
 
 _LISTS_REFUSE_SINCE = 75
 _OTHERS_REFUSE_SINCE = 102

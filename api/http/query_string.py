@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qsl, urlencode
 
-from api.http.errors import BadRequestError
+from fleetlight.api.http.errors import BadRequestError
 
 
 class QueryString:

@@ -2,7 +2,7 @@
 
 A model is closed: a key that it does not know gets 400, in Nova's words. It is strict: no text for a number, except
 where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions its
-fields say (api.http.versioned_models). Most bodies are one object under one key:
+fields say (fleetlight.api.http.versioned_models). Most bodies are one object under one key:
 
     class _Keypair(RequestModel):
         name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -35,9 +35,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import ClientDisconnect, Request
 
-from api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
-from api.http.versioned_models import model_at
-from resources.secret_names import HIDDEN, is_secret_name
+from fleetlight.api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from fleetlight.api.http.versioned_models import model_at
+from fleetlight.resources.secret_names import HIDDEN, is_secret_name
 
 MAX_BODY_BYTES = 114_688
 _MAX_DEPTH = 100
@@ -129,7 +129,7 @@ IfGiven = Annotated[T | None, _NoNull()]
 
 
 class _Asked(Protocol):
-    """What is needed of an `api.compute.protocol.endpoint.ComputeRequest`."""
+    """What is needed of an `fleetlight.api.compute.protocol.endpoint.ComputeRequest`."""
 
     @property
     def minor(self) -> int: ...

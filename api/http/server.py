@@ -10,9 +10,9 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.http.access_log import AccessLog
-from api.http.faults import fault
-from api.http.request_deadlines import RequestDeadlines, protocol_with
+from fleetlight.api.http.access_log import AccessLog
+from fleetlight.api.http.faults import fault
+from fleetlight.api.http.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
 _LENGTHS = {b"content-length", b"transfer-encoding"}

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import structlog
 
-from api.http.errors import DirectoryUnavailableError, UnauthorizedError
-from api.identity.caller import ROLES, Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.identity.login_limit import LoginLimit
-from api.identity.passwords import PasswordChecks, is_known_hash
-from api.identity.refusals import telling_of_refusal
-from api.identity.watched_file import WatchedFile
+from fleetlight.api.http.errors import DirectoryUnavailableError, UnauthorizedError
+from fleetlight.api.identity.caller import ROLES, Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
+from fleetlight.api.identity.refusals import telling_of_refusal
+from fleetlight.api.identity.watched_file import WatchedFile
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'

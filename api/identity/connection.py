@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from api.http.client import address_of_client
+from fleetlight.api.http.client import address_of_client
 
 _IPV6_PREFIX = 64
 # What a caller sends while it waits is held; one that sends more than any request has is not looked after further.

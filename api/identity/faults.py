@@ -6,7 +6,7 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from api.http.errors import ApiError, TryAgainLaterError, UnauthorizedError, status_of
+from fleetlight.api.http.errors import ApiError, TryAgainLaterError, UnauthorizedError, status_of
 
 _UNAUTHORIZED = "The request you have made requires authentication."
 

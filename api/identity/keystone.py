@@ -13,11 +13,11 @@ from wsgiref.util import setup_testing_defaults
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 
-from api.http.errors import IdentityServiceError, UnauthorizedError
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.settings import KeystoneSettings
-from cells.daemon_threads import DaemonThreads
+from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.settings import KeystoneSettings
+from fleetlight.cells.daemon_threads import DaemonThreads
 
 _THREADS = 16
 _Environment = dict[str, Any]

@@ -2,9 +2,9 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes that are
-forked when a limit has been made count wrong logins together; what waits, and who has logged in, each knows for itself.
-Tokens, and passwords that a process knows to be right, are not held up.
+a time (`fleetlight.api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes
+that are forked when a limit has been made count wrong logins together; what waits, and who has logged in, each knows
+for itself. Tokens, and passwords that a process knows to be right, are not held up.
 """
 
 import secrets
@@ -15,12 +15,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import blake2b
 from mmap import mmap
 
-from api.fair_queue import FairQueue, Refusal
-from api.http.errors import TooManyLoginsError, UnauthorizedError
-from api.http.shared_memory import SharedMemory
-from api.identity.connection import Connection
-from api.identity.passwords import CHECKS_AT_ONCE
-from resources.clock import Clock, system_clock
+from fleetlight.api.fair_queue import FairQueue, Refusal
+from fleetlight.api.http.errors import TooManyLoginsError, UnauthorizedError
+from fleetlight.api.http.shared_memory import SharedMemory
+from fleetlight.api.identity.connection import Connection
+from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
+from fleetlight.resources.clock import Clock, system_clock
 
 MOST_FAILURES = 10
 MOST_FAILURES_OF_ADDRESS = 100

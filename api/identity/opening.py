@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
-from api.identity.basic import BasicIdentity
-from api.identity.caller import Identity
-from api.identity.none import NoIdentity
-from api.identity.tokens.strategy import TokenIdentity
-from api.settings import ApiSettings, IdentitySettings, KeystoneSettings
+from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.caller import Identity
+from fleetlight.api.identity.none import NoIdentity
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
 
 
 def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> Identity:
@@ -53,7 +53,7 @@ def _open_keystone(settings: KeystoneSettings) -> Identity:
         if getattr(settings, key) is None:
             raise _needed("keystone", f"keystone.{key}")
     try:
-        from api.identity.keystone import KeystoneIdentity  # noqa: PLC0415 -- it needs an extra that few install
+        from fleetlight.api.identity.keystone import KeystoneIdentity  # noqa: PLC0415 -- it needs an extra that few install
     except ImportError as error:
         raise IdentityConfigurationError(
             "api.auth keystone needs the package keystonemiddleware: install fleetlight[keystone]"

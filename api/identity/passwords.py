@@ -54,7 +54,7 @@ def is_password_of(hashed: str | None, password: str) -> bool:
 
 class PasswordChecks:
     """`is_password_of` and `hash_password` for an event loop. No more than CHECKS_AT_ONCE are done at the same time:
-    callers have waited for that (api.identity.login_limit).
+    callers have waited for that (fleetlight.api.identity.login_limit).
     """
 
     def __init__(self) -> None:

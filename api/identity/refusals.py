@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from api.http.client import shown
-from api.http.errors import TooManyLoginsError
+from fleetlight.api.http.client import shown
+from fleetlight.api.http.errors import TooManyLoginsError
 
 _log = structlog.get_logger(__name__)
 

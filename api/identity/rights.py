@@ -10,11 +10,16 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError, UnauthorizedError
-from api.identity.caller import ROLES, Caller, with_implied
-from cells.retrying import retrying_every
-from listing.errors import RightsLostError
-from listing.watches.watch import RIGHTS_INTERVAL_S
+from fleetlight.api.http.errors import (
+    DirectoryUnavailableError,
+    IdentityServiceError,
+    TooManyLoginsError,
+    UnauthorizedError,
+)
+from fleetlight.api.identity.caller import ROLES, Caller, with_implied
+from fleetlight.cells.retrying import retrying_every
+from fleetlight.listing.errors import RightsLostError
+from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 
 _log = structlog.get_logger(__name__)
 # Until then nothing is told; an operator can restart the identity service meanwhile.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from api.http.errors import DirectoryUnavailableError
+from fleetlight.api.http.errors import DirectoryUnavailableError
 
 T = TypeVar("T")
 _State = tuple[int, int, int]

@@ -9,9 +9,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.errors import (
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import (
     ApiError,
     BadRequestError,
     DirectoryUnavailableError,
@@ -20,14 +20,14 @@ from api.http.errors import (
     UnauthorizedError,
     status_of,
 )
-from api.http.links import Links
-from api.identity.caller import Caller, Identity
-from api.identity.connection import Connection
-from api.identity.faults import unauthorized
-from api.image.shelved_servers import SUFFIX, ShelvedServers
-from api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
-from operations.simulation.default_images import DEFAULT_IMAGES
-from resources.uuids import is_uuid
+from fleetlight.api.http.links import Links
+from fleetlight.api.identity.caller import Caller, Identity
+from fleetlight.api.identity.connection import Connection
+from fleetlight.api.identity.faults import unauthorized
+from fleetlight.api.image.shelved_servers import SUFFIX, ShelvedServers
+from fleetlight.api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.resources.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})

@@ -10,14 +10,14 @@ from typing import Any
 
 import structlog
 
-from api.image.views import shelved_image_view
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import Cell, InstanceRow
-from listing.sources import CellReader
-from query.filters import Eq, In, all_of, any_of
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.image.views import shelved_image_view
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.sources import CellReader
+from fleetlight.query.filters import Eq, In, all_of, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 SUFFIX = "-shelved"
 _log = structlog.get_logger(__name__)

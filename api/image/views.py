@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from operations.simulation.default_images import DEFAULT_IMAGES, Image
-from resources.fields import Record, from_microseconds
+from fleetlight.api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES, Image
+from fleetlight.resources.fields import Record, from_microseconds
 
 IMAGE = Shape(
     {

@@ -7,23 +7,23 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from api.admission import ListAdmission
-from api.compute.protocol.proof import AskedFreshness
-from api.http.errors import NotFoundError, status_of
-from api.identity.caller import Caller
-from api.query.answering import Answerer
-from api.query.cluster import FLEET, cluster_info
-from api.query.job_changes import WATCHED, JobLostError, next_change
-from api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
-from api.query.visible_fields import visible_fields
-from api.query.whole_answers import Asking, RowStream, WholeAnswers, parts_of
-from listing.admission import admit_by
-from listing.answer import Consistency
-from listing.consistency.read_your_writes import ReadYourWrites
-from query.errors import MalformedExpressionError, QueryError
-from query.fields_query import definitions
-from resources.query_fields.catalog import ITEM_TYPES
-from views.query2.projection import Row, cells_of
+from fleetlight.api.admission import ListAdmission
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.http.errors import NotFoundError, status_of
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.cluster import FLEET, cluster_info
+from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.whole_answers import Asking, RowStream, WholeAnswers, parts_of
+from fleetlight.listing.admission import admit_by
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.query.errors import MalformedExpressionError, QueryError
+from fleetlight.query.fields_query import definitions
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.views.query2.projection import Row, cells_of
 
 _LONGEST_WAIT_S = 89.0
 # The socket is for administrators of this machine: who can open it sees the whole fleet.

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
-from api.luxi.paths import LONGEST_PATH, is_short_enough
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
+from fleetlight.api.luxi.paths import LONGEST_PATH, is_short_enough
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _END = b"\x03"
 _MAX_MESSAGE_BYTES = 10 * 1024 * 1024

@@ -4,12 +4,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.compute.protocol.proof import AskedFreshness
-from api.identity.caller import Caller
-from api.query.observing import QuestionObserver
-from api.query.question import Question
-from listing.answer import Page
-from views.query2.projection import Row
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.observing import QuestionObserver
+from fleetlight.api.query.question import Question
+from fleetlight.listing.answer import Page
+from fleetlight.views.query2.projection import Row
 
 
 @dataclass(frozen=True, slots=True)

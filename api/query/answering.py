@@ -1,8 +1,8 @@
 """Answers to questions about items of any type, for every face that asks them.
 
-Instances come by pages of the one list of instances (listing.list_instances), so an answer is as complete, and as
-fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more rows are
-read than are given. All other items come from the cells themselves (listing.list_items).
+Instances come by pages of the one list of instances (fleetlight.listing.list_instances), so an answer is as complete,
+and as fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more
+rows are read than are given. All other items come from the cells themselves (fleetlight.listing.list_items).
 """
 
 import asyncio
@@ -13,32 +13,32 @@ from typing import Any
 
 import msgspec
 
-from api.compute.protocol.proof import AskedFreshness
-from api.http.errors import BadRequestError
-from api.identity.caller import Caller
-from api.query.answer import Answer, Asked
-from api.query.item_pages import ItemPages
-from api.query.live import LiveNodes
-from api.query.observing import Plan, QuestionObserver
-from api.query.places import choose_cells, conditions_on_cells
-from api.query.question import Question
-from api.query.scope import scope_of
-from cells.errors import CellUnreachableError, PastNotKeptError
-from cells.model import Cell
-from listing.answer import CellAnswer, Page
-from listing.list_instances import InstanceLister
-from listing.list_items import ItemLister
-from listing.past import PastLister
-from listing.sources import CellFailure, CellReader
-from operations.nodes.observing import OBSERVED_FIELDS
-from query.filters import EVERYTHING, Filter
-from query.page import PageRequest
-from resources.fields import Record, from_microseconds
-from resources.instance import INSTANCE_FIELDS
-from views.query2.catalog import values_of
-from views.query2.cell_facts import FACTS, CellFacts
-from views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
-from views.query2.pushdown import split, split_live
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answer import Answer, Asked
+from fleetlight.api.query.item_pages import ItemPages
+from fleetlight.api.query.live import LiveNodes
+from fleetlight.api.query.observing import Plan, QuestionObserver
+from fleetlight.api.query.places import choose_cells, conditions_on_cells
+from fleetlight.api.query.question import Question
+from fleetlight.api.query.scope import scope_of
+from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import CellAnswer, Page
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.listing.past import PastLister
+from fleetlight.listing.sources import CellFailure, CellReader
+from fleetlight.operations.nodes.observing import OBSERVED_FIELDS
+from fleetlight.query.filters import EVERYTHING, Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.cell_facts import FACTS, CellFacts
+from fleetlight.views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
+from fleetlight.views.query2.pushdown import split, split_live
 
 MAX_ROWS_TRIED = 20_000
 """So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""

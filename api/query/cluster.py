@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
-from resources.fields import Record
+from fleetlight.resources.fields import Record
 
 FLEET = "fleetlight"
 """What the whole fleet is called as one cluster."""
@@ -31,7 +31,7 @@ _LISTS = """
 def cluster_info(name: str, uuid: str | None, configured: Record | None = None) -> dict[str, Any]:
     """Every key of Ganeti's; null, or an empty list, for what is not known.
 
-    configured: the record of type CLUSTER (cells.model.ItemsAdapter) of a cell that has one.
+    configured: the record of type CLUSTER (fleetlight.cells.model.ItemsAdapter) of a cell that has one.
     """
     lists: dict[str, Any] = {key: [] for key in _LISTS.split()}
     return {

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from api.compute.protocol.proof import AskedFreshness
-from api.http.errors import BadRequestError
-from api.identity.caller import Caller
-from api.query.answering import Answerer, proof_of
-from api.query.places import choose_cells
-from api.query.question import Counting, Question, default_order
-from api.query.scope import scope_of
-from cells.counting import MAX_ROWS
-from listing.answer import Page
-from listing.count_instances import Counted, InstanceCounter
-from listing.sources import CellReader
-from query.counts import MAX_GROUPS, CountRequest, limited
-from query.filters import EVERYTHING, Filter
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.definitions import CellStatus
-from views.query2.cell_facts import CellFacts
-from views.query2.instance import INSTANCE_VALUES
-from views.query2.items import CELL
-from views.query2.projection import Cells, cells_of
-from views.query2.pushdown import split
-from views.query2.values import UNAVAILABLE, Cell, Facts, as_json
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answering import Answerer, proof_of
+from fleetlight.api.query.places import choose_cells
+from fleetlight.api.query.question import Counting, Question, default_order
+from fleetlight.api.query.scope import scope_of
+from fleetlight.cells.counting import MAX_ROWS
+from fleetlight.listing.answer import Page
+from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.sources import CellReader
+from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
+from fleetlight.query.filters import EVERYTHING, Filter
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.views.query2.cell_facts import CellFacts
+from fleetlight.views.query2.instance import INSTANCE_VALUES
+from fleetlight.views.query2.items import CELL
+from fleetlight.views.query2.projection import Cells, cells_of
+from fleetlight.views.query2.pushdown import split
+from fleetlight.views.query2.values import UNAVAILABLE, Cell, Facts, as_json
 
 Group = tuple[tuple[int, Any], ...]
 """Status and value, as answers carry them, of each field that is grouped by."""

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from api.compute.protocol.proof import asked_freshness, proof_headers
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.request_body import Body
-from api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shape
-from api.query.counting import QuestionCounter
-from api.query.question import CountingBody, counting_body_of_query, counting_of
-from api.query.visible_fields import visible_fields
-from listing.admission import page_in_the_making
-from listing.consistency.read_your_writes import ReadYourWrites
-from query.fields_query import definitions
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.request_body import Body
+from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shape
+from fleetlight.api.query.counting import QuestionCounter
+from fleetlight.api.query.question import CountingBody, counting_body_of_query, counting_of
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.query.fields_query import definitions
 
 _GROUP = Shape({"by": MapOf(ANYTHING), "statuses": MapOf(INTEGER), "count": INTEGER})
 COUNTS = Operation(

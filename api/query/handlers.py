@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from api.compute.protocol.proof import asked_freshness, proof_headers
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError
-from api.http.request_body import Body
-from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
-from api.identity.caller import Caller
-from api.query.answering import Answerer
-from api.query.question import (
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.request_body import Body
+from fleetlight.api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.question import (
     Question,
     QuestionBody,
     body_of_query,
@@ -23,10 +23,10 @@ from api.query.question import (
     moment_of,
     question_of,
 )
-from api.query.visible_fields import visible_fields
-from listing.admission import page_in_the_making
-from listing.consistency.read_your_writes import ReadYourWrites
-from query.fields_query import definitions
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.query.fields_query import definitions
 
 QUERY_FIELDS = Operation(
     "GET",

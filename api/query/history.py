@@ -5,19 +5,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.times import without_zone
-from api.compute.servers.lookup import find_server
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError
-from api.http.query_string import QueryString
-from api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
-from api.query.visible_fields import visible_fields
-from cells.kinds.native.instance_history import HistoryEntry, InstanceHistory
-from resources.fields import Kind, from_microseconds
-from resources.query_fields.definitions import QueryFields
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.compute.servers.lookup import find_server
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.cells.kinds.native.instance_history import HistoryEntry, InstanceHistory
+from fleetlight.resources.fields import Kind, from_microseconds
+from fleetlight.resources.query_fields.definitions import QueryFields
 
 _DEFAULT_LIMIT = 100
 _MAX_LIMIT = 200

@@ -5,23 +5,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.query.answer import Answer, Asked
-from api.query.live import LiveNodes, Observers
-from api.query.observing import Plan
-from api.query.places import choose_cells, conditions_on_cells, keys_in
-from api.query.question import Question
-from cells.kinds.native.agent_addresses import AgentAddress
-from listing.answer import Page
-from listing.list_items import CellItems, ItemLister
-from listing.sources import CellReader
-from query.filters import EVERYTHING, Filter, In
-from resources.fields import Record
-from resources.node import AGENT_ADDRESS
-from views.query2.catalog import values_of
-from views.query2.cell_facts import CellFacts
-from views.query2.projection import Row, RowMaker
-from views.query2.pushdown import split_live
-from views.query2.values import Facts, Make
+from fleetlight.api.query.answer import Answer, Asked
+from fleetlight.api.query.live import LiveNodes, Observers
+from fleetlight.api.query.observing import Plan
+from fleetlight.api.query.places import choose_cells, conditions_on_cells, keys_in
+from fleetlight.api.query.question import Question
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.listing.answer import Page
+from fleetlight.listing.list_items import CellItems, ItemLister
+from fleetlight.listing.sources import CellReader
+from fleetlight.query.filters import EVERYTHING, Filter, In
+from fleetlight.resources.fields import Record
+from fleetlight.resources.node import AGENT_ADDRESS
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.cell_facts import CellFacts
+from fleetlight.views.query2.projection import Row, RowMaker
+from fleetlight.views.query2.pushdown import split_live
+from fleetlight.views.query2.values import Facts, Make
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,7 +32,7 @@ class _Item(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """An item with its position (views.query2.projection.Row), and what it is compared by."""
+    """An item with its position (fleetlight.views.query2.projection.Row), and what it is compared by."""
 
     place: Any
     position: Sequence[Any]

@@ -12,17 +12,17 @@ from functools import lru_cache, partial
 
 import structlog
 
-from cells.daemon_threads import DaemonThreads
-from cells.kinds.native.agent_addresses import AgentAddress
-from cells.kinds.native.items.agents import AGENT
-from cells.model import Cell
-from listing.list_items import ItemLister
-from operations.nodes.errors import NoCertificateError
-from operations.nodes.observing import NodeObserver
-from operations.nodes.opening import NodeRpcs
-from resources.cluster_parameters import CLUSTER, Parameters
-from resources.fields import Record
-from views.query2.projection import Row, UnfinishedRow, UnfinishedRows
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.cells.kinds.native.items.agents import AGENT
+from fleetlight.cells.model import Cell
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.operations.nodes.errors import NoCertificateError
+from fleetlight.operations.nodes.observing import NodeObserver
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.resources.cluster_parameters import CLUSTER, Parameters
+from fleetlight.resources.fields import Record
+from fleetlight.views.query2.projection import Row, UnfinishedRow, UnfinishedRows
 
 Observers = Mapping[str, NodeObserver]
 """By the uuid of the cell; a cell without agents has none."""

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.http.errors import BadRequestError
-from query.expressions import MAX_LEVELS
-from query.filter_text import Expression
-from resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
-from views.query2.projection import Cells
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.query.expressions import MAX_LEVELS
+from fleetlight.query.filter_text import Expression
+from fleetlight.resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
+from fleetlight.views.query2.projection import Cells
 
 _EQUAL = ("=", "==")
 # What is looked up; items of other types that are not there are no rows, and no error.

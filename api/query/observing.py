@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cells.model import Cell
-from listing.explanation import Observer
-from listing.list_items import CellItems
-from query.filters import Filter
+from fleetlight.cells.model import Cell
+from fleetlight.listing.explanation import Observer
+from fleetlight.listing.list_items import CellItems
+from fleetlight.query.filters import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Plan:
 
     cells: all there are. asked: uuids of those that are asked; None for all. of_cells: the conditions on `cell`, which
     say so. pushed: the filter that stores, or cells, are asked. tried: the one that rows are tried by.
-    fields, keys: what cells are asked for of items other than instances (cells.model.ItemsAdapter).
+    fields, keys: what cells are asked for of items other than instances (fleetlight.cells.model.ItemsAdapter).
     """
 
     cells: Sequence[Cell]

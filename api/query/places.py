@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from cells.model import Cell
-from query.evaluate import matcher
-from query.filters import EVERYTHING, And, Eq, Filter, IsNull, Or, leaves, split_expressible
-from resources.fields import ItemType
-from views.query2.items import CELL
+from fleetlight.cells.model import Cell
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, IsNull, Or, leaves, split_expressible
+from fleetlight.resources.fields import ItemType
+from fleetlight.views.query2.items import CELL
 
 
 def choose_cells(

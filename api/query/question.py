@@ -10,22 +10,22 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from api.http.errors import BadRequestError
-from api.http.query_string import QueryString
-from api.http.request_body import RequestModel
-from query.expressions import to_filter
-from query.filter_text import parse_filter
-from query.filters import Filter, Leaf, Matches, Negation, leaves
-from query.operators.anything import Finds
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.errors import FilterValueError
-from resources.fields import Field as StoredField
-from resources.fields import Kind, from_microseconds, to_microseconds
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.definitions import FieldFlag, QueryFields
-from views.query2.catalog import values_of
-from views.query2.items import CELL
-from views.query2.values import Values
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.request_body import RequestModel
+from fleetlight.query.expressions import to_filter
+from fleetlight.query.filter_text import parse_filter
+from fleetlight.query.filters import Filter, Leaf, Matches, Negation, leaves
+from fleetlight.query.operators.anything import Finds
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.errors import FilterValueError
+from fleetlight.resources.fields import Field as StoredField
+from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryFields
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.items import CELL
+from fleetlight.views.query2.values import Values
 
 MAX_FIELDS = 200
 MAX_COLUMNS = 1000

@@ -1,8 +1,8 @@
 """What a caller may see: which projects; the part of every question that no caller writes."""
 
-from api.http.errors import ForbiddenError
-from api.identity.caller import Caller
-from query.filters import EVERYTHING, Eq, Filter, all_of
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, all_of
 
 _THERE = all_of(Eq("deleted", False), Eq("hidden", False))
 

@@ -5,12 +5,12 @@ A field that a caller may not see is one that does not exist: in columns, in fil
 
 from functools import cache
 
-from api.http.errors import NotFoundError
-from api.identity.caller import Caller
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import QueryFields
-from resources.query_fields.instance import MAX_NICS
-from resources.query_fields.parameters import HYPERVISOR_PARAMETERS
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import QueryFields
+from fleetlight.resources.query_fields.instance import MAX_NICS
+from fleetlight.resources.query_fields.parameters import HYPERVISOR_PARAMETERS
 
 _OF_LINKS = ("mode", "link", "bridge", "vlan")
 _OF_ADMINISTRATORS = frozenset(

@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
-from api.compute.protocol.proof import AskedFreshness
-from api.identity.caller import Caller
-from api.query.answer import Answer
-from api.query.answering import Answerer, proof_of
-from api.query.named_items import columns_of, expression_of, looked_up
-from api.query.question import question_of
-from api.query.visible_fields import visible_fields
-from listing.answer import Page
-from query.filter_text import Expression
-from views.query2.projection import Cells, Row, cells_of
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answer import Answer
+from fleetlight.api.query.answering import Answerer, proof_of
+from fleetlight.api.query.named_items import columns_of, expression_of, looked_up
+from fleetlight.api.query.question import question_of
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.listing.answer import Page
+from fleetlight.query.filter_text import Expression
+from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -109,7 +109,9 @@ class WholeAnswers:
     async def look_up(
         self, asking: Asking, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
     ) -> Collected:
-        """The items called `wanted` (api.query.named_items), as often and in that order. Raises ItemLookupError too."""
+        """The items called `wanted` (fleetlight.api.query.named_items), as often and in that order. Raises
+        ItemLookupError too.
+        """
         known = visible_fields(item_type, asking.caller)
         found = await self.collect(asking, item_type, columns_of(known, names), expression_of(known, wanted))
         rows = looked_up(known, names, wanted, found.rows, is_certain=found.proof.is_complete)

@@ -11,15 +11,15 @@ from http import HTTPStatus
 
 from starlette.requests import Request as HttpRequest
 
-from api.http.errors import UnauthorizedError
-from api.identity.caller import Caller, Identity
-from api.identity.connection import Connection, LookingAhead
-from api.identity.login_limit import LoginLimit
-from api.identity.none import NoIdentity
-from api.identity.refusals import telling_of_refusal
-from api.identity.tokens.strategy import TokenIdentity
-from api.rapi.faults import RapiError
-from api.rapi.users import READ, WRITE, RapiUsers
+from fleetlight.api.http.errors import UnauthorizedError
+from fleetlight.api.identity.caller import Caller, Identity
+from fleetlight.api.identity.connection import Connection, LookingAhead
+from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.identity.none import NoIdentity
+from fleetlight.api.identity.refusals import telling_of_refusal
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.users import READ, WRITE, RapiUsers
 
 ANYBODY: frozenset[str] = frozenset()
 """What a resource needs that tells nothing of what runs."""

@@ -15,21 +15,21 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from api.admission import ListAdmission
-from api.compute.protocol.proof import AskedFreshness, asked_freshness
-from api.http.client import address_of_client
-from api.http.errors import NotFoundError, status_of
-from api.http.query_string import QueryString
-from api.http.request_metrics import name_route
-from api.identity.caller import Caller
-from api.identity.connection import Connection, LookingAhead
-from api.query.whole_answers import Asking
-from api.rapi.access import RapiAccess
-from api.rapi.faults import RapiError, rapi_fault
-from listing.admission import admit_by
-from listing.consistency.read_your_writes import ReadYourWrites
-from listing.sources import CellReader
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.api.admission import ListAdmission
+from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.errors import NotFoundError, status_of
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.request_metrics import name_route
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import Connection, LookingAhead
+from fleetlight.api.query.whole_answers import Asking
+from fleetlight.api.rapi.access import RapiAccess
+from fleetlight.api.rapi.faults import RapiError, rapi_fault
+from fleetlight.listing.admission import admit_by
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.sources import CellReader
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 NAME = r"[\w._-]+"
@@ -84,7 +84,9 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """needed: what the caller must have one of (api.rapi.access); nothing: nobody has to say who is calling."""
+    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is
+    calling.
+    """
 
     handler: Handler
     needed: frozenset[str]

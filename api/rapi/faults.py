@@ -7,9 +7,9 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from api.http.errors import WHEN_AWAY, TryAgainLaterError, UnauthorizedError, status_of
-from api.http.faults import comes_back
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.api.http.errors import WHEN_AWAY, TryAgainLaterError, UnauthorizedError, status_of
+from fleetlight.api.http.faults import comes_back
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 
 _CHALLENGE = 'Basic realm="Ganeti Remote API"'
 _UNREACHABLE = (FleetUnreachableError, CellUnreachableError)

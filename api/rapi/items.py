@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from api.compute.protocol.proof import proof_headers
-from api.http.errors import NotFoundError
-from api.query.named_items import UNSURE, ItemLookupError
-from api.query.visible_fields import visible_fields
-from api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
-from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
-from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError, UnsureError
-from listing.admission import for_one_item
-from resources.query_fields.definitions import QueryFields
-from views.query2.projection import Cells, Row, cells_of
+from fleetlight.api.compute.protocol.proof import proof_headers
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
+from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.faults import RapiError, UnsureError
+from fleetlight.listing.admission import for_one_item
+from fleetlight.resources.query_fields.definitions import QueryFields
+from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 _encode = msgspec.json.Encoder().encode
 

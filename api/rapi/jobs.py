@@ -7,12 +7,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import Response
 
-from api.query.job_changes import WATCHED, JobLostError, next_change
-from api.query.visible_fields import visible_fields
-from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError
-from api.rapi.items import RapiItems, answer, not_found
-from api.rapi.seen_jobs import ENDED, SeenJobs
+from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.items import RapiItems, answer, not_found
+from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
 
 LONGEST_S = 10.0
 

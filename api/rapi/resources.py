@@ -1,6 +1,6 @@
 """The resources of the remote API that read (contracts/ganeti-rapi, 4), each a path with its verbs.
 
-What changes something is in api.rapi.changing.
+What changes something is in fleetlight.api.rapi.changing.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -10,25 +10,25 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from api.http.errors import NotFoundError
-from api.query.cluster import FLEET, cluster_info
-from api.query.named_items import names_in
-from api.query.question import MAX_COLUMNS
-from api.query.visible_fields import visible_fields
-from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
-from api.rapi.bulk_fields import BULK_FIELDS
-from api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
-from api.rapi.faults import RapiError
-from api.rapi.items import RapiItems, answer, as_object
-from api.rapi.jobs import wait_for_job
-from api.rapi.seen_jobs import ENDED, SeenJobs
-from cells.model import Cell, CellAdapter, ItemsAdapter
-from listing.sources import CellReader
-from query.fields_query import definitions
-from resources.cluster_parameters import CLUSTER
-from resources.fields import Record
-from resources.query_fields.catalog import ITEM_TYPES
-from views.query2.projection import Cells
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.query.cluster import FLEET, cluster_info
+from fleetlight.api.query.named_items import names_in
+from fleetlight.api.query.question import MAX_COLUMNS
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
+from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
+from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.items import RapiItems, answer, as_object
+from fleetlight.api.rapi.jobs import wait_for_job
+from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
+from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
+from fleetlight.listing.sources import CellReader
+from fleetlight.query.fields_query import definitions
+from fleetlight.resources.cluster_parameters import CLUSTER
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.views.query2.projection import Cells
 
 _VERSION = 2
 _FEATURES = (

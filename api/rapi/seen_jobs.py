@@ -5,14 +5,14 @@ from functools import partial
 
 from sqlalchemy import Engine, select
 
-from api.compute.protocol.fleet_access import FleetAccess
-from api.rapi.endpoint import RapiRequest
-from cells.database.engines import cell_failures
-from cells.job_numbers import number_in_cell
-from cells.kinds.native.instance_rows import read_row
-from cells.model import Cell, InstanceRow
-from cells.tables import job_operations
-from listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.kinds.native.instance_rows import read_row
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import job_operations
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 
 ENDED = frozenset({"canceled", "success", "error"})
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 from pydantic import SecretStr
 
-from api.http.errors import DirectoryUnavailableError
-from api.identity.watched_file import WatchedFile
+from fleetlight.api.http.errors import DirectoryUnavailableError
+from fleetlight.api.identity.watched_file import WatchedFile
 
 REALM = "Ganeti Remote API"
 READ, WRITE = "read", "write"

@@ -9,18 +9,18 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import COMPLETE
-from api.documented import Operation
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError, ForbiddenError
-from api.http.shapes import OBJECT, ListOf, Shape
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from operations.scheduling.candidates import Candidate, read_candidates
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import resources_of
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError
+from fleetlight.api.http.shapes import OBJECT, ListOf, Shape
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.operations.scheduling.candidates import Candidate, read_candidates
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import resources_of
 
 CANDIDATES = Operation(
     "GET",

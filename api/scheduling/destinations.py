@@ -14,27 +14,33 @@ from uuid import uuid4
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.compute.protocol.headers import COMPLETE
-from api.compute.servers.references import named_flavor
-from api.documented import Operation
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
-from api.http.request_body import Body, RequestModel
-from api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
-from cells.errors import NoValidHostError, ResourceNotFoundError
-from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from listing.errors import CellDownError
-from notifications.payloads.selection import Selection
-from operations.actions.new_instance import completed_flavor
-from operations.actions.request_spec import request_spec_payload
-from operations.scheduling.announced_selection import announced_selection, tried_selection
-from operations.scheduling.candidates import release_claims
-from operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, rank_cells, read_capacity, requested_cells
-from operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.servers.references import named_flavor
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
+from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import CellDownError
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.actions.new_instance import completed_flavor
+from fleetlight.operations.actions.request_spec import request_spec_payload
+from fleetlight.operations.scheduling.announced_selection import announced_selection, tried_selection
+from fleetlight.operations.scheduling.candidates import release_claims
+from fleetlight.operations.scheduling.choose_cell import (
+    CellCapacity,
+    CellRequestSpec,
+    rank_cells,
+    read_capacity,
+    requested_cells,
+)
+from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MOST = 1000

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bench.faults.faults import FAULTS
 from bench.faults.run import Outcome, Supply, run_fault
-from cli.logging import LogSettings, configure_logging
+from fleetlight.cli.logging import LogSettings, configure_logging
 
 _ROUNDS = 10
 _SHARED = {"elasticsearch": "FLEETLIGHT_TEST_ELASTICSEARCH_URL", "rabbitmq": "FLEETLIGHT_TEST_AMQP_URL"}

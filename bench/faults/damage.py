@@ -8,18 +8,18 @@ from sqlalchemy import func, select
 
 from bench.faults.load import Promise
 from bench.faults.world import World
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import ChangelogAdapter, InstanceRow
-from cells.tables import changes
-from indexer.backends.base import Document, IndexWriter
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.transform.documents import to_document
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import ChangelogAdapter, InstanceRow
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.base import Document, IndexWriter
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _ALL = 100_000

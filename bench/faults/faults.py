@@ -19,10 +19,10 @@ from bench.faults.load import Load
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
-from cells.fleet.tables import fleet_metadata
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from resources.clock import system_clock
+from fleetlight.cells.fleet.tables import fleet_metadata
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.resources.clock import system_clock
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
 from tests.support.backups import Backup
@@ -38,7 +38,7 @@ _BEHIND_LISTS_S = 2.0  # for so long lists are judged that have to ask cells
 
 @dataclass
 class JumpingClock:
-    """The clock of the machine (resources.clock), and `offset` microseconds more."""
+    """The clock of the machine (fleetlight.resources.clock), and `offset` microseconds more."""
 
     offset: int = 0
 

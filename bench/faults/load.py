@@ -6,8 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, InvalidTransitionError
-from operations.actions.immediate import Changed, InstanceOperations
+from fleetlight.cells.errors import (
+    CellUnreachableError,
+    FleetUnreachableError,
+    InstanceNotFoundError,
+    InvalidTransitionError,
+)
+from fleetlight.operations.actions.immediate import Changed, InstanceOperations
 
 _PAUSE_S = 0.01  # leaves the processes time to follow
 _FEW = 20  # instances that are alive

@@ -18,16 +18,16 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from bench.faults.world import World
-from bus.bus import Publisher
-from cells.database.engines import create_database_engine
-from cells.fleet.cell_keys import Keyring
-from cells.kinds.native.relay import Publishes, Relay
-from cells.model import Cell
-from cli.errors import INTERRUPTED
-from cli.fleet import open_fleet
-from cli.processes.following import keep_indexing
-from indexer.metrics import IndexerMetrics
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Publisher
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.kinds.native.relay import Publishes, Relay
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import INTERRUPTED
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.processes.following import keep_indexing
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.resources.clock import Clock, system_clock
 
 
 class Closes(Publishes, Protocol):
@@ -40,7 +40,7 @@ class Daemon:
     """One process of `fleetlight`, which can be killed and started again."""
 
     def __init__(self, command: str, config: Path, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._command = [sys.executable, "-m", "cli", *command.split(), "--config", str(config)]
+        self._command = [sys.executable, "-m", "fleetlight.cli", *command.split(), "--config", str(config)]
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None

@@ -11,12 +11,12 @@ from bench.faults.damage import Damage, damage, has_caught_up
 from bench.faults.faults import Fault, JumpingClock, Stage
 from bench.faults.load import Load
 from bench.faults.world import Servers, World, new_world
-from cells.model import Cell
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexerError, IndexUnavailableError
-from resources.clock import system_clock
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.resources.clock import system_clock
 from scripts.servers.base import Server
 from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.postgresql import DurablePostgreSQL

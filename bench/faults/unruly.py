@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from bus.bus import Message
-from bus.topology import SEQUENCE_HEADER
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import SEQUENCE_HEADER
 
 
 @dataclass(frozen=True, slots=True)

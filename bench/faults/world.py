@@ -18,16 +18,16 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.engine import URL, make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
-from bus import topology
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cells.tables import changes
-from cli.settings import Settings, load_settings
-from operations.actions.immediate import InstanceOperations
-from resources.clock import Clock
+from fleetlight.bus import topology
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import changes
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.resources.clock import Clock
 
 CELLS = 8
 

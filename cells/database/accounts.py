@@ -11,9 +11,9 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Engine, Table
 
-from cells import tables
-from cells.database.engines import reason_of, translated_failures, writing
-from cells.fleet import tables as fleet_tables
+from fleetlight.cells import tables
+from fleetlight.cells.database.engines import reason_of, translated_failures, writing
+from fleetlight.cells.fleet import tables as fleet_tables
 
 _SEQUENCES = """
     SELECT sequence.relname

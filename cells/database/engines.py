@@ -19,10 +19,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from cells.database.write_ahead import use_write_ahead_log
-from cells.digests import register_digest
-from cells.errors import CellUnreachableError, DatabaseUrlError, MixedTablesError, NewerTablesError
-from query.sqlite_functions import register_functions
+from fleetlight.cells.database.write_ahead import use_write_ahead_log
+from fleetlight.cells.digests import register_digest
+from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, MixedTablesError, NewerTablesError
+from fleetlight.query.sqlite_functions import register_functions
 
 # SQLSTATEs of PostgreSQL.
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -60,7 +60,7 @@ def create_database_engine(
     must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
     answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
-        and then a long statement is not (cells.database.silent_servers).
+        and then a long statement is not (fleetlight.cells.database.silent_servers).
     idle_transaction_timeout_s: PostgreSQL ends a transaction in which it was asked nothing for so long, so that a
         process that hangs in the middle of one keeps nothing locked.
     Raises DatabaseUrlError, which does not show the password.
@@ -76,7 +76,7 @@ def create_database_engine(
         case "postgresql":
             engine = _postgresql_engine(parsed, statement_timeout_s, idle_transaction_timeout_s, pool_size)
             # The driver takes long to load, and SQLite needs it not.
-            from cells.database.silent_servers import limit_answers  # noqa: PLC0415
+            from fleetlight.cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
             limit_answers(engine, answer_timeout_s)
             return engine

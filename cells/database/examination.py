@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, MetaData, func, select, text
 from sqlalchemy.engine import make_url
 
-from cells.database.engines import translated_failures
-from cells.fleet.tables import fleet_metadata
-from cells.migrations import newest_revision, written_revision
-from cells.tables import cell_metadata
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import translated_failures
+from fleetlight.cells.fleet.tables import fleet_metadata
+from fleetlight.cells.migrations import newest_revision, written_revision
+from fleetlight.cells.tables import cell_metadata
+from fleetlight.resources.clock import Clock, system_clock
 
 _POSTGRESQL_SERVER = text("SELECT current_user, current_setting('server_version')")
 _POSTGRESQL_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
@@ -70,7 +70,7 @@ def file_of(engine_url: str) -> str | None:
 
 def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
     """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
-    from cells.database.accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.database.accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
 
     metadata, place = _SCHEMAS[schema]
     rights = ACCOUNTS.get(process, (Rights(), Rights()))[place]

@@ -23,8 +23,8 @@ import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.file_lock import FileLock
-from cells.database.locks import advisory_key, lock_path
+from fleetlight.cells.database.file_lock import FileLock
+from fleetlight.cells.database.locks import advisory_key, lock_path
 
 _log = structlog.get_logger(__name__)
 

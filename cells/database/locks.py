@@ -1,6 +1,7 @@
 """Locks of databases, which die with their process: advisory locks of PostgreSQL, and files beside a SQLite database.
 
-Who holds a lock for long takes a lease (cells.database.leases); this is what leases and the locks of a fleet share.
+Who holds a lock for long takes a lease (fleetlight.cells.database.leases); this is what leases and the locks of a fleet
+share.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 def lock_path(engine: Engine, name: str) -> Path:
     """The file that stands for the lock called `name` of a SQLite database."""
     database = str(engine.url.database)
-    if "uri" in engine.url.query:  # of a file that is not to be made (cells.database.engines)
+    if "uri" in engine.url.query:  # of a file that is not to be made (fleetlight.cells.database.engines)
         database = unquote(database.removeprefix("file:"))
     return Path(f"{database}.{name}.lock")
 

@@ -16,7 +16,7 @@ def recorded_statements(connection: Connection) -> Iterator[Sequence[Statement]]
     found: list[Statement] = []
 
     def record(_connection: Any, _cursor: Any, sql: str, values: Any, *_more: Any) -> None:
-        # A transaction of SQLite begins by a statement (cells.database.engines), which asks nothing.
+        # A transaction of SQLite begins by a statement (fleetlight.cells.database.engines), which asks nothing.
         if sql == "BEGIN":
             return
         found.append({"sql": sql, "values": dict(values) if isinstance(values, Mapping) else list(values)})

@@ -1,7 +1,7 @@
 """Asking many cells at once, each within a deadline, so that a cell that hangs holds up no request for others.
 
 A process has each cell open once: one adapter, with one pool of connections, and one circuit breaker with a few threads
-(cells.fan_out.guarded_cell), for questions as well as for changes.
+(fleetlight.cells.fan_out.guarded_cell), for questions as well as for changes.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from cells.daemon_threads import DaemonThreads
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fan_out.guarded_cell import GuardedCell
-from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
-from query.page import PageRequest
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.fan_out.guarded_cell import GuardedCell
+from fleetlight.cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
+from fleetlight.query.page import PageRequest
 
 T = TypeVar("T")
 
@@ -33,7 +33,8 @@ class CellPool:
     list_cells: reads the registry (`Fleet.cells`); called again when that was longer ago than `refresh_interval_s`.
     proves_for_s: how long what was read of the registry proves which cells there are; meanwhile it is read again beside
         what callers do. Unless given, they wait for it at each refresh.
-    open_adapter: see cells.kinds.opening; raises CellUnreachableError for a cell that cannot be asked at all.
+    open_adapter: see fleetlight.cells.kinds.opening; raises CellUnreachableError for a cell that cannot be asked at
+        all.
     threads_per_cell: questions that one cell answers at the same time, and changes; more wait, questions inside their
         deadline.
     list_timeout_s: how long a caller waits for the registry.

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import structlog
 
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.daemon_threads import DaemonThreads
-from cells.errors import CellHangsError, CellUnreachableError
-from cells.retrying import retrying_every
+from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import CellHangsError, CellUnreachableError
+from fleetlight.cells.retrying import retrying_every
 
 T = TypeVar("T")
 

@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cells.batched import batched
-from cells.errors import InstanceExistsError, UnreadableRowError
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import CellAdapter, InstanceRow
-from query.filters import EVERYTHING, In
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.batched import batched
+from fleetlight.cells.errors import InstanceExistsError, UnreadableRowError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.query.filters import EVERYTHING, In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _BATCH_SIZE = 500
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())

@@ -11,10 +11,10 @@ from threading import BoundedSemaphore
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.file_lock import FileLock
-from cells.database.locks import lock_path, wait_for_lock
-from cells.errors import FleetUnreachableError
-from cells.fleet.database import translated_fleet_failures
+from fleetlight.cells.database.file_lock import FileLock
+from fleetlight.cells.database.locks import lock_path, wait_for_lock
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.database import translated_fleet_failures
 
 _LONGEST_WAIT_S = 30
 # Connections that one process takes for locks: the work under a lock needs some as well.

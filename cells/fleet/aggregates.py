@@ -1,4 +1,6 @@
-"""Aggregates: named groups of hosts of native cells. What their zones mean to the hosts: operations.host_zones."""
+"""Aggregates: named groups of hosts of native cells. What their zones mean to the hosts:
+fleetlight.operations.host_zones.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +10,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from cells.errors import AggregateInUseError, ResourceExistsError, ResourceNotFoundError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import aggregate_hosts, aggregates
-from resources.clock import Clock, system_clock
+from fleetlight.cells.errors import AggregateInUseError, ResourceExistsError, ResourceNotFoundError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import aggregate_hosts, aggregates
+from fleetlight.resources.clock import Clock, system_clock
 
 ZONE_KEY = "availability_zone"
 """The key of the metadata that holds the zone."""

@@ -11,10 +11,10 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.batched import batched
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import announced_instances
-from resources.fields import Record
+from fleetlight.cells.batched import batched
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import announced_instances
+from fleetlight.resources.fields import Record
 
 MOST_KEPT = 100_000
 _AT_ONCE = 500
@@ -23,7 +23,9 @@ _COLUMNS = announced_instances.c
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedInstance:
-    """version: of its document (indexer.backends.base.Document). extra: what it has beside its record, as JSON."""
+    """version: of its document (fleetlight.indexer.backends.base.Document). extra: what it has beside its record, as
+    JSON.
+    """
 
     instance_uuid: str
     version: int

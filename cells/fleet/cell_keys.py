@@ -13,12 +13,12 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
-from bus.bus import Message
-from bus.signatures import SigningKey, is_signed, key_id_of, signed
-from cells.errors import FleetUnreachableError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import cell_keys, cells
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Message
+from fleetlight.bus.signatures import SigningKey, is_signed, key_id_of, signed
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import cell_keys, cells
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

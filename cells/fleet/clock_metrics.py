@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.fleet.fleet_clock import FleetClock
 
 
 def measure_clock(registry: CollectorRegistry, clock: FleetClock) -> None:

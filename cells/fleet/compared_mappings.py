@@ -1,4 +1,6 @@
-"""What comparisons of the mappings of each cell with its rows have found (cells.fleet.adoption), for those who look."""
+"""What comparisons of the mappings of each cell with its rows have found (fleetlight.cells.fleet.adoption), for those
+who look.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import compared_mappings
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import compared_mappings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from cells.database.engines import UPGRADE, one_statement, translated_failures, writing
-from cells.errors import FleetUnreachableError, FleetUnusableError, MixedTablesError, NewerTablesError
+from fleetlight.cells.database.engines import UPGRADE, one_statement, translated_failures, writing
+from fleetlight.cells.errors import FleetUnreachableError, FleetUnusableError, MixedTablesError, NewerTablesError
 
 _LOOK = "see fleet.database_url"
 # An address need not name an account, and then libpq takes it from its own variables.
 _LOGIN = f"{_LOOK}, and PGUSER, PGPASSFILE and PGPASSWORD in the environment"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
 # What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
-# keeps its text and not its code; where that is none of these, it is looked for (cells.database.refused_logins).
+# keeps its text and not its code; where that is none of these, it is looked for
+# (fleetlight.cells.database.refused_logins).
 _REMEDIES = {
     "no such table": UPGRADE,
     "no such column": UPGRADE,
@@ -89,7 +90,7 @@ def _remedy(error: FleetUnreachableError) -> str | None:
     if connection.needs_password:
         return _LOGIN
     # The driver takes long to load, and SQLite needs it not.
-    from cells.database.refused_logins import code_of_refusal  # noqa: PLC0415
+    from fleetlight.cells.database.refused_logins import code_of_refusal  # noqa: PLC0415
 
     code = code_of_refusal(connection.info)
     return None if code is None else _CODES.get(code)

@@ -1,9 +1,9 @@
 """Messages that could not be indexed, in the fleet database, from any bus, until somebody has solved or dropped them.
 
 No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
-counted. What became of a message is not judged here; see indexer.writing.dead_letters for how it gets here, and
-indexer.reconcile.dead_letter_retries for how it goes. Text is stored as a database can hold it: PostgreSQL takes
-neither a zero character nor half a surrogate pair.
+counted. What became of a message is not judged here; see fleetlight.indexer.writing.dead_letters for how it gets here,
+and fleetlight.indexer.reconcile.dead_letter_retries for how it goes. Text is stored as a database can hold it:
+PostgreSQL takes neither a zero character nor half a surrogate pair.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Row, case, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import tuple_
 
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import dropped_failures, failures
-from cells.settings import FailureLimits
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import dropped_failures, failures
+from fleetlight.cells.settings import FailureLimits
 
 _log = structlog.get_logger(__name__)
 

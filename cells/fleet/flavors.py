@@ -24,9 +24,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from cells.errors import ResourceExistsError, ResourceNotFoundError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import flavor_access, flavors
+from fleetlight.cells.errors import ResourceExistsError, ResourceNotFoundError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import flavor_access, flavors
 
 SORT_KEYS = (
     "flavorid",

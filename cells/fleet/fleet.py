@@ -26,25 +26,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from cells.capabilities import CellKind
-from cells.database.leases import Leases, open_leases
-from cells.database.locks import wait_for_lock
-from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
-from cells.fleet.advisory_locks import AdvisoryLocks
-from cells.fleet.aggregates import Aggregates
-from cells.fleet.cell_keys import CellKeys, add_key
-from cells.fleet.compared_mappings import ComparedMappingsStore
-from cells.fleet.database import FleetDatabase, translated_fleet_failures
-from cells.fleet.failures import FailureStore
-from cells.fleet.flavors import Flavors
-from cells.fleet.fleet_clock import FleetClock
-from cells.fleet.journals import Journals, remove_journal
-from cells.fleet.keypairs import Keypairs
-from cells.fleet.known_hosts import KnownHosts
-from cells.fleet.quotas import Quotas
-from cells.fleet.recent_changes import RecentChanges
-from cells.fleet.server_groups import ServerGroups
-from cells.fleet.tables import (
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.leases import Leases, open_leases
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
+from fleetlight.cells.fleet.advisory_locks import AdvisoryLocks
+from fleetlight.cells.fleet.aggregates import Aggregates
+from fleetlight.cells.fleet.cell_keys import CellKeys, add_key
+from fleetlight.cells.fleet.compared_mappings import ComparedMappingsStore
+from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
+from fleetlight.cells.fleet.failures import FailureStore
+from fleetlight.cells.fleet.flavors import Flavors
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.fleet.journals import Journals, remove_journal
+from fleetlight.cells.fleet.keypairs import Keypairs
+from fleetlight.cells.fleet.known_hosts import KnownHosts
+from fleetlight.cells.fleet.quotas import Quotas
+from fleetlight.cells.fleet.recent_changes import RecentChanges
+from fleetlight.cells.fleet.server_groups import ServerGroups
+from fleetlight.cells.fleet.tables import (
     cell_keys,
     compared_mappings,
     dropped_failures,
@@ -52,10 +52,10 @@ from cells.fleet.tables import (
     instance_mappings,
     known_hosts,
 )
-from cells.fleet.tables import cells as cells_table
-from cells.model import Cell, InstanceRow
-from cells.settings import FailureLimits
-from resources.clock import system_clock
+from fleetlight.cells.fleet.tables import cells as cells_table
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.settings import FailureLimits
+from fleetlight.resources.clock import system_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Fleet:
     """The fleet database. Every call raises FleetUnreachableError when it does not answer.
 
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
-    takeover_after_s: of leases, see cells.database.leases.
+    takeover_after_s: of leases, see fleetlight.cells.database.leases.
     cell_keys: what relays sign with. recent_changes: what API processes tell each other.
     """
 
@@ -205,11 +205,13 @@ class Fleet:
             return mappings.rowcount
 
     def open_leases(self, purpose: str) -> Leases:
-        """Leases that all processes of this fleet respect; see cells.database.leases."""
+        """Leases that all processes of this fleet respect; see fleetlight.cells.database.leases."""
         return open_leases(self._engine, purpose, translated_fleet_failures, takeover_after_s=self._takeover_after_s)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
-        """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.advisory_locks."""
+        """Work that two must not do at once for any of `names`, whoever they are; see
+        fleetlight.cells.fleet.advisory_locks.
+        """
         return self._locks.take(*names)
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:

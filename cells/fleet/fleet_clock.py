@@ -6,8 +6,8 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy import text
 
-from cells.fleet.database import FleetDatabase
-from resources.clock import Clock, system_clock
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

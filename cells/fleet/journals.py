@@ -13,11 +13,11 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.epochs import Position
-from cells.fleet.announced_instances import AnnouncedInstances, remove_announced
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import journal_entries, journals
-from resources.fields import Record
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.fleet.announced_instances import AnnouncedInstances, remove_announced
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import journal_entries, journals
+from fleetlight.resources.fields import Record
 
 KEPT = 5_000
 """Numbers that a journal goes back: who knows less has to list again."""
@@ -27,8 +27,8 @@ KEPT = 5_000
 class DetectedChange:
     """What an indexer has found of one instance.
 
-    version: of its document (indexer.backends.base.Document). is_gone: the cell does not have the instance any more;
-    the record is what was known of it.
+    version: of its document (fleetlight.indexer.backends.base.Document). is_gone: the cell does not have the instance
+        any more; the record is what was known of it.
     """
 
     instance_uuid: str

@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from cells.errors import ResourceExistsError, ResourceNotFoundError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import keypairs
-from resources.clock import Clock, system_clock
+from fleetlight.cells.errors import ResourceExistsError, ResourceNotFoundError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import keypairs
+from fleetlight.resources.clock import Clock, system_clock
 
 SSH, X509 = "ssh", "x509"
 

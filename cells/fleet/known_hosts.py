@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import known_hosts
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import known_hosts
 
 _COLUMNS = known_hosts.c
 

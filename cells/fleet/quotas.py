@@ -1,7 +1,7 @@
 """Quotas: how much a project may have, and the check before it gets more.
 
 What is in use is counted and not booked, so who counts and then adds takes the turn of the project, or of the user
-(cells.fleet.advisory_locks): two requests that pass each other cannot exceed a limit together.
+(fleetlight.cells.fleet.advisory_locks): two requests that pass each other cannot exceed a limit together.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from sqlalchemy import Connection, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.errors import QuotaExceededError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import instance_mappings, keypairs, quota_classes, quota_limits, server_groups
+from fleetlight.cells.errors import QuotaExceededError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import instance_mappings, keypairs, quota_classes, quota_limits, server_groups
 
 UNLIMITED = -1
 DEFAULT_CLASS = "default"
@@ -79,7 +79,7 @@ class Quotas:
     def counts(self, project_id: str, user_id: str | None = None) -> dict[str, int]:
         """How much is in use of what the fleet database can count; key pairs are those of `user_id`.
 
-        Cores and memory are known to the cells alone (operations.usage).
+        Cores and memory are known to the cells alone (fleetlight.operations.usage).
         """
         live = select(func.count()).where(
             instance_mappings.c.project_id == project_id, instance_mappings.c.queued_for_delete.is_(False)

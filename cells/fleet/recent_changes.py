@@ -8,9 +8,9 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, delete, exists, insert, literal, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import listening_processes, recent_changes
-from resources.clock import system_clock
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import listening_processes, recent_changes
+from fleetlight.resources.clock import system_clock
 
 _NOW_OF_POSTGRESQL: ColumnElement[int] = literal_column(
     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)"

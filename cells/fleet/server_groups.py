@@ -7,10 +7,10 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Row, Select, and_, delete, insert, select
 
-from cells.errors import QuotaExceededError, ResourceNotFoundError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.quotas import UNLIMITED
-from cells.fleet.tables import instance_mappings, server_group_members, server_groups
+from fleetlight.cells.errors import QuotaExceededError, ResourceNotFoundError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.fleet.tables import instance_mappings, server_group_members, server_groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from sqlalchemy import (
     Text,
 )
 
-from cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT
+from fleetlight.cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT
 
 fleet_metadata = MetaData(naming_convention=NAMES)
 
@@ -46,7 +46,7 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
-# What workers have found of them, beside the rows of their cells (cells.fleet.compared_mappings).
+# What workers have found of them, beside the rows of their cells (fleetlight.cells.fleet.compared_mappings).
 compared_mappings = Table(
     "compared_mappings",
     fleet_metadata,
@@ -57,7 +57,7 @@ compared_mappings = Table(
     Column("elsewhere", BigInteger, nullable=False),
 )
 
-# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
+# What relays sign with (fleetlight.cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
 cell_keys = Table(
     "cell_keys",
     fleet_metadata,
@@ -68,7 +68,7 @@ cell_keys = Table(
     Column("expires_at", BigInteger),
 )
 
-# Messages that could not be indexed, until an operator has solved or dropped them (cells.fleet.failures).
+# Messages that could not be indexed, until an operator has solved or dropped them (fleetlight.cells.fleet.failures).
 failures = Table(
     "failures",
     fleet_metadata,
@@ -98,7 +98,7 @@ dropped_failures = Table(
     Column("count", BigInteger, nullable=False),
 )
 
-# Changelogs of cells that keep none (cells.fleet.journals).
+# Changelogs of cells that keep none (fleetlight.cells.fleet.journals).
 journals = Table(
     "journals",
     fleet_metadata,
@@ -120,7 +120,8 @@ journal_entries = Table(
     Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
 )
 
-# The newest state of instances that only notifications from outside tell of (cells.fleet.announced_instances).
+# The newest state of instances that only notifications from outside tell of
+# (fleetlight.cells.fleet.announced_instances).
 announced_instances = Table(
     "announced_instances",
     fleet_metadata,
@@ -238,7 +239,8 @@ aggregate_hosts = Table(
     Index(None, "host"),
 )
 
-# What API processes tell each other (cells.fleet.recent_changes). Nothing is lost with them: PostgreSQL logs neither.
+# What API processes tell each other (fleetlight.cells.fleet.recent_changes). Nothing is lost with them: PostgreSQL logs
+# neither.
 recent_changes = Table(
     "recent_changes",
     fleet_metadata,

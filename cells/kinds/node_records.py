@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 _MIB_OF_GIB = 1024
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")

@@ -6,7 +6,7 @@ What a service keeps for its host counts as used, as Nova has it. Nova has no re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts, NodeCapacity
 
 _MIB_OF_GIB = 1024
 

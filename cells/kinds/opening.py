@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
-from cells.kinds.ganeti.adapter import GanetiAdapter
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.nova_api.adapter import NovaApiAdapter
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.kinds.nova_db.build_requests import NovaBuildRequests
-from cells.model import Cell, CellAdapter
-from resources.clock import Clock, system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
+from fleetlight.cells.kinds.ganeti.adapter import GanetiAdapter
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.nova_api.adapter import NovaApiAdapter
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.nova_db.build_requests import NovaBuildRequests
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.resources.clock import Clock, system_clock
 
 
 def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> CellAdapter:

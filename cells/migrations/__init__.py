@@ -1,7 +1,7 @@
 """Alembic migrations of the fleet database (`fleet/`) and of cell databases (`cell/`).
 
 `upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. A migration is
-frozen history: it names its columns itself and does not import `cells.tables`.
+frozen history: it names its columns itself and does not import `fleetlight.cells.tables`.
 """
 
 from collections.abc import Collection
@@ -10,9 +10,9 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, String, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.engines import reason_of, writing
-from cells.database.locks import wait_for_lock
-from cells.errors import MixedTablesError, NewerTablesError
+from fleetlight.cells.database.engines import reason_of, writing
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.errors import MixedTablesError, NewerTablesError
 
 _HERE = Path(__file__).parent
 # SQLSTATEs of PostgreSQL that say that a table, a column or what hangs on it is there, or is not: all of class 42 but a

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
-from cells.errors import UpstreamError
+from fleetlight.cells.errors import UpstreamError
 
 
 @dataclass(frozen=True, slots=True)

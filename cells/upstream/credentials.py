@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from cells.errors import UpstreamError
+from fleetlight.cells.errors import UpstreamError
 
 TOKEN = "X-Auth-Token"  # noqa: S105  # the name of a header
 

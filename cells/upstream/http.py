@@ -24,7 +24,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
-from cells.errors import UpstreamError
+from fleetlight.cells.errors import UpstreamError
 
 _CHUNK = 65_536
 _LARGEST_ANSWER = 512 * 1024 * 1024

@@ -8,32 +8,40 @@ from typing import Annotated
 
 import typer
 
-from bus.bus import remove_bus, unbind
-from bus.topology import dead_name, work_queue_name
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import is_relayed
-from cells.model import Cell
-from cli.cells.certificates import EXAMPLES as CERTIFICATE_EXAMPLES
-from cli.cells.certificates import certs
-from cli.cells.joined import Joined
-from cli.cells.native_cells import add_native_cell
-from cli.cells.new_cell import check_transport_url, checked_name, given_url
-from cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
-from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
-from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
-from cli.errors import CommandError, ConfigurationError
-from cli.fleet import is_in_process, open_fleet, sorted_by_name
-from cli.index.opening import opened_index
-from cli.logging import mask_url_passwords
-from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
-from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
-from cli.settings import Settings, load_settings
-from indexer.errors import LeaseHeldError
-from indexer.reconcile.cell_removal import Removed, remove_cell
-from indexer.writing.leases import CellLeases
-from notifications.errors import BusError
+from fleetlight.bus.bus import remove_bus, unbind
+from fleetlight.bus.topology import dead_name, work_queue_name
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay import is_relayed
+from fleetlight.cells.model import Cell
+from fleetlight.cli.cells.certificates import EXAMPLES as CERTIFICATE_EXAMPLES
+from fleetlight.cli.cells.certificates import certs
+from fleetlight.cli.cells.joined import Joined
+from fleetlight.cli.cells.native_cells import add_native_cell
+from fleetlight.cli.cells.new_cell import check_transport_url, checked_name, given_url
+from fleetlight.cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
+from fleetlight.cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
+from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.logging import mask_url_passwords
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
+from fleetlight.cli.output import (
+    counted,
+    is_terminal,
+    print_json,
+    print_notice,
+    print_result,
+    print_table,
+    progress_bar,
+)
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.indexer.errors import LeaseHeldError
+from fleetlight.indexer.reconcile.cell_removal import Removed, remove_cell
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.notifications.errors import BusError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import examples
+from fleetlight.cli.options import examples
 
 EXAMPLES = examples(
     "fleetlight cell certs cell1 --agent compute1 --agent compute2 --worker worker1",
@@ -31,6 +31,6 @@ def certs(
     Can be repeated, as from cron: it renews what ends before long, and leaves the rest as it is. Agents and workers
     take new files as soon as they see them, with no pause. The key of the authority, authority.key, stays here.
     """
-    from cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
+    from fleetlight.cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
     write_certificates(out, cell, agents or (), workers or ())

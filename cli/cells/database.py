@@ -7,18 +7,18 @@ from functools import partial
 import typer
 from sqlalchemy import Engine
 
-from cells.database.engines import create_database_engine, translated_failures
-from cells.errors import CellUnreachableError
-from cells.fleet.database import translated_fleet_failures
-from cells.kinds.native.registration import remember_cell
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cli.database_accounts import renew_rights
-from cli.fleet import open_fleet, sorted_by_name
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.output import print_result
-from cli.settings import load_settings
-from cli.work_progress import shown_progress
+from fleetlight.cells.database.engines import create_database_engine, translated_failures
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.database import translated_fleet_failures
+from fleetlight.cells.kinds.native.registration import remember_cell
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cli.database_accounts import renew_rights
+from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_result
+from fleetlight.cli.settings import load_settings
+from fleetlight.cli.work_progress import shown_progress
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight database upgrade"))
 

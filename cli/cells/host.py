@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 import typer
 from sqlalchemy import Engine
 
-from agents.wire import PORT
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.inventories import Inventories, InventoryChange
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from cli.errors import ConfigurationError
-from cli.fleet import open_fleet
-from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
-from cli.output import counted, print_json, print_notice, print_result, print_table
-from cli.settings import load_settings
-from operations.nodes.opening import NodeRpcs
-from resources.instance import DEFAULT_ZONE
+from fleetlight.agents.wire import PORT
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.inventories import Inventories, InventoryChange
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
+from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
+from fleetlight.cli.settings import load_settings
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.resources.instance import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list cell1", "fleetlight host add --help"))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cells.model import Cell
+from fleetlight.cells.model import Cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,22 @@
 from contextlib import closing
 from dataclasses import replace
 
-from cells.capabilities import CellKind
-from cells.database.engines import cell_failures
-from cells.fleet.adoption import map_instances
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.registration import register_native_cell
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from cli.cells.joined import Joined
-from cli.cells.new_cell import check_database_url, is_same_place, upgrade
-from cli.database_accounts import renew_rights
-from cli.errors import ConfigurationError
-from cli.output import counted
-from query.filters import In
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.registration import register_native_cell
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.cells.joined import Joined
+from fleetlight.cli.cells.new_cell import check_database_url, is_same_place, upgrade
+from fleetlight.cli.database_accounts import renew_rights
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.output import counted
+from fleetlight.query.filters import In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _LOOKED_FOR = 500

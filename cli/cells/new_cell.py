@@ -7,14 +7,14 @@ from pathlib import Path
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from bus.link import check_address
-from cells.database.engines import cell_failures, create_database_engine
-from cells.errors import DatabaseUrlError
-from cells.migrations import upgrade_cell
-from cells.model import Cell
-from cli.errors import ConfigurationError
-from cli.fleet import IN_PROCESS_BUS
-from notifications.errors import BusError
+from fleetlight.bus.link import check_address
+from fleetlight.cells.database.engines import cell_failures, create_database_engine
+from fleetlight.cells.errors import DatabaseUrlError
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import IN_PROCESS_BUS
+from fleetlight.notifications.errors import BusError
 
 # Names are in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

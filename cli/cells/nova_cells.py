@@ -4,21 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.nova_db.databases import parse_nova_url
-from cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
-from cells.kinds.nova_db.schema import check_schema
-from cells.kinds.opening import open_adapter
-from cli.cells.joined import Joined
-from cli.cells.new_cell import checked_name
-from cli.cells.nova_buses import FoundBus, bus_of
-from cli.errors import CommandError, ConfigurationError
-from query.filters import In
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.nova_db.databases import parse_nova_url
+from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
+from fleetlight.cells.kinds.nova_db.schema import check_schema
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cli.cells.joined import Joined
+from fleetlight.cli.cells.new_cell import checked_name
+from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.query.filters import In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 BUILD_REQUESTS = "build-requests"
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())

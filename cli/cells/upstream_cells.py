@@ -4,18 +4,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, UpstreamError
-from cells.fleet.adoption import map_instances
-from cells.fleet.fleet import Fleet
-from cells.kinds.ganeti.client import GanetiApi
-from cells.kinds.nova_api.clouds import find_clouds_file
-from cells.kinds.nova_api.upstream import Upstream
-from cells.kinds.opening import open_adapter
-from cells.upstream.address import UpstreamAddress
-from cells.upstream.credentials import read_secret
-from cli.cells.joined import Joined
-from cli.errors import ConfigurationError
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.ganeti.client import GanetiApi
+from fleetlight.cells.kinds.nova_api.clouds import find_clouds_file
+from fleetlight.cells.kinds.nova_api.upstream import Upstream
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.cells.upstream.credentials import read_secret
+from fleetlight.cli.cells.joined import Joined
+from fleetlight.cli.errors import ConfigurationError
 
 _TIMEOUT_S = 60.0
 _LIKE = {

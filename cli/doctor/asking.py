@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 
-from cells.daemon_threads import in_background
-from cells.errors import CellError
-from cli.doctor.findings import Finding, Findings, wrong
-from indexer.errors import IndexerError
-from notifications.errors import BusError
+from fleetlight.cells.daemon_threads import in_background
+from fleetlight.cells.errors import CellError
+from fleetlight.cli.doctor.findings import Finding, Findings, wrong
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.notifications.errors import BusError
 
 DEADLINE_S = 5.0
 """For all questions that are put at once."""

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from agents.certificates import ends_at
-from bus.external_exchange import split_address
-from cells.model import Cell
-from cli.doctor.asking import Question
-from cli.doctor.findings import Findings, ok, wrong
-from cli.settings import Settings
-from notifications.errors import BusError
-from resources.clock import Clock
+from fleetlight.agents.certificates import ends_at
+from fleetlight.bus.external_exchange import split_address
+from fleetlight.cells.model import Cell
+from fleetlight.cli.doctor.asking import Question
+from fleetlight.cli.doctor.findings import Findings, ok, wrong
+from fleetlight.cli.settings import Settings
+from fleetlight.notifications.errors import BusError
+from fleetlight.resources.clock import Clock
 
 _SOON = timedelta(days=14)
 """Those who renew by a timer begin a month before the end: what is nearer was not renewed."""

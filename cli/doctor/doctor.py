@@ -6,11 +6,11 @@ from itertools import groupby
 
 import typer
 
-from cells.model import Cell
-from cli.doctor.asking import DEADLINE_S, Question, answers
-from cli.doctor.certificates import certificate_questions
-from cli.doctor.findings import Finding, State, ok, wrong
-from cli.doctor.questions import (
+from fleetlight.cells.model import Cell
+from fleetlight.cli.doctor.asking import DEADLINE_S, Question, answers
+from fleetlight.cli.doctor.certificates import certificate_questions
+from fleetlight.cli.doctor.findings import Finding, State, ok, wrong
+from fleetlight.cli.doctor.questions import (
     IndexKnows,
     bus_question,
     cell_question,
@@ -20,11 +20,11 @@ from cli.doctor.questions import (
     index_question,
     progress_question,
 )
-from cli.fleet import open_fleet, sorted_by_name
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_table
-from cli.settings import Settings, load_settings
-from resources.clock import system_clock
+from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_table
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.resources.clock import system_clock
 
 app = typer.Typer()
 

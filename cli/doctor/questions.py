@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bus.link import broker_version
-from bus.settings import BusSettings
-from cells.database.engines import UPGRADE, create_database_engine
-from cells.database.examination import DatabaseExamination, examine_database, file_of
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.migrations import is_newer
-from cells.model import Cell
-from cli.database_accounts import ROLE_PREFIX
-from cli.doctor.asking import DEADLINE_S, Question
-from cli.doctor.findings import Finding, Findings, ok, unknown, wrong
-from cli.fleet import is_in_process
-from cli.settings import Settings
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import examine_index, open_searcher
-from indexer.status import IndexHealth, read_status
-from resources.clock import Clock
+from fleetlight.bus.link import broker_version
+from fleetlight.bus.settings import BusSettings
+from fleetlight.cells.database.engines import UPGRADE, create_database_engine
+from fleetlight.cells.database.examination import DatabaseExamination, examine_database, file_of
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.migrations import is_newer
+from fleetlight.cells.model import Cell
+from fleetlight.cli.database_accounts import ROLE_PREFIX
+from fleetlight.cli.doctor.asking import DEADLINE_S, Question
+from fleetlight.cli.doctor.findings import Finding, Findings, ok, unknown, wrong
+from fleetlight.cli.fleet import is_in_process
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import examine_index, open_searcher
+from fleetlight.indexer.status import IndexHealth, read_status
+from fleetlight.resources.clock import Clock
 
 _MICROSECONDS = 1_000_000
 _CLOCK_LIMIT_S = 2.0

@@ -5,14 +5,14 @@ They are in one file, which running APIs read again when it changes: what is don
 
 import typer
 
-from api.identity.tokens.login import Logins
-from api.identity.tokens.token import sign
-from cli.errors import CommandError, ConfigurationError
-from cli.identity import credentials, projects, roles, users
-from cli.identity.options import ProjectOption, UserArgument, directory_file
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.output import print_result
-from cli.settings import load_settings
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.api.identity.tokens.token import sign
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.identity import credentials, projects, roles, users
+from fleetlight.cli.identity.options import ProjectOption, UserArgument, directory_file
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_result
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
     no_args_is_help=True,

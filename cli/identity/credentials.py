@@ -5,15 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from api.http.errors import DirectoryError, UnknownInDirectoryError
-from api.identity.caller import ROLES
-from api.identity.passwords import hash_password
-from api.identity.tokens.directory import Credential, Directory, new_id, require_roles
-from cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_result, print_table
-from cli.settings import load_settings
-from resources.fields import from_microseconds
+from fleetlight.api.http.errors import DirectoryError, UnknownInDirectoryError
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.passwords import hash_password
+from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id, require_roles
+from fleetlight.cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.settings import load_settings
+from fleetlight.resources.fields import from_microseconds
 
 app = typer.Typer(
     help="Logins of programs: application credentials.",

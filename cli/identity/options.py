@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from api.identity.caller import ROLES
-from api.identity.tokens.directory import Directory
-from api.identity.tokens.directory_file import DirectoryFile
-from cli.errors import ConfigurationError
-from cli.settings import Settings
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.settings import Settings
 
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user, by name or id.", show_default=False)]
 ProjectArgument = Annotated[

@@ -5,11 +5,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from api.identity.tokens.directory import Project, new_id
-from cli.identity.options import NewName, ProjectArgument, checked_name, directory_file
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_result, print_table
-from cli.settings import load_settings
+from fleetlight.api.identity.tokens.directory import Project, new_id
+from fleetlight.cli.identity.options import NewName, ProjectArgument, checked_name, directory_file
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
     help="What servers belong to.",

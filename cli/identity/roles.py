@@ -2,7 +2,7 @@
 
 import typer
 
-from cli.identity.options import (
+from fleetlight.cli.identity.options import (
     RequiredProject,
     RequiredRole,
     UserArgument,
@@ -10,9 +10,9 @@ from cli.identity.options import (
     directory_file,
     project_name,
 )
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_result, print_table
-from cli.settings import load_settings
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
     help="Who may do what in which project.", no_args_is_help=True, epilog=examples("fleetlight identity role list")

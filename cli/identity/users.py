@@ -5,17 +5,24 @@ from typing import Annotated
 import msgspec
 import typer
 
-from api.identity.passwords import hash_password
-from api.identity.tokens.directory import Directory, User, new_id
-from api.identity.tokens.directory_file import DirectoryFile
-from cli.clouds import renew_password
-from cli.data_folder import DataFolder
-from cli.identity.options import NewName, ProjectOption, UserArgument, checked_name, directory_file, project_name
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_notice, print_result, print_table
-from cli.passwords import asked_password
-from cli.settings import load_settings
-from resources.clock import system_clock
+from fleetlight.api.identity.passwords import hash_password
+from fleetlight.api.identity.tokens.directory import Directory, User, new_id
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.cli.clouds import renew_password
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.identity.options import (
+    NewName,
+    ProjectOption,
+    UserArgument,
+    checked_name,
+    directory_file,
+    project_name,
+)
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.passwords import asked_password
+from fleetlight.cli.settings import load_settings
+from fleetlight.resources.clock import system_clock
 
 app = typer.Typer(
     help="Who may log in.",

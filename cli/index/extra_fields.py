@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import ConfigurationError
-from cli.index.opening import opened_index
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import counted, print_json, print_notice, print_table
-from cli.settings import load_settings
-from indexer.backends.base import IndexWriter
-from indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
-from indexer.settings import IndexSettings
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import counted, print_json, print_notice, print_table
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
+from fleetlight.indexer.settings import IndexSettings
 
 _DEFAULT_LIMIT = 100
 

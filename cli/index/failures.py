@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.batched import batched
-from cells.errors import CellUnreachableError
-from cells.fleet.failures import Failure, FailureSummary
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cli.errors import ConfigurationError
-from cli.fleet import open_fleet, sorted_by_name
-from cli.index.opening import opened_index
-from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
-from cli.settings import Settings, load_settings
-from indexer.reconcile.dead_letter_retries import Retried, retry
-from resources.fields import from_microseconds
+from fleetlight.cells.batched import batched
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.failures import Failure, FailureSummary
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.indexer.reconcile.dead_letter_retries import Retried, retry
+from fleetlight.resources.fields import from_microseconds
 
 app = typer.Typer(
     help="Messages that could not be indexed: what they were, and trying them again.",

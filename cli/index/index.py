@@ -8,26 +8,26 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from bus.bus import dead_letters
-from bus.settings import BusSettings
-from cells.fleet.compared_mappings import ComparedMappings
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from cli.fleet import chosen_cells, is_in_process, open_fleet
-from cli.index import extra_fields, failures, purge, rebuild, sync
-from cli.index.mappings import mappings_as_json, report_mappings
-from cli.index.opening import opened_index
-from cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
-from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import in_brackets, print_error, print_json, print_notice, print_table
-from cli.settings import load_settings
-from indexer.backends.base import REPAIRS, CellProgress
-from indexer.backends.opening import open_generations, open_searcher
-from indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, IndexUnavailableError
-from indexer.settings import IndexSettings
-from indexer.status import CellStatus, IndexHealth, read_status
-from indexer.writing.leases import CellLeases
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.bus.bus import dead_letters
+from fleetlight.bus.settings import BusSettings
+from fleetlight.cells.fleet.compared_mappings import ComparedMappings
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
+from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync
+from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import in_brackets, print_error, print_json, print_notice, print_table
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import REPAIRS, CellProgress
+from fleetlight.indexer.backends.opening import open_generations, open_searcher
+from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, IndexUnavailableError
+from fleetlight.indexer.settings import IndexSettings
+from fleetlight.indexer.status import CellStatus, IndexHealth, read_status
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 app = typer.Typer(
     no_args_is_help=True, epilog=examples("fleetlight index status", "fleetlight index sync", "fleetlight index verify")

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from cells.fleet.adoption import MappingDifferences, compare_mappings
-from cells.fleet.compared_mappings import ComparedMappings
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from cli.output import counted, print_error, print_notice, print_result
-from operations.mapping_upkeep import COMPARISON_INTERVAL_S
-from resources.fields import from_microseconds
+from fleetlight.cells.fleet.adoption import MappingDifferences, compare_mappings
+from fleetlight.cells.fleet.compared_mappings import ComparedMappings
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.output import counted, print_error, print_notice, print_result
+from fleetlight.operations.mapping_upkeep import COMPARISON_INTERVAL_S
+from fleetlight.resources.fields import from_microseconds
 
 _SHOWN = 20
 _LATE_US = 3 * COMPARISON_INTERVAL_S * 1e6

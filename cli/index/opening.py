@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from indexer.backends.base import IndexWriter
-from indexer.backends.opening import examine_index, open_writer
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import examine_index, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
 
 _ANSWERS_WITHIN_S = 5.0
 

@@ -5,15 +5,15 @@ from contextlib import closing
 
 import typer
 
-from cli.errors import CommandError
-from cli.fleet import chosen_cells, open_fleet
-from cli.index.opening import opened_index
-from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.output import print_error, print_notice, print_result
-from cli.settings import load_settings
-from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.reconcile.retention import announce, grace_s, has_forgotten, purge_cell
-from indexer.writing.leases import CellLeases
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_error, print_notice, print_result
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
+from fleetlight.indexer.reconcile.retention import announce, grace_s, has_forgotten, purge_cell
+from fleetlight.indexer.writing.leases import CellLeases
 
 
 def register(app: typer.Typer) -> None:

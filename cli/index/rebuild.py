@@ -8,22 +8,28 @@ from typing import Annotated
 
 import typer
 
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from cli.errors import INTERRUPTED, ConfigurationError
-from cli.fleet import open_fleet
-from cli.index.opening import opened_index
-from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
-from cli.output import in_brackets, print_notice, print_result
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.settings import Settings, load_settings
-from cli.work_progress import Show, shown_progress
-from indexer.backends.opening import open_generations
-from indexer.errors import IndexerError, IndexVersionError, StopRequestedError
-from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
-from indexer.writing.leases import CellLeases
-from indexer.writing.throttle import Pace
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
+from fleetlight.cli.output import in_brackets, print_notice, print_result
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.work_progress import Show, shown_progress
+from fleetlight.indexer.backends.opening import open_generations
+from fleetlight.indexer.errors import IndexerError, IndexVersionError, StopRequestedError
+from fleetlight.indexer.reconcile.rebuild import (
+    RebuildParts,
+    RebuildPhase,
+    abandon_rebuild,
+    drop_previous,
+    rebuild_index,
+)
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.throttle import Pace
 
 
 def register(app: typer.Typer) -> None:
@@ -97,7 +103,7 @@ def _names(parts: RebuildParts) -> tuple[str, str]:
 
 
 class _PrintedRebuild:
-    """indexer.reconcile.rebuild.Watcher for people."""
+    """fleetlight.indexer.reconcile.rebuild.Watcher for people."""
 
     def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], stop: Event) -> None:
         self._fleet = fleet

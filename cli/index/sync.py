@@ -10,17 +10,17 @@ from typing import Annotated
 
 import typer
 
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.fleet.fleet import Fleet
-from cells.kinds.nova_api.client import ComputeApi
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell
-from cells.settings import UpstreamSettings
-from cells.upstream.credentials import Credentials, Fixed
-from cli.errors import INTERRUPTED, CommandError, ConfigurationError
-from cli.fleet import chosen_cells, open_fleet
-from cli.index.opening import opened_index
-from cli.options import (
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.nova_api.client import ComputeApi
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import UpstreamSettings
+from fleetlight.cells.upstream.credentials import Credentials, Fixed
+from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
+from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.options import (
     CELLS_AT_ONCE,
     CellOption,
     ConfigOption,
@@ -29,28 +29,28 @@ from cli.options import (
     RateOption,
     examples,
 )
-from cli.output import counted, print_error, print_notice, print_result
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.settings import Settings, load_settings
-from cli.work_progress import Show, shown_progress
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
-from indexer.reconcile.api_source import ApiSource
-from indexer.reconcile.differences import Verification
-from indexer.reconcile.external_cell import compare_cell
-from indexer.reconcile.fill import CellRows, SyncResult
-from indexer.reconcile.fill import sync as sync_source
-from indexer.reconcile.items import reconcile_items
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.reconcile.retention import load_horizons
-from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
-from indexer.writing.journaling import CellJournal
-from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import OwnWriter
-from indexer.writing.rereading import rows_of
-from indexer.writing.searchable_meanwhile import searchable_meanwhile
-from indexer.writing.throttle import Pace
-from resources.indexed_items import INDEXED_ITEMS, INSTANCES, RESOURCE_TYPES, IndexedItems
+from fleetlight.cli.output import counted, print_error, print_notice, print_result
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.work_progress import Show, shown_progress
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
+from fleetlight.indexer.reconcile.api_source import ApiSource
+from fleetlight.indexer.reconcile.differences import Verification
+from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
+from fleetlight.indexer.reconcile.fill import sync as sync_source
+from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
+from fleetlight.indexer.writing.journaling import CellJournal
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.ownership import OwnWriter
+from fleetlight.indexer.writing.rereading import rows_of
+from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
+from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.resources.indexed_items import INDEXED_ITEMS, INSTANCES, RESOURCE_TYPES, IndexedItems
 
 
 class SyncSource(StrEnum):

@@ -9,23 +9,23 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cells.errors import CellUnreachableError
-from cells.fleet.adoption import MappingDifferences
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell
-from cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
-from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
-from indexer.backends.base import IndexWriter
-from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.reconcile.differences import Difference, Verification
-from indexer.reconcile.external_cell import ExternalComparison
-from indexer.reconcile.items import verify_items
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import Comparison, verify
-from indexer.writing.journaling import CellJournal
-from indexer.writing.leases import CellLeases
-from resources.indexed_items import INDEXED_ITEMS, IndexedItems
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.adoption import MappingDifferences
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
+from fleetlight.cli.output import counted, print_error, print_json, print_notice, print_result, print_table
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
+from fleetlight.indexer.reconcile.differences import Difference, Verification
+from fleetlight.indexer.reconcile.external_cell import ExternalComparison
+from fleetlight.indexer.reconcile.items import verify_items
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import Comparison, verify
+from fleetlight.indexer.writing.journaling import CellJournal
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.resources.indexed_items import INDEXED_ITEMS, IndexedItems
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
 _CATCH_UP_TIMEOUT_S = 30.0

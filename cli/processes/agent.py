@@ -16,17 +16,17 @@ import structlog
 import typer
 import uvloop
 
-from agents.agent import Agent
-from agents.database import AgentDatabase
-from agents.drivers.libvirt import LibvirtDriver
-from agents.drivers.simulated import SimulatedDriver, Size
-from agents.errors import AgentError
-from agents.journal import Journal
-from agents.tls import RenewedContext, TlsFiles
-from agents.wire import PORT
-from cli.errors import CommandError
-from cli.logging import LogSettings, configure_logging
-from cli.options import examples
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.agents.drivers.simulated import SimulatedDriver, Size
+from fleetlight.agents.errors import AgentError
+from fleetlight.agents.journal import Journal
+from fleetlight.agents.tls import RenewedContext, TlsFiles
+from fleetlight.agents.wire import PORT
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.cli.options import examples
 
 app = typer.Typer()
 
@@ -98,7 +98,7 @@ def node_agent(
 
 
 async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext, *, until_stdin_ends: bool) -> None:
-    from agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
+    from fleetlight.agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
 
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -8,16 +8,24 @@ from typing import Annotated
 import structlog
 import typer
 
-from api.http.listening import address_of
-from api.identity import refuse_open_listening
-from cli.fleet import open_fleet
-from cli.logging import configure_logging
-from cli.options import AuthOption, ConfigOption, DataDirOption, HostOption, InsecureOption, PortOption, examples
-from cli.processes.newer_tables import telling_of_newer_tables
-from cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
-from cli.processes.starting import looking_for
-from cli.processes.supervising import Inside, supervise
-from cli.settings import load_settings, with_api_options
+from fleetlight.api.http.listening import address_of
+from fleetlight.api.identity import refuse_open_listening
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.logging import configure_logging
+from fleetlight.cli.options import (
+    AuthOption,
+    ConfigOption,
+    DataDirOption,
+    HostOption,
+    InsecureOption,
+    PortOption,
+    examples,
+)
+from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
+from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
+from fleetlight.cli.processes.starting import looking_for
+from fleetlight.cli.processes.supervising import Inside, supervise
+from fleetlight.cli.settings import load_settings, with_api_options
 
 app = typer.Typer()
 

@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from api.health import Health
-from cli.processes.supervising import Inside
-from cli.processes.together import RESET_SAFE_CONNECT
-from indexer.stream.liveness import ALIVE, Probe
-from listing.safe_connect import SafeConnect
+from fleetlight.api.health import Health
+from fleetlight.cli.processes.supervising import Inside
+from fleetlight.cli.processes.together import RESET_SAFE_CONNECT
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.listing.safe_connect import SafeConnect
 
 _PULSE_INTERVAL_S = 0.5
-# Less than the others wait for an answer (cli.processes.neighbours).
+# Less than the others wait for an answer (fleetlight.cli.processes.neighbours).
 _LIVES_WITHIN_S = 25.0
 _PATIENCE_S = 1.0
 _SLICE_S = 0.1

@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cells.model import Cell
-from indexer.stream.liveness import ALIVE, Heartbeat, Probe
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.stream.liveness import ALIVE, Heartbeat, Probe
 
 # Much longer than anything that a relay or a worker waits for in one step, such as the confirms of a broker.
 _TIMEOUT_S = 180.0
 
 
 class CellHeartbeats:
-    """The heartbeat of each cell's thread, by cell; they are the probes of the process (indexer.stream.liveness)."""
+    """The heartbeat of each cell's thread, by cell; they are the probes of the process
+    (fleetlight.indexer.stream.liveness).
+    """
 
     def __init__(self, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s

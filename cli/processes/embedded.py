@@ -7,24 +7,24 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from cells.database.engines import create_database_engine, translated_failures
-from cells.errors import CellUnreachableError
-from cells.fleet.adoption import map_instances
-from cells.fleet.database import translated_fleet_failures
-from cells.fleet.fleet import Fleet
-from cells.fleet.quotas import UNLIMITED
-from cells.kinds.native.nodes import CellNodes
-from cells.kinds.native.registration import register_native_cell
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cells.settings import FailureLimits
-from cli.data_folder import DataFolder, sqlite_url
-from cli.fleet import IN_PROCESS_BUS
-from operations.actions.accepting import Acceptance
-from operations.actions.immediate import InstanceOperations
-from operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
-from operations.simulation.simulator import SimulatedCell
+from fleetlight.cells.database.engines import create_database_engine, translated_failures
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.database import translated_fleet_failures
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.kinds.native.nodes import CellNodes
+from fleetlight.cells.kinds.native.registration import register_native_cell
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import FailureLimits
+from fleetlight.cli.data_folder import DataFolder, sqlite_url
+from fleetlight.cli.fleet import IN_PROCESS_BUS
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
+from fleetlight.operations.simulation.simulator import SimulatedCell
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from api.identity.passwords import hash_password
-from api.identity.tokens.directory import Directory, Project, User, new_id
-from api.identity.tokens.directory_file import DirectoryFile
-from cli.clouds import ADMIN, MEMBER, PROJECT
-from cli.data_folder import DataFolder
-from cli.passwords import new_password
+from fleetlight.api.identity.passwords import hash_password
+from fleetlight.api.identity.tokens.directory import Directory, Project, User, new_id
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.cli.clouds import ADMIN, MEMBER, PROJECT
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.passwords import new_password
 
 _ROLES = {ADMIN: "admin", MEMBER: "member"}
 

@@ -8,24 +8,24 @@ from threading import Event
 
 import structlog
 
-from bus.bus import Receiver, remove_bus, unbind
-from bus.external_exchange import split_address
-from bus.no_bus import NoBus
-from cells.fleet.cell_keys import Keyring
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell
-from cells.retrying import retrying_until
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.settings import Settings
-from indexer.backends.opening import open_writer
-from indexer.errors import IndexerError
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.audit import Auditor
-from indexer.reconcile.retention import Purger, grace_s
-from indexer.stream.consumer import MessageSource
-from indexer.stream.service import IndexerService
-from indexer.writing.leases import CellLeases
+from fleetlight.bus.bus import Receiver, remove_bus, unbind
+from fleetlight.bus.external_exchange import split_address
+from fleetlight.bus.no_bus import NoBus
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.reconcile.retention import Purger, grace_s
+from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.service import IndexerService
+from fleetlight.indexer.writing.leases import CellLeases
 
 _log = structlog.get_logger(__name__)
 

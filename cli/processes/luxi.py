@@ -9,15 +9,15 @@ import structlog
 import typer
 import uvloop
 
-from api.identity import NoIdentity
-from cells.fleet.fleet import Fleet
-from cli.errors import ConfigurationError
-from cli.fleet import open_fleet
-from cli.logging import configure_logging
-from cli.options import ConfigOption, DataDirOption, examples
-from cli.processes.newer_tables import telling_of_newer_tables
-from cli.processes.serving import open_parts, serving_socket
-from cli.settings import Settings, load_settings
+from fleetlight.api.identity import NoIdentity
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.logging import configure_logging
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
+from fleetlight.cli.processes.serving import open_parts, serving_socket
+from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -55,7 +55,7 @@ def luxi(
 
 
 async def _serve(path: Path, settings: Settings, fleet: Fleet) -> None:
-    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from cells.daemon_threads import DaemonThreads
-from cli.monitoring import add_process_metrics
-from indexer.stream.liveness import Probe, Probes
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cli.monitoring import add_process_metrics
+from fleetlight.indexer.stream.liveness import Probe, Probes
 
 T = TypeVar("T")
 

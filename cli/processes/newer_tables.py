@@ -12,12 +12,12 @@ from threading import Event, Thread
 import structlog
 from sqlalchemy import Engine
 
-from cells.database.engines import cell_failures, create_database_engine
-from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError, NewerTablesError
-from cells.fleet.database import translated_fleet_failures
-from cells.fleet.fleet import Fleet
-from cells.migrations import newer_revision_of_cell, newer_revision_of_fleet
-from cells.model import Cell
+from fleetlight.cells.database.engines import cell_failures, create_database_engine
+from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError, NewerTablesError
+from fleetlight.cells.fleet.database import translated_fleet_failures
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import newer_revision_of_cell, newer_revision_of_fleet
+from fleetlight.cells.model import Cell
 
 _log = structlog.get_logger(__name__)
 

@@ -6,10 +6,10 @@ from threading import Event
 
 import structlog
 
-from cells.errors import CellError
-from cli.errors import CommandError
-from indexer.errors import IndexerError
-from notifications.errors import NotificationError
+from fleetlight.cells.errors import CellError
+from fleetlight.cli.errors import CommandError
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.notifications.errors import NotificationError
 
 _log = structlog.get_logger(__name__)
 

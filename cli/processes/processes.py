@@ -11,22 +11,22 @@ import typer
 from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
-from cells.fleet.cell_keys import Keyring
-from cells.fleet.clock_metrics import measure_clock
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell
-from cli.errors import ConfigurationError
-from cli.fleet import chosen_cells, is_in_process, open_fleet
-from cli.logging import configure_logging
-from cli.monitoring import monitored
-from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.newer_tables import telling_of_newer_tables
-from cli.processes.parts import Part, Run, raise_failure
-from cli.processes.starting import ProbesOfStart, when_reachable
-from cli.settings import Settings, load_settings
-from indexer.stream.liveness import Probes
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.fleet.clock_metrics import measure_clock
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
+from fleetlight.cli.logging import configure_logging
+from fleetlight.cli.monitoring import monitored
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
+from fleetlight.cli.processes.parts import Part, Run, raise_failure
+from fleetlight.cli.processes.starting import ProbesOfStart, when_reachable
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.indexer.stream.liveness import Probes
 
 app = typer.Typer()
 
@@ -44,9 +44,9 @@ _NOT_SHARED = (
 def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Follow all cells and keep the index up to date."""
     # Each command imports what it alone needs, which takes longer than all else.
-    from cli.processes.following import run_indexer  # noqa: PLC0415
-    from indexer.metrics import IndexerMetrics  # noqa: PLC0415
-    from indexer.stream.probes import IndexerProbes  # noqa: PLC0415
+    from fleetlight.cli.processes.following import run_indexer  # noqa: PLC0415
+    from fleetlight.indexer.metrics import IndexerMetrics  # noqa: PLC0415
+    from fleetlight.indexer.stream.probes import IndexerProbes  # noqa: PLC0415
 
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
@@ -69,7 +69,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
     Several may run: one is active per cell.
     """
-    from cli.processes.relaying import run_relays  # noqa: PLC0415
+    from fleetlight.cli.processes.relaying import run_relays  # noqa: PLC0415
 
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
@@ -102,9 +102,9 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
 
     Any number may run.
     """
-    from cli.processes.working import run_workers  # noqa: PLC0415
-    from operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
-    from operations.nodes.opening import opened_nodes  # noqa: PLC0415
+    from fleetlight.cli.processes.working import run_workers  # noqa: PLC0415
+    from fleetlight.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
+    from fleetlight.operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)

@@ -6,17 +6,17 @@ from threading import Event
 
 import structlog
 
-from bus.bus import Publisher
-from cells.database.engines import create_database_engine
-from cells.errors import DatabaseUrlError, FleetUnreachableError
-from cells.fleet.cell_keys import Keyring
-from cells.kinds.native.relay import Relay
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.parts import Part, raise_failure, stop_all
-from cli.settings import Settings
-from resources.clock import Clock
+from fleetlight.bus.bus import Publisher
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.model import Cell
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.parts import Part, raise_failure, stop_all
+from fleetlight.cli.settings import Settings
+from fleetlight.resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 

@@ -17,29 +17,29 @@ import uvloop
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
-from api.http.listening import listen_together
-from api.identity import Identity
-from api.identity.opening import open_identity
-from api.settings import ApiSettings
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.clock_metrics import measure_clock
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from cli.errors import CommandError
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.settings import Settings
-from indexer.backends.opening import open_searcher
-from indexer.stream.liveness import Probes
-from operations.native_cells import NativeCells
+from fleetlight.api.http.listening import listen_together
+from fleetlight.api.identity import Identity
+from fleetlight.api.identity.opening import open_identity
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.clock_metrics import measure_clock
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.backends.opening import open_searcher
+from fleetlight.indexer.stream.liveness import Probes
+from fleetlight.operations.native_cells import NativeCells
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from api.app import ApiParts
-    from api.command import Command
-    from api.shared_limits import SharedLimits
-    from cli.processes.supervising import Child, Inside
+    from fleetlight.api.app import ApiParts
+    from fleetlight.api.command import Command
+    from fleetlight.api.shared_limits import SharedLimits
+    from fleetlight.cli.processes.supervising import Child, Inside
 
 Stop = Callable[[], None]
 
@@ -74,7 +74,7 @@ class Forked:
     @classmethod
     def of(cls, settings: Settings) -> "Forked":
         """As configured. Raises IdentityConfigurationError."""
-        from api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
+        from fleetlight.api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
 
         api = settings.api
         if api.watch_key is None:
@@ -93,7 +93,7 @@ def api_children(
     listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, int, Inside], None]"
 ) -> "Sequence[Child]":
     """Processes that serve the API, one for each socket. serve: in the child; its number, from 1 on."""
-    from cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
+    from fleetlight.cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
 
     return [
         Child(f"api-{number}", partial(serve, listener, number), listener, answers_lists=True)
@@ -129,7 +129,7 @@ def serve_until_stopped(
 def import_api() -> None:
     """Import what serving takes, before children are forked that would each have to."""
     # Only here: every command imports this module, and would start a quarter later.
-    for module in ("api.app", "api.http.server", "cli.processes.api_monitoring"):
+    for module in ("fleetlight.api.app", "fleetlight.api.http.server", "fleetlight.cli.processes.api_monitoring"):
         import_module(module)
 
 
@@ -140,10 +140,10 @@ async def _serve(
     inside: "Inside",
     on_ready: Callable[[Stop], None],
 ) -> None:
-    from api.app import create_app  # noqa: PLC0415  # as in import_api
-    from api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
-    from api.http.server import serve  # noqa: PLC0415
-    from cli.processes.api_monitoring import answering_of_api  # noqa: PLC0415
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # as in import_api
+    from fleetlight.api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
+    from fleetlight.api.http.server import serve  # noqa: PLC0415
+    from fleetlight.cli.processes.api_monitoring import answering_of_api  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -186,8 +186,8 @@ async def _luxi(settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
 @asynccontextmanager
 async def serving_socket(path: Path, settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
     """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
-    from api.luxi.calls import LuxiCalls  # noqa: PLC0415
-    from api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
+    from fleetlight.api.luxi.calls import LuxiCalls  # noqa: PLC0415
+    from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
 
     calls = LuxiCalls(
         app.state.answerer, app.state.writes, app.state.admission, cell_timeout_s=settings.search.cell_timeout_s
@@ -211,10 +211,10 @@ async def open_parts(
 ) -> "AsyncIterator[ApiParts]":
     """What the application is made of, as the settings say; closed at the end.
 
-    indexer, command, limits: what there is beside this process; see api.app.ApiParts.
+    indexer, command, limits: what there is beside this process; see fleetlight.api.app.ApiParts.
     """
-    from api.app import ApiParts  # noqa: PLC0415
-    from operations.nodes.opening import opened_nodes  # noqa: PLC0415
+    from fleetlight.api.app import ApiParts  # noqa: PLC0415
+    from fleetlight.operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
     def cells() -> Sequence[Cell]:
         # All that lists say of how fresh the index is they say by this clock.

@@ -15,15 +15,15 @@ from threading import Event
 
 import structlog
 
-from agents.drivers.simulated import Size
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cli.data_folder import DataFolder
-from cli.processes.embedded import EmbeddedCell
-from operations.opcodes.refresh import postpone_refresh
-from operations.simulation.simulated_instances import node_of, zone_of
-from resources.cluster_parameters import CLUSTER_DEFAULTS
+from fleetlight.agents.drivers.simulated import Size
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import EmbeddedCell
+from fleetlight.operations.opcodes.refresh import postpone_refresh
+from fleetlight.operations.simulation.simulated_instances import node_of, zone_of
+from fleetlight.resources.cluster_parameters import CLUSTER_DEFAULTS
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class SimulatedAgents:
         self._children = [_Child(name, folder.agents / name) for name in names]
         if not names:
             return
-        from cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
+        from fleetlight.cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
         # Before anybody may ask them: what was found of them when they ran last is at other addresses.
         postpone_refresh(cell.engine, cell.cell, _START_S)
@@ -109,7 +109,7 @@ class SimulatedAgents:
         files = {"certificate": f"agent-{node}.pem", "key": f"agent-{node}.key", "trusted": "authority.pem"}
         sizes = {"vcpus": _SIZE.vcpus, "memory-gib": _SIZE.memory_mib // _MIB_IN_GIB}
         sizes["disk-gib"] = _SIZE.disk_mib // _MIB_IN_GIB
-        command = [sys.executable, "-m", "cli", "node-agent", node, "--until-stdin-ends"]
+        command = [sys.executable, "-m", "fleetlight.cli", "node-agent", node, "--until-stdin-ends"]
         command += ["--folder", str(child.folder), "--host", _LOOPBACK, "--port", str(port)]
         for name, file in files.items():
             command += [f"--{name}", str(self._certificates / file)]

@@ -14,18 +14,18 @@ from typing import TypeVar
 import structlog
 from tenacity.wait import wait_exponential, wait_random
 
-from cells.daemon_threads import in_background
-from cells.errors import FleetUnreachableError, FleetUnusableError
-from cells.fleet.fleet import Fleet
-from cells.retrying import retrying_until
-from indexer.stream.liveness import Probe, Probes
+from fleetlight.cells.daemon_threads import in_background
+from fleetlight.cells.errors import FleetUnreachableError, FleetUnusableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _LONGEST_WAIT_S = 10.0
 _STOP_INTERVAL_S = 0.1
-# As long as PostgreSQL may take to let somebody in (cells.database.engines).
+# As long as PostgreSQL may take to let somebody in (fleetlight.cells.database.engines).
 _PATIENCE_S = 5.0
 
 

@@ -10,7 +10,7 @@ from threading import Lock
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from cli.processes.neighbours import Family, Measured, Neighbour, Sample, all_of
+from fleetlight.cli.processes.neighbours import Family, Measured, Neighbour, Sample, all_of
 
 SUMMED_GAUGES = frozenset(
     {

@@ -22,16 +22,16 @@ from tempfile import mkdtemp
 import structlog
 from prometheus_client import CollectorRegistry
 
-from cli.endings import as_command_error
-from cli.errors import CommandError, ConfigurationError
-from cli.monitoring import served
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.processes.neighbours import Neighbour, States, answering, listen_for_questions
-from cli.processes.summing import SummedMetrics
-from cli.processes.together import Together
-from cli.settings import MonitoringSettings
-from cli.watchdog import wants_signs, watched
-from indexer.stream.liveness import ALIVE, Probe, Probes
+from fleetlight.cli.endings import as_command_error
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.monitoring import served
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.processes.neighbours import Neighbour, States, answering, listen_for_questions
+from fleetlight.cli.processes.summing import SummedMetrics
+from fleetlight.cli.processes.together import Together
+from fleetlight.cli.settings import MonitoringSettings
+from fleetlight.cli.watchdog import wants_signs, watched
+from fleetlight.indexer.stream.liveness import ALIVE, Probe, Probes
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class Inside:
     def answering(
         self, registry: CollectorRegistry, probes: Probes, orders: Mapping[str, Callable[[], object]] | None = None
     ) -> AbstractContextManager[None]:
-        """Answer the questions of the others while the block lasts; see cli.processes.neighbours."""
+        """Answer the questions of the others while the block lasts; see fleetlight.cli.processes.neighbours."""
         return answering(self._questions, registry, probes, orders or {})
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from cli.processes.neighbours import Neighbour, all_of
-from indexer.stream.liveness import ALIVE, Probe
+from fleetlight.cli.processes.neighbours import Neighbour, all_of
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 RESET_SAFE_CONNECT = "reset-safe-connect"
 """What a process that answers lists does when it is told so."""

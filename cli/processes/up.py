@@ -16,17 +16,17 @@ import structlog
 import typer
 from prometheus_client import CollectorRegistry
 
-from api.http.listening import address_of
-from api.identity import refuse_open_listening
-from cells.fleet.cell_keys import Keyring
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
-from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
-from cli.errors import ConfigurationError
-from cli.fleet import open_fleet
-from cli.logging import configure_logging
-from cli.options import (
+from fleetlight.api.http.listening import address_of
+from fleetlight.api.identity import refuse_open_listening
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
+from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.logging import configure_logging
+from fleetlight.cli.options import (
     AuthOption,
     ConfigOption,
     HostOption,
@@ -36,26 +36,26 @@ from cli.options import (
     named_folder,
     program,
 )
-from cli.output import counted, print_notice, print_result
-from cli.processes.collector import keep_collector_out_of_the_way
-from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
-from cli.processes.first_users import set_up_users
-from cli.processes.following import keep_indexing
-from cli.processes.parts import Part, Run, raise_failure, stop_all
-from cli.processes.relaying import run_relay
-from cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
-from cli.processes.simulated_agents import SimulatedAgents
-from cli.processes.supervising import Child, Inside, supervise
-from cli.processes.working import worker_of
-from cli.settings import Settings, load_embedded_settings, with_api_options
-from indexer.backends.opening import open_writer
-from indexer.errors import IndexerError
-from indexer.metrics import IndexerMetrics
-from indexer.stream.probes import IndexerProbes
-from operations.jobs.metrics import WorkerMetrics
-from operations.nodes.opening import NodeRpcs, opened_nodes
-from operations.simulation.simulated_instances import PROJECTS, hosts_for
-from operations.simulation.simulator import Simulator
+from fleetlight.cli.output import counted, print_notice, print_result
+from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
+from fleetlight.cli.processes.first_users import set_up_users
+from fleetlight.cli.processes.following import keep_indexing
+from fleetlight.cli.processes.parts import Part, Run, raise_failure, stop_all
+from fleetlight.cli.processes.relaying import run_relay
+from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
+from fleetlight.cli.processes.simulated_agents import SimulatedAgents
+from fleetlight.cli.processes.supervising import Child, Inside, supervise
+from fleetlight.cli.processes.working import worker_of
+from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.stream.probes import IndexerProbes
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.nodes.opening import NodeRpcs, opened_nodes
+from fleetlight.operations.simulation.simulated_instances import PROJECTS, hosts_for
+from fleetlight.operations.simulation.simulator import Simulator
 
 app = typer.Typer()
 

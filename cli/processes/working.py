@@ -6,25 +6,25 @@ from threading import Event
 
 from sqlalchemy import Engine
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.relaying import Beat, beating, run_for_cells, unheard
-from cli.settings import Settings
-from operations.actions.accepting import Acceptance
-from operations.actions.reclaiming import Reclaimer
-from operations.cell_worker import new_worker
-from operations.jobs.chores import Chore
-from operations.jobs.metrics import WorkerMetrics
-from operations.jobs.pruning import Pruner
-from operations.jobs.worker import Worker
-from operations.mapping_upkeep import MappingUpkeep
-from operations.nodes.opening import NodeRpcs
-from operations.opcodes.filters.applying import HeldJobs
-from operations.opcodes.instances.expire import Expirer
-from operations.opcodes.refresh import Refresher
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.relaying import Beat, beating, run_for_cells, unheard
+from fleetlight.cli.settings import Settings
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.reclaiming import Reclaimer
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.jobs.chores import Chore
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.jobs.pruning import Pruner
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.opcodes.filters.applying import HeldJobs
+from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.opcodes.refresh import Refresher
 
 _EXPIRY_INTERVAL_S = 1.0
 _HELD_JOBS_INTERVAL_S = 1.0

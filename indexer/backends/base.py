@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cells.digests import RangeDigest
-from indexer.errors import IndexUnavailableError
-from indexer.extra_fields import Extra
-from query.counts import CountRequest, Counts, Group
-from query.page import PageRequest
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import View
-from views.projection import Projection
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.query.counts import CountRequest, Counts, Group
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import View
+from fleetlight.views.projection import Projection
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
@@ -31,13 +31,14 @@ def is_time(version: int) -> bool:
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """What the index keeps of one instance, or of an item of another type (indexer.transform.items).
+    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.items).
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present; of another type its stored record, with
         `deleted` and `deleted_at`.
-    view: the ready pieces of the answers that show this instance (views.compute.view); other items have none.
-    extra: what a newer producer says of it (indexer.extra_fields).
+    view: the ready pieces of the answers that show this instance (fleetlight.views.compute.view); other items have
+        none.
+    extra: what a newer producer says of it (fleetlight.indexer.extra_fields).
     """
 
     cell_uuid: str
@@ -99,9 +100,9 @@ class CellProgress:
     watermark: every change up to this sequence is searchable.
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
-    horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        indexer.reconcile.retention; only searchers tell it.
-    epoch: of the cell, that calls the watermark so, or an earlier one (indexer.writing.epoch_history). As
+    horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
+        fleetlight.indexer.reconcile.retention; only searchers tell it.
+    epoch: of the cell, that calls the watermark so, or an earlier one (fleetlight.indexer.writing.epoch_history). As
     horizon.
     """
 
@@ -164,7 +165,9 @@ HORIZONS = "horizon"
 """The kind of state that tells the horizon of each cell, by its uuid."""
 
 EPOCHS = "incarnations"
-"""The kind of state that tells which epoch of each cell the index follows (cells.epochs), by the cell's uuid."""
+"""The kind of state that tells which epoch of each cell the index follows (fleetlight.cells.epochs), by the cell's
+uuid.
+"""
 
 BEING_RECONCILED = "being mended"
 """Stands for an epoch, and is none: that repairing the index of a restored cell has begun, and not ended."""
@@ -249,9 +252,10 @@ class IndexWriter(ItemStore, Protocol):
     ) -> Mapping[str, RangeDigest]:
         """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
 
-        They are computed by the store, and keyed as in cells.model.ChangelogAdapter, with versions for revisions.
+        They are computed by the store, and keyed as in fleetlight.cells.model.ChangelogAdapter, with versions for
+        revisions.
         external: of the documents that come from notifications without a revision; else of all others. Those that are
-        forgotten at `horizon` (query.retention) are left out. Both are true of `revisions` too.
+        forgotten at `horizon` (fleetlight.query.retention) are left out. Both are true of `revisions` too.
         """
         ...
 
@@ -284,7 +288,9 @@ class IndexWriter(ItemStore, Protocol):
         ...
 
     def count_extra_fields(self) -> Mapping[str, int]:
-        """How many searchable documents have each extra field; keyed as indexer.extra_fields.Extra.fields says."""
+        """How many searchable documents have each extra field; keyed as fleetlight.indexer.extra_fields.Extra.fields
+        says.
+        """
         ...
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
@@ -300,7 +306,7 @@ class IndexWriter(ItemStore, Protocol):
         ...
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        """Remove documents of the cell that are forgotten at `horizon` (query.retention), in batches.
+        """Remove documents of the cell that are forgotten at `horizon` (fleetlight.query.retention), in batches.
 
         on_batch: called after each batch with the number of rows removed so far. Returns how many there were.
         """
@@ -329,8 +335,8 @@ class IndexWriter(ItemStore, Protocol):
 class Generations(Protocol):
     """The physical indexes behind an index: the current one, the next one while it is filled, and the previous one.
 
-    One process at a time may use it (indexer.writing.leases). All others read and write the current one and need not
-    know.
+    One process at a time may use it (fleetlight.indexer.writing.leases). All others read and write the current one and
+    need not know.
     """
 
     def has_next(self) -> bool: ...
@@ -390,7 +396,8 @@ class IndexSearcher(Protocol):
 
         Items are made where the rows are read, in a thread: their bytes are still near the processor there, and the
         loop is free for others.
-        Raises NotExpressibleError (query.errors) when the filter has a leaf that this index cannot answer exactly.
+        Raises NotExpressibleError (fleetlight.query.errors) when the filter has a leaf that this index cannot answer
+        exactly.
         """
         ...
 

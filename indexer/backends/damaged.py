@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import structlog
 
-from indexer.backends.base import Document
-from indexer.errors import IndexDocumentError
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.errors import IndexDocumentError
 
 _log = structlog.get_logger(__name__)
 

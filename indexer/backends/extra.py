@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from indexer.backends.base import Document
-from indexer.extra_fields import described
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.extra_fields import described
 
 
 def described_documents(documents: Iterable[Document], folder: Path | None) -> Iterable[Document]:

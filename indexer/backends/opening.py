@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexer.backends.base import Generations, IndexSearcher, IndexWriter
-from indexer.backends.examination import IndexExamination
-from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite import examination as sqlite_examination
-from indexer.backends.sqlite.generations import SqliteGenerations
-from indexer.backends.sqlite.searcher import SqliteSearcher
-from indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.backends.base import Generations, IndexSearcher, IndexWriter
+from fleetlight.indexer.backends.examination import IndexExamination
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite import examination as sqlite_examination
+from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
+from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Backend:
 
 def _elasticsearch() -> Backend:
     # Only where it is used: the client alone takes a third of the time in which a command starts.
-    from indexer.backends.elasticsearch import examination as elasticsearch_examination  # noqa: PLC0415
-    from indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
-    from indexer.backends.elasticsearch.searcher import ElasticsearchSearcher  # noqa: PLC0415
-    from indexer.backends.elasticsearch.writer import ElasticsearchWriter  # noqa: PLC0415
+    from fleetlight.indexer.backends.elasticsearch import examination as elasticsearch_examination  # noqa: PLC0415
+    from fleetlight.indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
+    from fleetlight.indexer.backends.elasticsearch.searcher import ElasticsearchSearcher  # noqa: PLC0415
+    from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter  # noqa: PLC0415
 
     return Backend(
         ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations, elasticsearch_examination.examine

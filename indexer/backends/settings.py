@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from bus.settings import CertificatesFile
+from fleetlight.bus.settings import CertificatesFile
 
 _DURATION = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -7,12 +7,12 @@ the index, is none of these any more.
 
 from collections.abc import Callable, Collection, Mapping
 
-from cells.batched import batched
-from cells.model import InstanceRow
-from indexer.backends.base import IndexWriter, is_time
-from indexer.reconcile.ranges import IndexRanges
-from indexer.writing.announced import AnnouncedStore, of_announced, to_announced
-from indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.cells.batched import batched
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import IndexWriter, is_time
+from fleetlight.indexer.reconcile.ranges import IndexRanges
+from fleetlight.indexer.writing.announced import AnnouncedStore, of_announced, to_announced
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 
 _AT_ONCE = 500
 _RANGE_LENGTH = 2

@@ -8,15 +8,15 @@ notifications").
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
-from cells.kinds.nova_api.items import read_item
-from indexer.backends.base import Document, Rejection
-from indexer.reconcile.fill import SourcePage
-from indexer.reconcile.ranges import ignore
-from indexer.transform.documents import ExternalChange, merge
-from indexer.writing.checkpoints import Checkpoint
-from notifications.event_types import INSTANCE_UPDATE
-from resources.clock import Clock, system_clock
+from fleetlight.cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
+from fleetlight.cells.kinds.nova_api.items import read_item
+from fleetlight.indexer.backends.base import Document, Rejection
+from fleetlight.indexer.reconcile.fill import SourcePage
+from fleetlight.indexer.reconcile.ranges import ignore
+from fleetlight.indexer.transform.documents import ExternalChange, merge
+from fleetlight.indexer.writing.checkpoints import Checkpoint
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.resources.clock import Clock, system_clock
 
 _LIVE, _DELETED = "live", "deleted"
 _BY_UUID = (("sort_key", "uuid"), ("sort_dir", "asc"))
@@ -26,13 +26,13 @@ _UNKNOWN = "?"
 
 
 class ListsServers(Protocol):
-    """The part of cells.kinds.nova_api.client.ComputeApi that a source needs."""
+    """The part of fleetlight.cells.kinds.nova_api.client.ComputeApi that a source needs."""
 
     def servers(self, query: Query, *, limit: int, after: str | None = None) -> ServerPage: ...
 
 
 class ApiSource:
-    """indexer.reconcile.fill.Source; raises UpstreamError, and what `read` and `own` raise.
+    """fleetlight.indexer.reconcile.fill.Source; raises UpstreamError, and what `read` and `own` raise.
 
     read: the documents there are among some uuids. own: those among some uuids that are rows of the cell itself, which
     is known better from there.

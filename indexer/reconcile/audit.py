@@ -3,9 +3,9 @@
 Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
 that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
 and looked at again when the index has got as far as the cell was then. What still differs is doubted at once, so that
-lists ask the cell, and repaired by the one procedure (indexer.reconcile.reconcile). Lists rely on the index again only
-when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was altered,
-others may be.
+lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconcile.reconcile). Lists rely on the index
+again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
+altered, others may be.
 
 Nothing here stands in the way of those who follow the cells: it has a thread and connections of its own, and a cell
 that hangs keeps no message waiting.
@@ -23,18 +23,18 @@ from threading import Event
 
 import structlog
 
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import REPAIRS, IndexWriter
-from indexer.errors import IndexerError, StopRequestedError
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.items import ItemComparison
-from indexer.reconcile.native_cell import NativeComparison, Suspects
-from indexer.reconcile.reconcile import WarnedLists, reconcile
-from indexer.settings import IndexerSettings
-from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.indexer.backends.base import REPAIRS, IndexWriter
+from fleetlight.indexer.errors import IndexerError, StopRequestedError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.items import ItemComparison
+from fleetlight.indexer.reconcile.native_cell import NativeComparison, Suspects
+from fleetlight.indexer.reconcile.reconcile import WarnedLists, reconcile
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.ownership import KnowsOwners
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
 

@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cells.errors import CellInUseError
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
-from indexer.errors import LeaseHeldError
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.writing.checkpoints import forget_checkpoints
-from indexer.writing.journaling import JOURNALS
-from indexer.writing.leases import CellLeases
+from fleetlight.cells.errors import CellInUseError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
+from fleetlight.indexer.errors import LeaseHeldError
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.writing.checkpoints import forget_checkpoints
+from fleetlight.indexer.writing.journaling import JOURNALS
+from fleetlight.indexer.writing.leases import CellLeases
 
 _POLL_INTERVAL_S = 0.2
 

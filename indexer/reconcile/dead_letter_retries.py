@@ -10,27 +10,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from cells.errors import CellUnreachableError
-from cells.fleet.failures import Failure
-from cells.model import CellAdapter, InstanceRow
-from indexer.backends.base import IndexWriter
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.reconcile.external_cell import ExternalRows
-from indexer.reconcile.retention import load_horizons
-from indexer.transform.batches import Batch, RowReading
-from indexer.transform.documents import ExternalChange, NativeChange
-from indexer.transform.messages import Meaning, interpret, read_headers
-from indexer.writing.dead_letters import FailureStore
-from indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
-from indexer.writing.kept_extras import ExtraFieldKeeper
-from indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
-from indexer.writing.rereading import RendersRows, render_rows, rows_of
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.clock import Clock, system_clock
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.failures import Failure
+from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.reconcile.external_cell import ExternalRows
+from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.transform.batches import Batch, RowReading
+from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
+from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
+from fleetlight.indexer.writing.dead_letters import FailureStore
+from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
+from fleetlight.indexer.writing.rereading import RendersRows, render_rows, rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.clock import Clock, system_clock
 
 
 class ChangesFailures(FailureStore, Protocol):
-    """The part of cells.fleet.failures.FailureStore that a retry needs."""
+    """The part of fleetlight.cells.fleet.failures.FailureStore that a retry needs."""
 
     def drop(self, ids: Collection[str]) -> int: ...
 

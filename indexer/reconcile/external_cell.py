@@ -1,4 +1,5 @@
-"""A cell that counts no revisions, beside the index (indexer.reconcile.reconcile): all of its rows are looked at.
+"""A cell that counts no revisions, beside the index (fleetlight.indexer.reconcile.reconcile): all of its rows are
+looked at.
 
 The version of a row is the moment before it was read, and more than that of its document, so a row never has to be
 waited for and nothing makes place for it. Completeness of such a cell cannot be proven by counting, so it is as of the
@@ -10,19 +11,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from cells.batched import batched
-from cells.model import CellAdapter, InstanceRow
-from indexer.backends.base import Document, IndexWriter, Rejection
-from indexer.reconcile.differences import Difference, DifferenceKind
-from indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
-from indexer.reconcile.reconcile import Comparison, Found, reconcile
-from indexer.reconcile.retention import load_horizons
-from indexer.transform.external_rows import settle
-from indexer.writing.journaling import CellJournal, JournalingWriter
-from indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
-from indexer.writing.rereading import rows_of
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.clock import Clock, system_clock
+from fleetlight.cells.batched import batched
+from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import Document, IndexWriter, Rejection
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
+from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
+from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
+from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.transform.external_rows import settle
+from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
+from fleetlight.indexer.writing.rereading import rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.clock import Clock, system_clock
 
 _BATCH = 500
 _PAUSE_S = 0.2
@@ -151,7 +152,9 @@ class ExternalComparison(Comparison):
         self.index.remove(versions)
 
     def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
-        """What is another cell's the writer refuses (indexer.writing.ownership), and nothing makes place for it."""
+        """What is another cell's the writer refuses (fleetlight.indexer.writing.ownership), and nothing makes place
+        for it.
+        """
         problems = {each.uuid: each.problem for each in found.differences if each.problem is not None}
         rejected = self._writer.write(found.documents).rejected if found.documents else ()
         return problems | {rejection.document.id: rejection.reason for rejection in rejected}

@@ -1,7 +1,7 @@
 """Filling: all rows of a cell into the index, also while changes arrive.
 
-The case of indexer.reconcile.reconcile in which everything counts as different: nothing is compared or confirmed, and
-nothing removed. The index itself takes a row if its revision is newer than what is there.
+The case of fleetlight.indexer.reconcile.reconcile in which everything counts as different: nothing is compared or
+confirmed, and nothing removed. The index itself takes a row if its revision is newer than what is there.
 """
 
 import time
@@ -10,20 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cells.epochs import Position
-from cells.model import ChangelogAdapter
-from indexer.backends.base import Document, Rejection, WriteResult
-from indexer.errors import IndexerError
-from indexer.reconcile.ranges import ignore, pages_of_rows
-from indexer.writing.checkpoints import Checkpoint, Checkpoints
-from indexer.writing.page_writing import write_pages
-from indexer.writing.rereading import RenderedRows
-from indexer.writing.retrying_writer import WritesDocuments
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.retention import remembered
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.model import ChangelogAdapter
+from fleetlight.indexer.backends.base import Document, Rejection, WriteResult
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.indexer.reconcile.ranges import ignore, pages_of_rows
+from fleetlight.indexer.writing.checkpoints import Checkpoint, Checkpoints
+from fleetlight.indexer.writing.page_writing import write_pages
+from fleetlight.indexer.writing.rereading import RenderedRows
+from fleetlight.indexer.writing.retrying_writer import WritesDocuments
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.retention import remembered
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
@@ -88,7 +88,7 @@ class RowSource(Protocol):
 class CellRows:
     """The rows straight from a cell with a changelog; raises CellUnreachableError.
 
-    horizon: rows that are forgotten at it are left out (indexer.reconcile.retention).
+    horizon: rows that are forgotten at it are left out (fleetlight.indexer.reconcile.retention).
     """
 
     def __init__(

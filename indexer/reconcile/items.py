@@ -1,4 +1,4 @@
-"""Items of one type in a cell that numbers its changes, beside the index (indexer.reconcile.reconcile).
+"""Items of one type in a cell that numbers its changes, beside the index (fleetlight.indexer.reconcile.reconcile).
 
 They are some thousand at most, so each is compared with what the index says, and a restored cell needs nothing else.
 Documents are read before rows: what only the index has, or has newer, is not on its way then, but gone from the cell.
@@ -8,12 +8,12 @@ Deleted items stay in the index, marked so, that no late message brings one back
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
-from cells.model import ChangelogAdapter, ItemRow
-from indexer.backends.base import Document, IndexWriter
-from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import ignore
-from indexer.reconcile.reconcile import Comparison, Found, verify
-from indexer.transform.items import ItemChange, item_document
+from fleetlight.cells.model import ChangelogAdapter, ItemRow
+from fleetlight.indexer.backends.base import Document, IndexWriter
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from fleetlight.indexer.reconcile.ranges import ignore
+from fleetlight.indexer.reconcile.reconcile import Comparison, Found, verify
+from fleetlight.indexer.transform.items import ItemChange, item_document
 
 _PAUSE_S = 0.05
 _REMEMBERED = "the index has it otherwise, and does not take what the cell has"

@@ -1,4 +1,4 @@
-"""A cell that numbers its changes, beside the index (indexer.reconcile.reconcile): its rows have revisions.
+"""A cell that numbers its changes, beside the index (fleetlight.indexer.reconcile.reconcile): its rows have revisions.
 
 A difference that is only lag is none: rows are read, then it is waited until the index has caught up with everything
 that the cell had announced by then, and only then documents are read. Documents that only external notifications speak
@@ -9,24 +9,24 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from cells.batched import batched
-from cells.counting import count_rows
-from cells.digests import RangeDigest
-from cells.errors import UnreadableRowError
-from cells.model import ChangelogAdapter, InstanceRow
-from indexer.backends.base import Document, IndexWriter, is_time
-from indexer.reconcile.differences import Difference, DifferenceKind
-from indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
-from indexer.reconcile.reconcile import Comparison, Found, WarnedLists
-from indexer.reconcile.retention import load_horizons
-from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
-from indexer.writing.ownership import KnowsOwners
-from indexer.writing.rereading import render_rows, rows_of
-from query.counts import CountRequest
-from query.evaluate import matcher
-from query.filters import And, Eq
-from query.retention import forgotten, remembered
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.batched import batched
+from fleetlight.cells.counting import count_rows
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.cells.errors import UnreadableRowError
+from fleetlight.cells.model import ChangelogAdapter, InstanceRow
+from fleetlight.indexer.backends.base import Document, IndexWriter, is_time
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
+from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
+from fleetlight.indexer.reconcile.reconcile import Comparison, Found, WarnedLists
+from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
+from fleetlight.indexer.writing.ownership import KnowsOwners
+from fleetlight.indexer.writing.rereading import render_rows, rows_of
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import And, Eq
+from fleetlight.query.retention import forgotten, remembered
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _BATCH = 500
 _PREFIXES_AT_ONCE = 100
@@ -38,7 +38,8 @@ class NativeComparison(Comparison):
     """Calls raise CellUnreachableError, and what owners and writer raise.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
-    extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
+    extras: who knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
+        otherwise.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
         mean the same; None: revisions alone, by digests.
@@ -268,7 +269,9 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class _RowsOfCell:
-    """The cell as it is compared (indexer.reconcile.ranges.Comparable), without what the index need not have."""
+    """The cell as it is compared (fleetlight.indexer.reconcile.ranges.Comparable), without what the index need not
+    have.
+    """
 
     adapter: ChangelogAdapter
     horizon: int

@@ -1,4 +1,4 @@
-"""Another index beside the index (indexer.reconcile.reconcile): for what no cell can be asked of.
+"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can be asked of.
 
 The stores compare digests, so copying costs what differs, and copying once more, while nobody writes, costs next to
 nothing. What changes meanwhile is not waited for: it is copied the next time.
@@ -6,12 +6,12 @@ nothing. What changes meanwhile is not waited for: it is copied the next time.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from cells.batched import batched
-from indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
-from indexer.reconcile.differences import Difference, DifferenceKind
-from indexer.reconcile.ranges import IndexRanges, differing
-from indexer.reconcile.reconcile import Comparison, Found, reconcile
-from indexer.transform.documents import remade
+from fleetlight.cells.batched import batched
+from fleetlight.indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
+from fleetlight.indexer.reconcile.ranges import IndexRanges, differing
+from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
+from fleetlight.indexer.transform.documents import remade
 
 _BATCH = 500
 
@@ -27,7 +27,7 @@ def copy_differing(
 ) -> Mapping[str, str]:
     """Give `target` the searchable documents of the cell that `source` has, and take away those that it has not.
 
-    horizon: those that are forgotten at it (query.retention) are left alone.
+    horizon: those that are forgotten at it (fleetlight.query.retention) are left alone.
     external: those that come from notifications without a revision; else all others. A row that `target` has from the
     cell itself stays: the cell knows it better. on_step: called between two requests.
     Returns what `target` did not take, by uuid, and why. Raises what the two writers raise.

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cells.batched import batched
-from cells.digests import RangeDigest
-from cells.errors import UnreadableRowError
-from cells.model import InstanceRow
-from indexer.backends.base import IndexWriter
-from query.filters import Filter
-from query.page import PageRequest
-from query.retention import remembered
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.batched import batched
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.cells.errors import UnreadableRowError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.retention import remembered
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # A range of so few rows is read; dividing it would cost about as many digests.
 _LEAF_ROWS = 16
@@ -33,7 +33,9 @@ _DOCUMENTS_AT_ONCE = 5000
 
 
 class Comparable(Protocol):
-    """A store of instances that can be compared (cells.model.ChangelogAdapter says what the methods return)."""
+    """A store of instances that can be compared (fleetlight.cells.model.ChangelogAdapter says what the methods
+    return).
+    """
 
     def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]: ...
 
@@ -42,7 +44,9 @@ class Comparable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IndexRanges:
-    """What an index has of one cell, as a Comparable; the fields are as indexer.backends.base.IndexWriter says."""
+    """What an index has of one cell, as a Comparable; the fields are as fleetlight.indexer.backends.base.IndexWriter
+    says.
+    """
 
     index: IndexWriter
     cell_uuid: str

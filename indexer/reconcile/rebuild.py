@@ -16,17 +16,17 @@ from enum import StrEnum
 from threading import Event
 from typing import Protocol
 
-from cells.errors import CellUnreachableError
-from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import EPOCHS, Generations, IndexWriter
-from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
-from indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
-from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
-from indexer.writing.kept_extras import keeping_extras
-from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners
-from indexer.writing.searchable_meanwhile import searchable_meanwhile
-from indexer.writing.throttle import Pace
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.indexer.backends.base import EPOCHS, Generations, IndexWriter
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError, RebuildError
+from fleetlight.indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
+from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
+from fleetlight.indexer.writing.kept_extras import keeping_extras
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.ownership import KnowsOwners
+from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
+from fleetlight.indexer.writing.throttle import Pace
 
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2

@@ -9,30 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
-from cells.errors import CellUnreachableError
-from cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
-from indexer.backends.base import CellProgress, Generations, IndexWriter
-from indexer.errors import MalformedMessageError, RebuildError
-from indexer.reconcile.differences import Verification
-from indexer.reconcile.fill import CellRows, sync
-from indexer.reconcile.items import reconcile_items
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.other_index import copy_bare, copy_differing
-from indexer.reconcile.ranges import ignore
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.retention import load_horizons
-from indexer.writing.catch_up import catch_up
-from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
-from indexer.writing.kept_extras import ExtraFieldKeeper
-from indexer.writing.ownership import KnowsOwners, OwnWriter
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import WritesDocuments
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
+from fleetlight.indexer.backends.base import CellProgress, Generations, IndexWriter
+from fleetlight.indexer.errors import MalformedMessageError, RebuildError
+from fleetlight.indexer.reconcile.differences import Verification
+from fleetlight.indexer.reconcile.fill import CellRows, sync
+from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.other_index import copy_bare, copy_differing
+from fleetlight.indexer.reconcile.ranges import ignore
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.writing.catch_up import catch_up
+from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesDocuments
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
 """The kind of state that tells what the previous index has followed of each cell, by its uuid: the epoch
-(indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
+(fleetlight.indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
 
 BEGUN_AS = "rebuilt histories"
 """The kind of state that tells what each cell, by uuid, called its present when the next index began to be filled."""

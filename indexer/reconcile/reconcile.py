@@ -1,7 +1,8 @@
 """Making the index equal to a cell, or to another index, while changes arrive and lists are answered: once, for all.
 
-1. *Find* what may differ: by digests of ranges of uuids, or by looking at every row (indexer.reconcile.ranges).
-2. *Confirm*: what differs at first sight may be on its way. It is looked at again when what was in flight has had its
+1. *Find* what may differ: by digests of ranges of uuids, or by looking at every row
+(fleetlight.indexer.reconcile.ranges). 2. *Confirm*: what differs at first sight may be on its way. It is looked at
+again when what was in flight has had its
    time, and only what still differs counts.
 3. *Repair*, by one rule: the cell is right. A document of a row that the cell does not have is removed, since an index
    that is not asked would not show it either; marking it deleted would invent a deletion. A document that the index
@@ -11,17 +12,17 @@
 4. *Record* how far the index is then: that belongs to those who follow a cell, or sync it.
 
 What differs between kinds of cells is how 1 and 2 go, and which version a row gets. That is a Comparison:
-indexer.reconcile.native_cell, external_cell and other_index.
+fleetlight.indexer.reconcile.native_cell, external_cell and other_index.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from indexer.backends.base import REPAIRS, Document, IndexWriter
-from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import Counts, ignore
-from indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.backends.base import REPAIRS, Document, IndexWriter
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from fleetlight.indexer.reconcile.ranges import Counts, ignore
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,16 @@
 import time
 from collections.abc import Callable
 
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import CellRestoredError
-from indexer.reconcile.fill import CellRows, SyncResult, sync
-from indexer.reconcile.ranges import ignore
-from indexer.reconcile.restored_cell import forget_lost_future
-from indexer.writing.checkpoints import Checkpoints
-from indexer.writing.epoch_history import History
-from indexer.writing.kept_extras import keeping_extras
-from indexer.writing.ownership import KnowsOwners, OwnWriter
-from indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.errors import CellRestoredError
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, sync
+from fleetlight.indexer.reconcile.ranges import ignore
+from fleetlight.indexer.reconcile.restored_cell import forget_lost_future
+from fleetlight.indexer.writing.checkpoints import Checkpoints
+from fleetlight.indexer.writing.epoch_history import History
+from fleetlight.indexer.writing.kept_extras import keeping_extras
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 
 _ATTEMPTS = 3
 

@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexer.backends.base import IndexWriter
-from indexer.reconcile.fill import CellRows, SyncResult
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.writing.checkpoints import forget_checkpoints
-from indexer.writing.epoch_history import History
-from indexer.writing.ownership import KnowsOwners
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.writing.checkpoints import forget_checkpoints
+from fleetlight.indexer.writing.epoch_history import History
+from fleetlight.indexer.writing.ownership import KnowsOwners
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def forget_lost_future(
     lost future. So each row is compared with what the index says, and none has to be synced afterwards.
     take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds, what is
     left of `grace_s` when the first document has to make place. on_step: called between two requests; what it raises
-    ends this, and the next one begins anew. owners: as of indexer.reconcile.native_cell.NativeComparison.
+    ends this, and the next one begins anew. owners: as of fleetlight.indexer.reconcile.native_cell.NativeComparison.
     """
     cell_uuid = source.adapter.cell.uuid
     history.begin_reconcile()

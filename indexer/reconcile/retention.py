@@ -1,8 +1,8 @@
 """How long deleted instances stay in the index, and how they leave it.
 
-Each cell has a horizon, kept beside the progress: rows that are forgotten at it (query.retention) need not be in the
-index, and lists that may want one ask the cell. It only moves forward, and before anything is removed: everybody who
-reads it has some time to notice, so that no list relies on rows that are just leaving.
+Each cell has a horizon, kept beside the progress: rows that are forgotten at it (fleetlight.query.retention) need not
+be in the index, and lists that may want one ask the cell. It only moves forward, and before anything is removed:
+everybody who reads it has some time to notice, so that no list relies on rows that are just leaving.
 """
 
 import time
@@ -11,12 +11,12 @@ from threading import Event
 
 import structlog
 
-from cells.errors import FleetUnreachableError
-from cells.model import Cell
-from indexer.backends.base import HORIZONS, IndexWriter
-from indexer.errors import IndexerError, LeaseHeldError, StopRequestedError
-from indexer.writing.leases import CellLeases
-from resources.clock import Clock, system_clock
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import HORIZONS, IndexWriter
+from fleetlight.indexer.errors import IndexerError, LeaseHeldError, StopRequestedError
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-from bus.bus import Delivery, Headers, Message
-from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from cells.model import Change
-from indexer.backends.base import Document, WriteResult
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import CellAssignment
-from indexer.transform.batches import Batch, ReadsRows, RowReading
-from indexer.transform.messages import read_headers
-from indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Delivery, Headers, Message
+from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.model import Change
+from fleetlight.indexer.backends.base import Document, WriteResult
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_assignment import CellAssignment
+from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading
+from fleetlight.indexer.transform.messages import read_headers
+from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _DEAD_LETTERS_INTERVAL_S = 15.0
 
 
 class MessageSource(DeadLetterSink, Protocol):
-    """The part of bus.bus.Receiver that a consumer needs; `receive` raises BusError."""
+    """The part of fleetlight.bus.bus.Receiver that a consumer needs; `receive` raises BusError."""
 
     @property
     def is_active(self) -> bool: ...
@@ -76,10 +76,10 @@ class Consumer:
     While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
     the index works. Batches are finished, and acknowledged, in the order in which they came.
 
-    horizon: of the cell (indexer.reconcile.retention), as far as it is known at the moment. is_of_relay: whether a
-        message with these headers and this body was made by the cell's relay. What was not says nothing of sequences
-        and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch. turn: what
-        is known of whether this indexer gets the messages of the cell.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention), as far as it is known at the moment. is_of_relay:
+        whether a message with these headers and this body was made by the cell's relay. What was not says nothing of
+        sequences and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch.
+        turn: what is known of whether this indexer gets the messages of the cell.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
     on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
     clock: of the fleet.

@@ -11,18 +11,18 @@ from threading import Event
 
 import structlog
 
-from cells.errors import CellUnreachableError
-from cells.model import Cell, CellAdapter
-from indexer.backends.base import CellProgress
-from indexer.errors import LeaseHeldError, StopRequestedError
-from indexer.reconcile.external_cell import ExternalRows, compare_cell
-from indexer.stream.consumer import Consumer
-from indexer.stream.follower import Activity, Follower, Shared
-from indexer.transform.batches import RowReading
-from indexer.writing.journaling import CellJournal, JournalingWriter
-from indexer.writing.ownership import OwnWriter, confirms_of
-from indexer.writing.rereading import Rereader, rows_of
-from notifications.errors import BusError
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
+from fleetlight.indexer.reconcile.external_cell import ExternalRows, compare_cell
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.follower import Activity, Follower, Shared
+from fleetlight.indexer.transform.batches import RowReading
+from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
+from fleetlight.indexer.writing.ownership import OwnWriter, confirms_of
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
 

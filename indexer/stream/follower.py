@@ -11,30 +11,36 @@ from threading import Event, Lock
 
 import structlog
 
-from bus.bus import Headers
-from bus.external_exchange import source_of
-from cells.epochs import EpochHistory
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, IndexUnavailableError, StopRequestedError
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import CellAssignment
-from indexer.stream.consumer import Consumer, MessageSource
-from indexer.stream.liveness import Heartbeat
-from indexer.stream.saved_progress import Reached
-from indexer.transform.batches import ReadsRows, RowReading
-from indexer.writing.dead_letters import DeadLetters, FailureStore
-from indexer.writing.journaling import JournalStore
-from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import RendersRows, Rereader, render_rows
-from indexer.writing.retrying_writer import RetryingWriter, WritesAndReads, WritesDocuments
-from notifications.errors import BusError
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Headers
+from fleetlight.bus.external_exchange import source_of
+from fleetlight.cells.epochs import EpochHistory
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.errors import (
+    IndexerError,
+    IndexPausedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    StopRequestedError,
+)
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_assignment import CellAssignment
+from fleetlight.indexer.stream.consumer import Consumer, MessageSource
+from fleetlight.indexer.stream.liveness import Heartbeat
+from fleetlight.indexer.stream.saved_progress import Reached
+from fleetlight.indexer.transform.batches import ReadsRows, RowReading
+from fleetlight.indexer.writing.dead_letters import DeadLetters, FailureStore
+from fleetlight.indexer.writing.journaling import JournalStore
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.ownership import KnowsOwners
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import RendersRows, Rereader, render_rows
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter, WritesAndReads, WritesDocuments
+from fleetlight.notifications.errors import BusError
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -90,8 +96,8 @@ class Shared:
 class Follower(ABC):
     """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
 
-    horizon: of the cell (indexer.reconcile.retention), as last read; any thread may set it. heartbeat: whether its work
-        gets done. turn: whether this indexer gets the messages of the cell.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention), as last read; any thread may set it. heartbeat:
+        whether its work gets done. turn: whether this indexer gets the messages of the cell.
     """
 
     def __init__(self, cell: Cell, saved: CellProgress, shared: Shared) -> None:

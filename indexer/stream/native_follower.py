@@ -7,28 +7,28 @@ from threading import Event
 
 import structlog
 
-from cells.epochs import EpochHistory, Position
-from cells.errors import FleetUnreachableError
-from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import CellProgress
-from indexer.errors import CellRestoredError, StopRequestedError
-from indexer.reconcile.announced import reconcile_announced
-from indexer.reconcile.fill import CellRows, SyncResult, is_empty, sync_cell
-from indexer.reconcile.items import reconcile_items
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.restored_cell import forget_lost_future
-from indexer.stream.consumer import Consumer
-from indexer.stream.follower import Activity, Follower, Shared
-from indexer.writing.announced import AnnouncedKeeper
-from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
-from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
-from indexer.writing.epoch_history import History
-from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
-from indexer.writing.ownership import OwnWriter
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.indexed_items import INDEXED_ITEMS
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import CellRestoredError, StopRequestedError
+from fleetlight.indexer.reconcile.announced import reconcile_announced
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, is_empty, sync_cell
+from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.restored_cell import forget_lost_future
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.follower import Activity, Follower, Shared
+from fleetlight.indexer.writing.announced import AnnouncedKeeper
+from fleetlight.indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
+from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints
+from fleetlight.indexer.writing.epoch_history import History
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
+from fleetlight.indexer.writing.ownership import OwnWriter
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ What is wrong is named, why is in the log: these addresses answer anybody.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from indexer.stream.liveness import ALIVE, Probe
-from indexer.stream.service import IndexerService
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.indexer.stream.service import IndexerService
 
 
 class IndexerProbes:

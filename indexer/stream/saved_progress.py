@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from cells.epochs import EpochHistory
-from indexer.backends.base import EPOCHS, CellProgress, IndexWriter
-from resources.clock import Clock
+from fleetlight.cells.epochs import EpochHistory
+from fleetlight.indexer.backends.base import EPOCHS, CellProgress, IndexWriter
+from fleetlight.resources.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,36 +13,36 @@ from typing import Protocol
 
 import structlog
 
-from bus.bus import Headers
-from cells.errors import FleetUnreachableError
-from cells.kinds.opening import open_adapter as open_external_adapter
-from cells.model import Cell, CellAdapter, ChangelogAdapter
-from cells.retrying import retrying_until
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import (
+from fleetlight.bus.bus import Headers
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.kinds.opening import open_adapter as open_external_adapter
+from fleetlight.cells.model import Cell, CellAdapter, ChangelogAdapter
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.errors import (
     IndexerError,
     IndexReplacedError,
     IndexUnavailableError,
     LeaseHeldError,
     RebuildRunningError,
 )
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.audit import Audited
-from indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
-from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import surplus
-from indexer.stream.consumer import MessageSource
-from indexer.stream.external_follower import ExternalFollower
-from indexer.stream.follower import Activity, CellHealth, Follower, Shared
-from indexer.stream.liveness import Heartbeat
-from indexer.stream.native_follower import CellFollower
-from indexer.stream.saved_progress import SavedProgress
-from indexer.writing.dead_letters import FailureStore
-from indexer.writing.journaling import JournalStore
-from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners, PromptOwners
-from notifications.errors import BusError
-from resources.clock import Clock, system_clock
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.audit import Audited
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_assignment import surplus
+from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.external_follower import ExternalFollower
+from fleetlight.indexer.stream.follower import Activity, CellHealth, Follower, Shared
+from fleetlight.indexer.stream.liveness import Heartbeat
+from fleetlight.indexer.stream.native_follower import CellFollower
+from fleetlight.indexer.stream.saved_progress import SavedProgress
+from fleetlight.indexer.writing.dead_letters import FailureStore
+from fleetlight.indexer.writing.journaling import JournalStore
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.ownership import KnowsOwners, PromptOwners
+from fleetlight.notifications.errors import BusError
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ _LEAVE_PATIENCE_S = 2.0
 
 
 class CountsFailures(FailureStore, Protocol):
-    """What the indexer needs of cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+    """What the indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
 
     def counts(self) -> Mapping[str, int]: ...
     def dropped(self) -> Mapping[str, int]: ...

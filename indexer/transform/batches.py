@@ -10,15 +10,15 @@ from typing import assert_never
 
 import msgspec
 
-from bus.topology import RESOURCE_HEADER, REVISION_HEADER
-from cells.errors import CellUnreachableError
-from cells.model import InstanceRow
-from indexer.backends.base import Document
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
-from indexer.transform.external_rows import settle
-from indexer.transform.items import ItemChange, item_document
-from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
+from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
+from fleetlight.indexer.transform.external_rows import settle
+from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
 _AHEAD = 600 * 1_000_000
@@ -32,7 +32,7 @@ class RowReading:
     """How the rows are read of a cell whose notifications have no revisions.
 
     read: the rows there are among some uuids, in one request; raises CellUnreachableError. kept: fields that they do
-    not tell (indexer.transform.external_rows).
+    not tell (fleetlight.indexer.transform.external_rows).
     """
 
     read: ReadsRows
@@ -49,8 +49,8 @@ class _Unread(msgspec.Struct, gc=False):
 class Batch:
     """Collects messages of one cell.
 
-    horizon: of the cell (indexer.reconcile.retention). What somebody else said before it of an instance that is not
-        there is left out: it may have been deleted and forgotten since, and nobody else remembers that.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention). What somebody else said before it of an instance that
+        is not there is left out: it may have been deleted and forgotten since, and nobody else remembers that.
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
     own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
         one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
-from indexer.extra_fields import Extra, merged
-from notifications.event_types import INSTANCE_DELETE_END
-from resources.fields import Record
-from resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
-from views.compute.view import render_view
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
+from fleetlight.indexer.extra_fields import Extra, merged
+from fleetlight.notifications.event_types import INSTANCE_DELETE_END
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
+from fleetlight.views.compute.view import render_view
 
 
 class NativeChange(msgspec.Struct, frozen=True, gc=False):

@@ -2,16 +2,17 @@
 
 A row is as new as the moment before it was read, which its adapter gives it as revision. So a row that was read after a
 notification had come says at least as much as the notification, however old what that shows may be; a notification by
-itself is only believed while its cell cannot be read (indexer.transform.documents.merge). See docs/decisions/0047.
+itself is only believed while its cell cannot be read (fleetlight.indexer.transform.documents.merge). See
+docs/decisions/0047.
 """
 
 from collections.abc import Collection, Sequence
 
-from cells.model import InstanceRow
-from indexer.backends.base import Document
-from indexer.extra_fields import Extra, merged
-from indexer.transform.documents import ExternalChange, merge, to_document
-from notifications.event_types import INSTANCE_DELETE_END
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.extra_fields import Extra, merged
+from fleetlight.indexer.transform.documents import ExternalChange, merge, to_document
+from fleetlight.notifications.event_types import INSTANCE_DELETE_END
 
 # A compute API does not show them (contracts/nova-servers, section 7), and notifications tell some of them.
 

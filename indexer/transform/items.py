@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from cells.kinds.native.stored_nodes import from_payload
-from indexer.backends.base import Document
-from notifications.payloads.fleetlight import HypervisorPayload
-from notifications.versioned import VersionedPayload
-from resources.fields import Record
-from resources.query_fields.node import NODE
+from fleetlight.cells.kinds.native.stored_nodes import from_payload
+from fleetlight.indexer.backends.base import Document
+from fleetlight.notifications.payloads.fleetlight import HypervisorPayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.node import NODE
 
 ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record]]] = {
     HypervisorPayload: (NODE.name, from_payload)

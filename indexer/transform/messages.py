@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from cells.kinds.native.instance_payload import from_payload
-from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.extra_fields import SCHEMA_KEY, read_extra
-from indexer.transform.documents import ExternalChange, NativeChange
-from indexer.transform.items import ItemChange, read_item_change
-from indexer.transform.native_messages import read_record
-from notifications.envelope import Notification, decode, size_problem
-from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
-from notifications.payloads import fleetlight, instance
-from notifications.registry import parse_payload
-from notifications.versioned import DATA_KEY, NAMESPACE_KEY
-from resources.fields import to_microseconds
-from resources.uuids import is_uuid
+from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.extra_fields import SCHEMA_KEY, read_extra
+from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
+from fleetlight.indexer.transform.items import ItemChange, read_item_change
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.notifications.envelope import Notification, decode, size_problem
+from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
+from fleetlight.notifications.payloads import fleetlight, instance
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.notifications.versioned import DATA_KEY, NAMESPACE_KEY
+from fleetlight.resources.fields import to_microseconds
+from fleetlight.resources.uuids import is_uuid
 
 _NOVA = "nova"
 _OBJECT_KEYS = "nova_object."

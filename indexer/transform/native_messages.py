@@ -1,9 +1,9 @@
 """The short way from a message of a native cell to its record: one pass of msgspec, no objects in between.
 
-Nearly every message is of this kind, and the general way (notifications.registry, cells.kinds.native.instance_payload)
-costs several times as much as everything else that is done with a message. What is read here is derived from the same
-payload class. Whatever is not exactly as expected, a newer version or a wrong value, is left to the general way, which
-keeps what is newer and says what is wrong.
+Nearly every message is of this kind, and the general way (fleetlight.notifications.registry,
+fleetlight.cells.kinds.native.instance_payload) costs several times as much as everything else that is done with a
+message. What is read here is derived from the same payload class. Whatever is not exactly as expected, a newer version
+or a wrong value, is left to the general way, which keeps what is newer and says what is wrong.
 """
 
 from datetime import datetime
@@ -12,13 +12,20 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 
 import msgspec
 
-from cells.kinds.native.instance_payload import POWER_STATES
-from notifications.envelope import ENVELOPE_VERSION
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.versioned import DATA_KEY, NAME_KEY, NAMESPACE_KEY, VERSION_KEY, VersionedPayload, wire_name
-from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT, PreciseTime, Uuid, WireTime
-from resources.fields import Kind, Record, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.native.instance_payload import POWER_STATES
+from fleetlight.notifications.envelope import ENVELOPE_VERSION
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.versioned import (
+    DATA_KEY,
+    NAME_KEY,
+    NAMESPACE_KEY,
+    VERSION_KEY,
+    VersionedPayload,
+    wire_name,
+)
+from fleetlight.notifications.wire_types import FIRST_MOMENT, LAST_MOMENT, PreciseTime, Uuid, WireTime
+from fleetlight.resources.fields import Kind, Record, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _CanonicalUuid = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")

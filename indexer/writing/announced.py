@@ -1,7 +1,8 @@
 """Keeping what only the index would have: instances that notifications from outside tell of, and that no cell has.
 
-Their newest states are in the journal of their cell (cells.fleet.announced_instances), so that an index which was lost,
-or is an older one, gets them back. The index never waits for that: what could not be kept meanwhile is kept later.
+Their newest states are in the journal of their cell (fleetlight.cells.fleet.announced_instances), so that an index
+which was lost, or is an older one, gets them back. The index never waits for that: what could not be kept meanwhile is
+kept later.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,19 +11,19 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from cells.errors import FleetUnreachableError
-from cells.fleet.announced_instances import AnnouncedInstance
-from indexer.backends.base import Document, WriteResult, is_time
-from indexer.extra_fields import Extra
-from indexer.transform.documents import to_document
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.instance import BLANK_INSTANCE
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.announced_instances import AnnouncedInstance
+from fleetlight.indexer.backends.base import Document, WriteResult, is_time
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.instance import BLANK_INSTANCE
 
 _log = structlog.get_logger(__name__)
 
 
 class AnnouncedStore(Protocol):
-    """What is needed of cells.fleet.announced_instances.AnnouncedInstances; raises FleetUnreachableError."""
+    """What is needed of fleetlight.cells.fleet.announced_instances.AnnouncedInstances; raises FleetUnreachableError."""
 
     def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None: ...
     def versions(self, cell_uuid: str) -> Mapping[str, int]: ...
@@ -34,8 +35,8 @@ class AnnouncedStore(Protocol):
 class AnnouncedKeeper:
     """Writes documents of one cell after what only was announced has been kept.
 
-    is_in_doubt: both have to be compared (indexer.reconcile.announced), by whoever sets it back; nothing is kept until
-    then, since what a lost index has of an instance may be less than what is kept of it.
+    is_in_doubt: both have to be compared (fleetlight.indexer.reconcile.announced), by whoever sets it back; nothing is
+        kept until then, since what a lost index has of an instance may be less than what is kept of it.
     """
 
     def __init__(self, writer: WritesAndReads, cell_uuid: str, store: AnnouncedStore) -> None:

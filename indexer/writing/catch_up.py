@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cells.model import NO_REVISION, Change, ChangelogAdapter
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.batches import Batch
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import rows_of
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.clock import Clock, system_clock
+from fleetlight.cells.model import NO_REVISION, Change, ChangelogAdapter
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.transform.batches import Batch
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.clock import Clock, system_clock
 
 DeadLetterStore = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
 

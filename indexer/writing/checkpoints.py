@@ -2,8 +2,8 @@
 
 import msgspec
 
-from cells.epochs import Position
-from indexer.backends.base import IndexWriter
+from fleetlight.cells.epochs import Position
+from fleetlight.indexer.backends.base import IndexWriter
 
 FROM_CELLS = "cells"
 FROM_API = "api"

@@ -14,15 +14,15 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from bus.bus import Headers, Message
-from bus.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
-from cells.errors import FleetUnreachableError
-from cells.fleet.failures import Failure, FailureSummary, failure_id
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.metrics import IndexerMetrics
-from notifications.envelope import size_problem
-from notifications.errors import MessageRefusedError
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Headers, Message
+from fleetlight.bus.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.failures import Failure, FailureSummary, failure_id
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.notifications.envelope import size_problem
+from fleetlight.notifications.errors import MessageRefusedError
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -54,14 +54,16 @@ class DeadLetter:
 
 
 class FailureStore(Protocol):
-    """The part of cells.fleet.failures.FailureStore that the indexer writes to; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.failures.FailureStore that the indexer writes to; raises
+    FleetUnreachableError.
+    """
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
 
 
 class DeadLetterSink(Protocol):
-    """The part of bus.bus.Receiver that has to do with dead letters; raises BusError."""
+    """The part of fleetlight.bus.bus.Receiver that has to do with dead letters; raises BusError."""
 
     @property
     def is_durable(self) -> bool: ...
@@ -70,7 +72,7 @@ class DeadLetterSink(Protocol):
 
 
 class DeadLetters:
-    """The dead letters of one cell. source: where its messages come from (bus.external_exchange.source_of).
+    """The dead letters of one cell. source: where its messages come from (fleetlight.bus.external_exchange.source_of).
 
     Raises BusUnavailableError when neither fleet database nor bus takes one, and FleetUnreachableError when the
     database does not and the bus would lose it.

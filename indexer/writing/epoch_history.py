@@ -1,17 +1,17 @@
 """Notices that a cell was restored from a backup, and which messages belong to what never happened.
 
-What the index followed is compared with the epochs of the cell (cells.kinds.native.epochs). The one that was
+What the index followed is compared with the epochs of the cell (fleetlight.cells.kinds.native.epochs). The one that was
 known when the progress was made is kept beside it.
 """
 
 from collections.abc import Callable
 
-from bus.bus import Headers
-from bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
-from cells.epochs import EpochHistory, Position
-from cells.model import ChangelogAdapter
-from indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS, IndexWriter
-from indexer.errors import CellRestoredError
+from fleetlight.bus.bus import Headers
+from fleetlight.bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.model import ChangelogAdapter
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS, IndexWriter
+from fleetlight.indexer.errors import CellRestoredError
 
 # Of epochs that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
 _STRANGERS_REMEMBERED = 1000

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from cells.epochs import Position
-from cells.errors import FleetUnreachableError
-from cells.fleet.journals import DetectedChange
-from indexer.backends.base import Document, WriteResult
-from indexer.writing.announced import AnnouncedStore
-from indexer.writing.retrying_writer import WritesAndReads
-from resources.clock import Clock, system_clock
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.journals import DetectedChange
+from fleetlight.indexer.backends.base import Document, WriteResult
+from fleetlight.indexer.writing.announced import AnnouncedStore
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ _WENT_BACK = "it went back to an older copy"
 
 
 class JournalStore(Protocol):
-    """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
+    """What is needed of fleetlight.cells.fleet.journals.Journals; raises FleetUnreachableError."""
 
     @property
     def announced(self) -> AnnouncedStore: ...

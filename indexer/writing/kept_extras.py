@@ -9,8 +9,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from indexer.backends.base import Document, IndexWriter, WriteResult
-from indexer.writing.retrying_writer import WritesDocuments
+from fleetlight.indexer.backends.base import Document, IndexWriter, WriteResult
+from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 
 
 class ReadsDocuments(Protocol):

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from cells.database.leases import Leases
-from cells.model import Cell
-from indexer.errors import LeaseHeldError, LeaseLostError, RebuildRunningError
+from fleetlight.cells.database.leases import Leases
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError, RebuildRunningError
 
 _POLL_INTERVAL_S = 0.2
 _REBUILD = "index-rebuild"
@@ -35,7 +35,9 @@ class CellLeases:
         return self._leases.holds(_follow(cell_uuid))
 
     def followers(self, cell_uuids: Collection[str]) -> Mapping[str, int]:
-        """How many processes follow each of some cells, this one included; see cells.database.leases for SQLite."""
+        """How many processes follow each of some cells, this one included; see fleetlight.cells.database.leases for
+        SQLite.
+        """
         counts = self._leases.count([_follow(uuid) for uuid in cell_uuids])
         return {uuid: counts.get(_follow(uuid), 0) for uuid in cell_uuids}
 

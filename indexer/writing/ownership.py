@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import CellAdapter, ConfirmsInstances
-from indexer.backends.base import Document, Rejection, WriteResult, is_time
-from indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.model import CellAdapter, ConfirmsInstances
+from fleetlight.indexer.backends.base import Document, Rejection, WriteResult, is_time
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ FleetUnreachableError."""
 
 
 class KnowsOwners(Protocol):
-    """The part of cells.fleet.fleet.Fleet that knows where instances live; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.fleet.Fleet that knows where instances live; raises FleetUnreachableError."""
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]: ...

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
-from indexer.backends.base import Document, WriteResult
-from indexer.writing.retrying_writer import WritesDocuments
+from fleetlight.indexer.backends.base import Document, WriteResult
+from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 
 # Measured: two bulk requests keep Elasticsearch busy, more only wait there.
 _IN_FLIGHT = 2

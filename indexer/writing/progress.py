@@ -8,8 +8,8 @@ back unless the clock that named it was wrong.
 from collections import deque
 from collections.abc import Iterable
 
-from indexer.backends.base import CellProgress
-from resources.clock import Clock, system_clock
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.resources.clock import Clock, system_clock
 
 # Bounds of memory while a hole is open. What is forgotten is read from the changelog when the hole is closed.
 _MAX_BEYOND = 100_000

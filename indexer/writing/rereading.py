@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import structlog
 
-from cells.batched import batched
-from cells.errors import CellUnreachableError
-from cells.model import CellAdapter, InstanceRow
-from indexer.backends.base import Document, Rejection
-from indexer.transform.batches import ReadsRows
-from indexer.transform.documents import to_document
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.retrying_writer import WritesDocuments
-from query.filters import In
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.batched import batched
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import Document, Rejection
+from fleetlight.indexer.transform.batches import ReadsRows
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.retrying_writer import WritesDocuments
+from fleetlight.query.filters import In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _log = structlog.get_logger(__name__)
 

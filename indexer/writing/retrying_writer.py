@@ -7,10 +7,10 @@ from typing import Any, Protocol, TypeVar
 
 from tenacity import RetryCallState
 
-from cells.retrying import failure_of, retrying_until
-from indexer.backends.base import Document, PartlyWrittenError, WriteResult
-from indexer.errors import IndexPausedError, IndexUnavailableError
-from indexer.metrics import IndexerMetrics
+from fleetlight.cells.retrying import failure_of, retrying_until
+from fleetlight.indexer.backends.base import Document, PartlyWrittenError, WriteResult
+from fleetlight.indexer.errors import IndexPausedError, IndexUnavailableError
+from fleetlight.indexer.metrics import IndexerMetrics
 
 T = TypeVar("T")
 

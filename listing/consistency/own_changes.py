@@ -7,10 +7,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from cells.kinds.native.change_positions import Numbered
-from cells.model import InstanceRow
-from listing.consistency.tokens import ChangeToken
-from resources.clock import Clock
+from fleetlight.cells.kinds.native.change_positions import Numbered
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.consistency.tokens import ChangeToken
+from fleetlight.resources.clock import Clock
 
 _MAX_NOTES = 10_000
 

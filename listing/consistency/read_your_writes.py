@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.change_positions import Numbered, position_of
-from cells.model import Cell, InstanceRow
-from indexer.backends.base import CellProgress
-from listing.consistency.own_changes import OwnChange
-from listing.consistency.shared_changes import SharedChanges
-from listing.consistency.tokens import ChangeToken, unknown_token
-from listing.errors import CellDownError
-from listing.find_instance import InstanceFinder, MaySee
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from listing.sources import CellReader, ask_fleet
-from resources.clock import Clock, system_clock
+from fleetlight.cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.change_positions import Numbered, position_of
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.consistency.own_changes import OwnChange
+from fleetlight.listing.consistency.shared_changes import SharedChanges
+from fleetlight.listing.consistency.tokens import ChangeToken, unknown_token
+from fleetlight.listing.errors import CellDownError
+from fleetlight.listing.find_instance import InstanceFinder, MaySee
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellReader, ask_fleet
+from fleetlight.resources.clock import Clock, system_clock
 
 _POLL_INTERVAL_S = 0.05
 

@@ -13,13 +13,13 @@ from uuid import uuid4
 
 import structlog
 
-from cells.errors import FleetUnreachableError
-from cells.fleet.recent_changes import RecentChange, RecentChanges
-from cells.model import InstanceRow
-from listing.consistency.own_changes import OwnChange, OwnChanges
-from listing.consistency.tokens import ChangeToken
-from listing.sources import ask_fleet
-from resources.clock import Clock
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.recent_changes import RecentChange, RecentChanges
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.consistency.own_changes import OwnChange, OwnChanges
+from fleetlight.listing.consistency.tokens import ChangeToken
+from fleetlight.listing.sources import ask_fleet
+from fleetlight.resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 0.05

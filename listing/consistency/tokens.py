@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cells.model import InstanceRow
-from listing.errors import TokenError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.errors import TokenError
 
 _TOKEN = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([1-9][0-9]{0,17})")
 _SEPARATOR = re.compile(r"[\s,]+")

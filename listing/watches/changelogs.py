@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.epochs import Position
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.journals import KEPT, JournalReading
-from cells.model import NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
-from indexer.transform.native_messages import read_record
-from notifications.envelope import size_problem
-from resources.clock import Clock, system_clock
+from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.journals import KEPT, JournalReading
+from fleetlight.cells.model import NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.notifications.envelope import size_problem
+from fleetlight.resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
@@ -47,13 +47,13 @@ class Reading:
 
 
 class AsksCells(Protocol):
-    """What is needed of `cells.fan_out.cell_pool.CellPool`."""
+    """What is needed of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
 class ReadsJournals(Protocol):
-    """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
+    """What is needed of fleetlight.cells.fleet.journals.Journals; raises FleetUnreachableError."""
 
     def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None: ...
 

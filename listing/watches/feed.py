@@ -1,8 +1,8 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
-A cell is followed through its changelog, by sequence, so nothing is left out (listing.watches.changelogs). Without
-a watch nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left the
-fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun anew
+A cell is followed through its changelog, by sequence, so nothing is left out (fleetlight.listing.watches.changelogs).
+Without a watch nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left
+the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun anew
 meanwhile.
 """
 
@@ -12,10 +12,10 @@ from typing import Protocol
 
 import structlog
 
-from cells.epochs import Position
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import Cell
-from listing.watches.changelogs import ChangedInstance, Changelogs, Reading
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.model import Cell
+from fleetlight.listing.watches.changelogs import ChangedInstance, Changelogs, Reading
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
@@ -25,7 +25,7 @@ _CELLS_INTERVAL_S = 5.0
 
 
 class ListsCells(Protocol):
-    """What the feed needs of `cells.fan_out.cell_pool.CellPool`."""
+    """What the feed needs of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
-from cells.epochs import Position
+from fleetlight.cells.epochs import Position
 
 Positions = Mapping[str, Position]
 """By cell uuid, up to where its changes have been looked at."""

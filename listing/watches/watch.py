@@ -14,14 +14,14 @@ from typing import Protocol
 import msgspec
 from sse_starlette import ServerSentEvent
 
-from cells.epochs import Position
-from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
-from cells.model import InstanceRow
-from listing.errors import RightsLostError
-from listing.watches.changelogs import ChangedInstance
-from listing.watches.feed import ChangeFeed
-from listing.watches.positions import PositionCodec, Positions
-from query.tree import Matcher
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.errors import RightsLostError
+from fleetlight.listing.watches.changelogs import ChangedInstance
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec, Positions
+from fleetlight.query.tree import Matcher
 
 RIGHTS_INTERVAL_S = 5.0
 """The rights of a stream's reader are looked at this often, and before each batch of events."""
@@ -43,7 +43,7 @@ class WatchRequest:
 
 
 class ConfirmsRights(Protocol):
-    """What is needed of api.identity.rights.Rights."""
+    """What is needed of fleetlight.api.identity.rights.Rights."""
 
     @property
     def are_old(self) -> bool: ...

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field as PydanticField
 from pydantic import create_model
 
-from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
-from notifications.versioned import VersionedPayload
-from notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
-from resources.fields import Field, ItemType, Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
+from fleetlight.resources.fields import Field, ItemType, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 class AddressPayload(VersionedPayload):
@@ -134,7 +134,7 @@ else:
 class InstancePayload(_InstanceFields):
     """All there is to know of one instance, read in the transaction that changed it.
 
-    A reader needs no second source: the payload has every field of resources.instance.
+    A reader needs no second source: the payload has every field of fleetlight.resources.instance.
 
     1.0  first version
     1.1  + forthcoming, ganeti

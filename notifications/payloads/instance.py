@@ -1,14 +1,14 @@
 """Nova's instance payloads (contracts/nova-notifications, sections 5 and 6).
 
-Attributes have the names of resources.instance (`project_id`); the wire has Nova's payload names (`tenant_id`).
-Each derived class repeats the history of what it inherits, since each counts its versions for itself.
+Attributes have the names of fleetlight.resources.instance (`project_id`); the wire has Nova's payload names
+(`tenant_id`). Each derived class repeats the history of what it inherits, since each counts its versions for itself.
 """
 
 from typing import ClassVar
 
 from pydantic import Field
 
-from notifications.payloads.parts import (
+from fleetlight.notifications.payloads.parts import (
     AuditPeriodPayload,
     BlockDevicePayload,
     ExceptionPayload,
@@ -18,8 +18,8 @@ from notifications.payloads.parts import (
     KeypairPayload,
     SharePayload,
 )
-from notifications.versioned import VersionedPayload
-from notifications.wire_types import DiskConfig, Int64, PowerState, Uuid, VmState, WireTime
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.notifications.wire_types import DiskConfig, Int64, PowerState, Uuid, VmState, WireTime
 
 
 class InstancePayload(VersionedPayload):

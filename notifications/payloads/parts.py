@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from notifications.versioned import VersionedPayload
-from notifications.wire_types import Int64, Uuid, WireTime
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.notifications.wire_types import Int64, Uuid, WireTime
 
 
 class FlavorPayload(VersionedPayload):

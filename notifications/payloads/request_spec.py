@@ -4,10 +4,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from notifications.payloads.parts import ExceptionPayload, FlavorPayload
-from notifications.payloads.resources import ServerGroupPayload
-from notifications.versioned import VersionedPayload
-from notifications.wire_types import Int64, Uuid, VmState, WireTime
+from fleetlight.notifications.payloads.parts import ExceptionPayload, FlavorPayload
+from fleetlight.notifications.payloads.resources import ServerGroupPayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.notifications.wire_types import Int64, Uuid, VmState, WireTime
 
 
 class VirtCPUTopologyPayload(VersionedPayload):

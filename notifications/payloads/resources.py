@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from notifications.payloads.parts import ExceptionPayload
-from notifications.versioned import VersionedPayload
-from notifications.wire_types import Int64, Uuid, WireTime
+from fleetlight.notifications.payloads.parts import ExceptionPayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.notifications.wire_types import Int64, Uuid, WireTime
 
 
 class ServiceStatusPayload(VersionedPayload):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from notifications.versioned import VersionedPayload, parse_version
-from notifications.wire_types import Int64, Uuid
+from fleetlight.notifications.versioned import VersionedPayload, parse_version
+from fleetlight.notifications.wire_types import Int64, Uuid
 
 PLACEMENT_VERSION = "1.36"
 """The microversion of placement whose form our allocation requests have."""

@@ -1,7 +1,7 @@
 """Accepting what callers want to do with instances: one transaction that checks, announces and queues.
 
 The row of the instance is locked before its state is looked at, so of two callers who pass each other one is refused.
-What was accepted is carried out by a worker (operations.cell_worker).
+What was accepted is carried out by a worker (fleetlight.operations.cell_worker).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from cells.database.engines import cell_failures, writing
-from cells.errors import (
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.errors import (
     CellUnreachableError,
     InstanceExistsError,
     InstanceLockedError,
@@ -25,38 +25,38 @@ from cells.errors import (
     NoValidHostError,
     SupersededError,
 )
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_actions import begin_actions, begin_event, finish_event
-from cells.kinds.native.instance_migrations import (
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.native import outbox
+from fleetlight.cells.kinds.native.instance_actions import begin_actions, begin_event, finish_event
+from fleetlight.cells.kinds.native.instance_migrations import (
     begin_migration,
     finished_migration,
     give_up_migration,
     update_migration,
 )
-from cells.kinds.native.instance_rows import add_rows
-from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import NO_REQUEST, Cell, InstanceRow, Request
-from notifications.event_types import INSTANCE_UPDATE
-from notifications.versioned import Wrapped
-from operations.actions.building import Action
-from operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
-from operations.actions.move_actions import MOVES
-from operations.actions.new_instance import check_values, completed_flavor, new_record
-from operations.actions.server_actions import ACTIONS
-from operations.actions.steps import PublisherService
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.ending import end_jobs
-from operations.jobs.model import NewJob, NewOperation, Status
-from operations.jobs.queue import add_jobs, jobs_of, notes_of
-from operations.scheduling.allocations import give_back_claims, release_except
-from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec, with_members
-from operations.scheduling.select_destinations import select_destinations
-from operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.power_states import NO_STATE
-from resources.query_fields.ganeti import own_value
+from fleetlight.cells.kinds.native.instance_rows import add_rows
+from fleetlight.cells.kinds.native.locked_instance import LockedInstance
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, Request
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.notifications.versioned import Wrapped
+from fleetlight.operations.actions.building import Action
+from fleetlight.operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
+from fleetlight.operations.actions.move_actions import MOVES
+from fleetlight.operations.actions.new_instance import check_values, completed_flavor, new_record
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.actions.steps import PublisherService
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.ending import end_jobs
+from fleetlight.operations.jobs.model import NewJob, NewOperation, Status
+from fleetlight.operations.jobs.queue import add_jobs, jobs_of, notes_of
+from fleetlight.operations.scheduling.allocations import give_back_claims, release_except
+from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, request_spec, with_members
+from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.power_states import NO_STATE
+from fleetlight.resources.query_fields.ganeti import own_value
 
 _FIRST_REVISION = 1
 _CREATE = "create"
@@ -71,7 +71,7 @@ _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller wants to be done. action: its name in operations.actions.server_actions.
+    """What a caller wants to be done. action: its name in fleetlight.operations.actions.server_actions.
 
     values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
     is_admin: whether locks do not count, and hints may name instances of any project.
@@ -122,8 +122,9 @@ class Acceptance:
         instances_values: fields of their records, as for `new_record`; they differ in nothing that the scheduler looks
         at. parameters: JSON for the steps of each. needs_hosts: whether nothing is accepted when not all of them find a
         host, instead of instances that end in error.
-        Raises InvalidValueError, UnknownFieldError (resources.errors), PayloadError (notifications.errors),
-        InstanceExistsError, FleetUnreachableError, and NoValidHostError as `needs_hosts` says.
+        Raises InvalidValueError, UnknownFieldError (fleetlight.resources.errors), PayloadError
+        (fleetlight.notifications.errors), InstanceExistsError, FleetUnreachableError, and NoValidHostError as
+        `needs_hosts` says.
         """
         now = self._clock()
         unbuilt = {

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from notifications.event_types import INSTANCE_UPDATE
-from operations.actions.effects import choose_host, require_destination_up
-from operations.actions.steps import Effect, HostCall, PublisherService, Step, Values
-from operations.jobs.vocabulary import Task
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.operations.actions.effects import choose_host, require_destination_up
+from fleetlight.operations.actions.steps import Effect, HostCall, PublisherService, Step, Values
+from fleetlight.operations.jobs.vocabulary import Task
 
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()

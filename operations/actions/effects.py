@@ -6,24 +6,24 @@ from typing import Any
 
 from sqlalchemy import select
 
-from cells.errors import MaxRetriesExceededError, NotResizedError, NoValidHostError
-from cells.kinds.native.instance_migrations import (
+from fleetlight.cells.errors import MaxRetriesExceededError, NotResizedError, NoValidHostError
+from fleetlight.cells.kinds.native.instance_migrations import (
     Migration,
     finished_migration,
     read_migration,
     update_migration,
 )
-from cells.kinds.native.interface_addresses import give_up_interfaces
-from cells.kinds.native.nodes import COMPUTE
-from cells.tables import services
-from notifications.payloads.selection import Selection
-from operations.actions.steps import Effect, destination_of
-from operations.jobs.errors import NodeCallError
-from operations.jobs.vocabulary import Task
-from operations.scheduling.allocations import release, release_except
-from operations.scheduling.hosts import Host
-from operations.scheduling.request_spec import RequestSpec, demand_of, request_spec
-from operations.scheduling.select_destinations import claim_alternate, claim_hosts, selections_of
+from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
+from fleetlight.cells.kinds.native.nodes import COMPUTE
+from fleetlight.cells.tables import services
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.actions.steps import Effect, destination_of
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.scheduling.allocations import release, release_except
+from fleetlight.operations.scheduling.hosts import Host
+from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, request_spec
+from fleetlight.operations.scheduling.select_destinations import claim_alternate, claim_hosts, selections_of
 
 SELECTIONS = "selections"
 """Parameter of a creation: the wrapped Selections of its instance. Note of any job: those that are left to try."""

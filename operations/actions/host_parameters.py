@@ -1,13 +1,15 @@
-"""What hosts are told of an instance when a step calls them (operations.nodes.host_calls has the other end)."""
+"""What hosts are told of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
+end).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from operations.actions.effects import migration_of
-from operations.actions.steps import destination_of, origin_of
-from operations.jobs.vocabulary import Task
-from resources.fields import Record
-from resources.query_fields.ganeti import DISK_LISTS, own_value
+from fleetlight.operations.actions.effects import migration_of
+from fleetlight.operations.actions.steps import destination_of, origin_of
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
 
 _MIB_OF_GIB = 1024
 _OFF = frozenset({"stopped", "shelved"})

@@ -1,8 +1,8 @@
 """What changes instances of a native cell at once, without hosts that have to do something for it.
 
 It fills cells, and stands in for what else changes them in tests and benchmarks: an action is its outcome alone, as the
-table of actions has it (operations.actions.server_actions). What callers of the API want to be done takes steps: see
-operations.actions.accepting and operations.jobs.worker.
+table of actions has it (fleetlight.operations.actions.server_actions). What callers of the API want to be done takes
+steps: see fleetlight.operations.actions.accepting and fleetlight.operations.jobs.worker.
 
 Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
@@ -16,26 +16,26 @@ from typing import Any
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
-from cells.database.engines import cell_failures, writing
-from cells.errors import (
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.errors import (
     InstanceExistsError,
     InstanceNotFoundError,
     InvalidTransitionError,
     InvalidValueError,
 )
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_rows import add_rows
-from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import NO_REQUEST, Cell, InstanceRow
-from cells.tables import instances
-from notifications import event_types
-from operations.actions.new_instance import check_values, new_record
-from operations.actions.server_actions import ACTIONS
-from operations.jobs.model import Job, Stage, Status
-from operations.jobs.vocabulary import Task
-from operations.scheduling.allocations import allocate_on_their_nodes, release_except
-from resources.clock import Clock, system_clock
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.native import outbox
+from fleetlight.cells.kinds.native.instance_rows import add_rows
+from fleetlight.cells.kinds.native.locked_instance import LockedInstance
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
+from fleetlight.cells.tables import instances
+from fleetlight.notifications import event_types
+from fleetlight.operations.actions.new_instance import check_values, new_record
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.jobs.model import Job, Stage, Status
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes, release_except
+from fleetlight.resources.clock import Clock, system_clock
 
 _FIRST_REVISION = 1
 # What an instance takes up, and of which node, follows from these.
@@ -73,8 +73,8 @@ class InstanceOperations:
     def create_many(self, instances_values: Sequence[Mapping[str, Any]]) -> tuple[Changed, ...]:
         """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time).
 
-        Raises UnknownFieldError (resources.errors), InvalidValueError, PayloadError (notifications.errors) and
-        InstanceExistsError.
+        Raises UnknownFieldError (fleetlight.resources.errors), InvalidValueError, PayloadError
+        (fleetlight.notifications.errors) and InstanceExistsError.
         """
         now = self._clock()
         rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]

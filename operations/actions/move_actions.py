@@ -1,6 +1,6 @@
 """Actions that take an instance to another host: resize, migrate, evacuate (contracts/nova-rest, 2.5 and 2.6)."""
 
-from operations.actions.building import (
+from fleetlight.operations.actions.building import (
     ANY_TASK,
     Action,
     calling,
@@ -12,14 +12,14 @@ from operations.actions.building import (
     start,
     work,
 )
-from operations.actions.effects import (
+from fleetlight.operations.actions.effects import (
     aim_back,
     choose_host_and_alternates,
     give_back_origin,
     give_back_others,
     migration_is,
 )
-from operations.actions.host_parameters import (
+from fleetlight.operations.actions.host_parameters import (
     back_from_target,
     destination_host,
     evacuated_guest,
@@ -29,8 +29,8 @@ from operations.actions.host_parameters import (
     reverted_guest,
     to_target,
 )
-from operations.actions.steps import HostCall, PublisherService, Step
-from operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
+from fleetlight.operations.actions.steps import HostCall, PublisherService, Step
+from fleetlight.operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
 
 
 def _cold_migration() -> tuple[Step, ...]:

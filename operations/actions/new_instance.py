@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from cells.errors import InvalidValueError
-from notifications.payloads.parts import FlavorPayload
-from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
-from resources.fields import Kind, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.errors import InvalidValueError
+from fleetlight.notifications.payloads.parts import FlavorPayload
+from fleetlight.notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
+from fleetlight.resources.fields import Kind, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _STORED_TYPES: dict[Kind, tuple[type, str]] = {
     Kind.TEXT: (str, "text"),
@@ -43,7 +43,7 @@ _NOT_IN_A_HOSTNAME = re.compile(r"[^a-z0-9-]+")
 def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
     """A complete record. Whatever is `given` wins, nulls too; `now` in microseconds since the epoch.
 
-    Raises UnknownFieldError (resources.errors) and InvalidValueError.
+    Raises UnknownFieldError (fleetlight.resources.errors) and InvalidValueError.
     """
     check_values(given)
     given = {**given, **_completed(given)}

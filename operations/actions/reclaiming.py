@@ -5,14 +5,14 @@ from uuid import uuid4
 import structlog
 from sqlalchemy import Engine, select
 
-from cells.database.engines import cell_failures
-from cells.errors import InstanceNotFoundError, StateConflictError
-from cells.model import Cell, Request
-from cells.tables import instances
-from operations.actions.accepting import Acceptance, Order
-from operations.jobs.chores import AT_ONCE
-from operations.jobs.failures import ends_alone
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.errors import InstanceNotFoundError, StateConflictError
+from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.tables import instances
+from fleetlight.operations.actions.accepting import Acceptance, Order
+from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.failures import ends_alone
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

@@ -3,14 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cells.fleet.server_groups import ServerGroup
-from notifications.payloads.parts import ExceptionPayload, FlavorPayload
-from notifications.payloads.request_spec import ComputeTaskPayload, RequestSpecPayload, SchedulerRetriesPayload
-from notifications.payloads.resources import ServerGroupPayload
-from notifications.versioned import VersionedPayload
-from operations.actions.effects import TRIED
-from operations.jobs.vocabulary import Task
-from operations.scheduling.request_spec import group_of
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.notifications.payloads.parts import ExceptionPayload, FlavorPayload
+from fleetlight.notifications.payloads.request_spec import (
+    ComputeTaskPayload,
+    RequestSpecPayload,
+    SchedulerRetriesPayload,
+)
+from fleetlight.notifications.payloads.resources import ServerGroupPayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.operations.actions.effects import TRIED
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.scheduling.request_spec import group_of
 
 
 def to_payload(task: Task, event_type: str, failure: BaseException | None = None) -> VersionedPayload:

@@ -1,13 +1,13 @@
 """Every action of an instance: when it is allowed, and the steps that carry it out (contracts/nova-rest, 2.2 and 2.3).
 
-This is the one list of them. What accepts an action is operations.actions.accepting, what carries the steps out
-operations.jobs.worker.
+This is the one list of them. What accepts an action is fleetlight.operations.actions.accepting, what carries the steps
+out fleetlight.operations.jobs.worker.
 """
 
 from collections.abc import Collection, Mapping
 
-from notifications.event_types import INSTANCE_DELETE_END, INSTANCE_UPDATE
-from operations.actions.building import (
+from fleetlight.notifications.event_types import INSTANCE_DELETE_END, INSTANCE_UPDATE
+from fleetlight.operations.actions.building import (
     ANY_TASK,
     IDLE,
     Action,
@@ -23,7 +23,7 @@ from operations.actions.building import (
     start_and_end,
     work,
 )
-from operations.actions.effects import (
+from fleetlight.operations.actions.effects import (
     confirm_what_waits,
     give_back_all,
     give_back_others,
@@ -32,10 +32,10 @@ from operations.actions.effects import (
     queue_for_delete,
     take_selections,
 )
-from operations.actions.host_parameters import destination_host, host_left_behind, rebuilt_guest, with_copies
-from operations.actions.move_actions import MOVES
-from operations.actions.steps import HostCall, PublisherService, Step
-from operations.actions.values import (
+from fleetlight.operations.actions.host_parameters import destination_host, host_left_behind, rebuilt_guest, with_copies
+from fleetlight.operations.actions.move_actions import MOVES
+from fleetlight.operations.actions.steps import HostCall, PublisherService, Step
+from fleetlight.operations.actions.values import (
     as_before,
     deleted,
     is_on_a_host,
@@ -50,7 +50,7 @@ from operations.actions.values import (
     was_resized,
     was_stopped,
 )
-from resources.power_states import PAUSED, RUNNING, SHUT_DOWN
+from fleetlight.resources.power_states import PAUSED, RUNNING, SHUT_DOWN
 
 _HARD_REBOOT_TASKS = (
     None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from operations.jobs.vocabulary import Task
+from fleetlight.operations.jobs.vocabulary import Task
 
 
 class PublisherService(StrEnum):

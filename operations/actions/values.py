@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from operations.actions.effects import migration_of
-from operations.actions.steps import destination_of, origin_of
-from operations.jobs.vocabulary import Task
-from resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
+from fleetlight.operations.actions.effects import migration_of
+from fleetlight.operations.actions.steps import destination_of, origin_of
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
 
 
 def is_on_a_host(task: Task) -> bool:

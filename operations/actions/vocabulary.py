@@ -8,24 +8,24 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from cells.errors import MaxRetriesExceededError
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_actions import begin_event, finish_event
-from notifications.event_types import INSTANCE_UPDATE
-from operations.actions.building import Action
-from operations.actions.effects import go_to_next_host
-from operations.actions.host_parameters import guest_of
-from operations.actions.request_spec import to_payload
-from operations.actions.server_actions import ACTIONS
-from operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
-from operations.actions.values import as_before, unplaced
-from operations.jobs import vocabulary
-from operations.jobs.errors import JobCanceledError, NodeCallError, text_for_callers
-from operations.jobs.model import Lock
-from operations.jobs.nodes import NodeCall
-from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
-from operations.jobs.vocabulary import Operation, Task, Vocabulary
-from operations.scheduling.allocations import give_back_claims
+from fleetlight.cells.errors import MaxRetriesExceededError
+from fleetlight.cells.kinds.native import outbox
+from fleetlight.cells.kinds.native.instance_actions import begin_event, finish_event
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.operations.actions.building import Action
+from fleetlight.operations.actions.effects import go_to_next_host
+from fleetlight.operations.actions.host_parameters import guest_of
+from fleetlight.operations.actions.request_spec import to_payload
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
+from fleetlight.operations.actions.values import as_before, unplaced
+from fleetlight.operations.jobs import vocabulary
+from fleetlight.operations.jobs.errors import JobCanceledError, NodeCallError, text_for_callers
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
+from fleetlight.operations.jobs.vocabulary import Operation, Task, Vocabulary
+from fleetlight.operations.scheduling.allocations import give_back_claims
 
 _OF_AN_INSTANCE = "instance."
 # The note that says which event of the instance action is under way.

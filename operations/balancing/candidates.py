@@ -8,12 +8,12 @@ this one.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from operations.balancing.cluster import EXTERNALLY_MIRRORED
-from operations.balancing.estimates import Share
-from operations.balancing.known_shares import KnownShares
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.moves import Move, MoveKind, kind_between
-from operations.balancing.situation import NO_NODE, Place
+from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED
+from fleetlight.operations.balancing.estimates import Share
+from fleetlight.operations.balancing.known_shares import KnownShares
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.moves import Move, MoveKind, kind_between
+from fleetlight.operations.balancing.situation import NO_NODE, Place
 
 
 class Candidate(NamedTuple):

@@ -9,14 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from operations.balancing.cluster import AllocationPolicy, Cluster, ClusterInstance, DiskTemplate, InstanceStatus
-from operations.balancing.estimates import Estimates, Share
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.node_state import NodeState
-from operations.balancing.policy import policy_refusal
-from operations.balancing.redundancy import Redundancy
-from operations.balancing.score import score
-from operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.operations.balancing.cluster import (
+    AllocationPolicy,
+    Cluster,
+    ClusterInstance,
+    DiskTemplate,
+    InstanceStatus,
+)
+from fleetlight.operations.balancing.estimates import Estimates, Share
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.policy import policy_refusal
+from fleetlight.operations.balancing.redundancy import Redundancy
+from fleetlight.operations.balancing.score import score
+from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
 
 MEMORY_STEP_MIB: Final = 64
 DISK_STEP_MIB: Final = 256

@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from operations.balancing.cluster import (
+from fleetlight.operations.balancing.cluster import (
     DEFAULT_POLICY,
     AllocationPolicy,
     Cluster,
@@ -21,8 +21,8 @@ from operations.balancing.cluster import (
     Policy,
     Size,
 )
-from operations.balancing.columns import Columns
-from operations.balancing.errors import ClusterFileError
+from fleetlight.operations.balancing.columns import Columns
+from fleetlight.operations.balancing.errors import ClusterFileError
 
 UNKNOWN: Final = "?"
 """What stands for a figure that a node did not report: the node is as good as offline."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from decimal import Decimal
 
-from operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup, Policy, Size
+from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup, Policy, Size
 
 _PLAIN_FROM, _PLAIN_BELOW = 0.1, 1e7
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from math import isfinite
 
-from operations.balancing.errors import ClusterFileError
+from fleetlight.operations.balancing.errors import ClusterFileError
 
 _WHOLE = re.compile("-?[0-9]+")
 _REAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?")

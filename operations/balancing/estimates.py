@@ -10,8 +10,15 @@ from math import sqrt
 from operator import add, sub
 from typing import NamedTuple
 
-from operations.balancing.node_state import NodeState
-from operations.balancing.score import KEPT_MEMORY_WEIGHT, SPREADS, Spread, conflicts, failing_instances, surplus
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.score import (
+    KEPT_MEMORY_WEIGHT,
+    SPREADS,
+    Spread,
+    conflicts,
+    failing_instances,
+    surplus,
+)
 
 
 class Share(NamedTuple):

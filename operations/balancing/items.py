@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cells.node_capacity import Amounts, NodeCapacity
-from operations.balancing.cluster import (
+from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.operations.balancing.cluster import (
     DEFAULT_POLICY,
     AllocationPolicy,
     Cluster,
@@ -25,7 +25,7 @@ from operations.balancing.cluster import (
     Policy,
     Size,
 )
-from operations.scheduling.request_spec import demand_of
+from fleetlight.operations.scheduling.request_spec import demand_of
 
 GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 NODE_ITEM: Final = (

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from operations.balancing.estimates import Estimates, Share
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.moves import Changes
-from operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.estimates import Estimates, Share
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.moves import Changes
+from fleetlight.operations.balancing.node_state import NodeState
 
 
 class KnownShares:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from operations.balancing.cluster import ClusterInstance, ClusterNode, Policy
+from fleetlight.operations.balancing.cluster import ClusterInstance, ClusterNode, Policy
 
 
 class Refusal(Enum):

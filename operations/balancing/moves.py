@@ -10,10 +10,10 @@ from enum import Enum
 from itertools import pairwise
 from typing import assert_never
 
-from operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.node_state import NodeState
-from operations.balancing.situation import NO_NODE, Place
+from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.situation import NO_NODE, Place
 
 Changes = Mapping[int, NodeState]
 """The nodes that a move changes, by their indexes, as they are after it."""

@@ -7,8 +7,8 @@ have to hold, so that a reservation can always be made real. Source: contracts/g
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from operations.balancing.cluster import ClusterInstance
-from operations.balancing.limits import NodeLimits, PlacedInstance, Refusal
+from fleetlight.operations.balancing.cluster import ClusterInstance
+from fleetlight.operations.balancing.limits import NodeLimits, PlacedInstance, Refusal
 
 _SPINDLES_UNKNOWN: Final = -1
 _Key = TypeVar("_Key", bound=Hashable)

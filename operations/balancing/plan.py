@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from operations.balancing.cluster import Cluster, ClusterInstance
-from operations.balancing.moves import MoveKind
-from operations.balancing.search import MadeMove, balance
-from operations.balancing.situation import NO_NODE, Place, Situation, chosen_groups
+from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance
+from fleetlight.operations.balancing.moves import MoveKind
+from fleetlight.operations.balancing.search import MadeMove, balance
+from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation, chosen_groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Whether the policy of a group has instances of a size. Source: contracts/ganeti-htools, 6."""
 
-from operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, Size
-from operations.balancing.limits import Refusal
-from operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, Size
+from fleetlight.operations.balancing.limits import Refusal
+from fleetlight.operations.balancing.node_state import NodeState
 
 
 def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Refusal | None:

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance, DiskTemplate
-from operations.balancing.estimates import Estimates, Share
-from operations.balancing.known_shares import KnownShares
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.moves import Changes
-from operations.balancing.node_state import NodeState
-from operations.balancing.policy import policy_refusal
-from operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance, DiskTemplate
+from fleetlight.operations.balancing.estimates import Estimates, Share
+from fleetlight.operations.balancing.known_shares import KnownShares
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.moves import Changes
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.policy import policy_refusal
+from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
 
 _Placed = tuple[PlacedInstance, Place]
 # Of two nodes whose scores differ by less, the later one is taken, as of equal ones.

@@ -12,7 +12,7 @@ from math import sqrt
 from operator import add
 from typing import Final, NamedTuple
 
-from operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.node_state import NodeState
 
 
 class Spread(NamedTuple):

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from operations.balancing.candidates import Candidate, moves_with_estimates, placements_with_estimates
-from operations.balancing.cluster import NodeGroup
-from operations.balancing.estimates import Estimates
-from operations.balancing.known_shares import KnownShares
-from operations.balancing.limits import PlacedInstance, Refusal
-from operations.balancing.moves import Changes, Move, changes_of, changes_of_placing, is_movable
-from operations.balancing.node_state import NodeState
-from operations.balancing.score import least_score, score
-from operations.balancing.situation import NO_NODE, Place, Situation
-from query.sort import nice_key
+from fleetlight.operations.balancing.candidates import Candidate, moves_with_estimates, placements_with_estimates
+from fleetlight.operations.balancing.cluster import NodeGroup
+from fleetlight.operations.balancing.estimates import Estimates
+from fleetlight.operations.balancing.known_shares import KnownShares
+from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.moves import Changes, Move, changes_of, changes_of_placing, is_movable
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.score import least_score, score
+from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.query.sort import nice_key
 
 MIN_GAIN: Final = 1e-2
 """What a move has to gain once the score is below GAIN_LIMIT."""

@@ -4,11 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup
-from operations.balancing.errors import UnknownGroupError
-from operations.balancing.limits import NodeLimits, PlacedInstance
-from operations.balancing.node_state import NodeState
-from operations.balancing.tags import exclusions, locations, received_migrations, sent_migrations, wanted_locations
+from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup
+from fleetlight.operations.balancing.errors import UnknownGroupError
+from fleetlight.operations.balancing.limits import NodeLimits, PlacedInstance
+from fleetlight.operations.balancing.node_state import NodeState
+from fleetlight.operations.balancing.tags import (
+    exclusions,
+    locations,
+    received_migrations,
+    sent_migrations,
+    wanted_locations,
+)
 
 NO_NODE: Final = -1
 

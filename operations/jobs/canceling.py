@@ -2,11 +2,11 @@
 
 from sqlalchemy import Engine, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.job_numbers import number_in_cell
-from cells.model import Cell
-from cells.tables import job_operations, jobs
-from operations.jobs.model import ENDED, Stage, Status
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_operations, jobs
+from fleetlight.operations.jobs.model import ENDED, Stage, Status
 
 
 def cancel_job(engine: Engine, cell: Cell, number: int) -> tuple[bool, str]:

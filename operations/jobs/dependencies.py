@@ -2,13 +2,13 @@
 
 from sqlalchemy import Connection, select, update
 
-from cells.job_numbers import job_number
-from cells.model import Cell
-from cells.tables import job_dependencies, jobs
-from operations.jobs.errors import DependencyError
-from operations.jobs.locks import wait_for_ends
-from operations.jobs.model import ENDED, Job, Stage
-from operations.jobs.queue import let_wait
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_dependencies, jobs
+from fleetlight.operations.jobs.errors import DependencyError
+from fleetlight.operations.jobs.locks import wait_for_ends
+from fleetlight.operations.jobs.model import ENDED, Job, Stage
+from fleetlight.operations.jobs.queue import let_wait
 
 
 def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:

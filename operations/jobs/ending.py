@@ -1,17 +1,17 @@
-"""How operations and jobs end, and what is given up with them. Rows stay; see operations.jobs.pruning."""
+"""How operations and jobs end, and what is given up with them. Rows stay; see fleetlight.operations.jobs.pruning."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from cells.kinds.native.instance_actions import finish_event
-from cells.kinds.native.instance_migrations import give_up_migration
-from cells.tables import job_operations, jobs
-from operations.jobs.errors import text_for_callers, told
-from operations.jobs.locks import give_up_locks
-from operations.jobs.model import Job, Stage, Status
-from operations.jobs.queue import save_operation
+from fleetlight.cells.kinds.native.instance_actions import finish_event
+from fleetlight.cells.kinds.native.instance_migrations import give_up_migration
+from fleetlight.cells.tables import job_operations, jobs
+from fleetlight.operations.jobs.errors import text_for_callers, told
+from fleetlight.operations.jobs.locks import give_up_locks
+from fleetlight.operations.jobs.model import Job, Stage, Status
+from fleetlight.operations.jobs.queue import save_operation
 
 
 def end_operation(connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:

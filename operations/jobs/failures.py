@@ -3,9 +3,9 @@
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cells.database.engines import needs_an_operator
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnreadableRowError
-from cells.kinds.native.instance_rows import is_damage
+from fleetlight.cells.database.engines import needs_an_operator
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnreadableRowError
+from fleetlight.cells.kinds.native.instance_rows import is_damage
 
 _AWAY = (CellUnreachableError, FleetUnreachableError, OperationalError, InterfaceError, PoolTimeoutError)
 # A standby that is no primary yet, which psycopg does not count among the errors of operation.

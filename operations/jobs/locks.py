@@ -34,8 +34,8 @@ from sqlalchemy import (
     update,
 )
 
-from cells.tables import job_dependencies, job_locks, jobs
-from operations.jobs.model import Lock, Status
+from fleetlight.cells.tables import job_dependencies, job_locks, jobs
+from fleetlight.operations.jobs.model import Lock, Status
 
 _WAIT = """
     SELECT pg_advisory_xact_lock(hashtextextended(key, 0))

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, func, insert, literal, select
 
-from cells.tables import job_log
+from fleetlight.cells.tables import job_log
 
 _MESSAGE = "message"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from operations.jobs.model import ENDED, Status
-from resources.clock import Clock, system_clock
+from fleetlight.operations.jobs.model import ENDED, Status
+from fleetlight.resources.clock import Clock, system_clock
 
 _MICROSECONDS = 1_000_000
 _SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)

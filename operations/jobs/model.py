@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, Request
 
 
 class Status(StrEnum):

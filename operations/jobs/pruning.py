@@ -2,11 +2,11 @@
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, select
 
-from cells.database.engines import cell_failures, writing
-from cells.model import Cell
-from cells.tables import job_dependencies, jobs
-from operations.jobs.chores import AT_ONCE
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_dependencies, jobs
+from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.resources.clock import Clock, system_clock
 
 
 class Pruner:

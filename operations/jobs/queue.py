@@ -23,11 +23,11 @@ from sqlalchemy import (
     update,
 )
 
-from cells.model import Request
-from cells.tables import instances, job_dependencies, job_operations, jobs
-from operations.jobs.locks import want_locks
-from operations.jobs.model import Job, NewJob, Place, Stage, Status
-from operations.jobs.vocabulary import Vocabulary
+from fleetlight.cells.model import Request
+from fleetlight.cells.tables import instances, job_dependencies, job_operations, jobs
+from fleetlight.operations.jobs.locks import want_locks
+from fleetlight.operations.jobs.model import Job, NewJob, Place, Stage, Status
+from fleetlight.operations.jobs.vocabulary import Vocabulary
 
 _LIMIT, _JOB, _PLACES = "most", "of_job", "places"
 _HAS_NOT_BEGUN = {Status.QUEUED, Status.WAITING}

@@ -6,9 +6,9 @@ asked for any more, so that a worker that is killed repeats the undoing and noth
 
 from collections.abc import Callable
 
-from operations.jobs.errors import JobError, NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Step, Task
+from fleetlight.operations.jobs.errors import JobError, NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Step, Task
 
 _FAILED = "failed"
 """The note of what has failed, as long as it is not undone."""

@@ -1,6 +1,6 @@
 """What a vocabulary is made of: the operations that jobs may consist of, by name (docs/decisions/0110).
 
-The engine knows none of them. One for the actions of servers is operations.actions.vocabulary.
+The engine knows none of them. One for the actions of servers is fleetlight.operations.actions.vocabulary.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from cells.errors import InstanceNotFoundError
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import Cell
-from operations.jobs.log import add_entry
-from operations.jobs.model import Job, Lock
-from operations.jobs.nodes import NodeCall
-from resources.fields import Record
+from fleetlight.cells.errors import InstanceNotFoundError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.locked_instance import LockedInstance
+from fleetlight.cells.model import Cell
+from fleetlight.operations.jobs.log import add_entry
+from fleetlight.operations.jobs.model import Job, Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.resources.fields import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,23 +15,23 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection, Engine
 
-from cells.database.engines import cell_failures, one_statement, writing
-from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
-from cells.fleet.fleet import Fleet
-from cells.job_numbers import job_number
-from cells.kinds.native.instance_rows import is_damage, lock_row_if_free, read_row
-from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import Cell, InstanceRow
-from cells.retrying import retrying_until
-from operations.jobs.dependencies import check_dependencies
-from operations.jobs.ending import end_jobs, end_operation
-from operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
-from operations.jobs.failures import ends_alone
-from operations.jobs.locks import take_locks, want_locks
-from operations.jobs.metrics import WorkerMetrics
-from operations.jobs.model import ENDED, Job, Place, Stage, Status
-from operations.jobs.nodes import NodeCall, Nodes
-from operations.jobs.queue import (
+from fleetlight.cells.database.engines import cell_failures, one_statement, writing
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.kinds.native.instance_rows import is_damage, lock_row_if_free, read_row
+from fleetlight.cells.kinds.native.locked_instance import LockedInstance
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.operations.jobs.dependencies import check_dependencies
+from fleetlight.operations.jobs.ending import end_jobs, end_operation
+from fleetlight.operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
+from fleetlight.operations.jobs.failures import ends_alone
+from fleetlight.operations.jobs.locks import take_locks, want_locks
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.jobs.model import ENDED, Job, Place, Stage, Status
+from fleetlight.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.operations.jobs.queue import (
     begin_job,
     count_unended,
     fill_in,
@@ -42,8 +42,8 @@ from operations.jobs.queue import (
     ready_jobs,
     save_operation,
 )
-from operations.jobs.vocabulary import Operation, Step, Task, Vocabulary
-from resources.clock import Clock, system_clock
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task, Vocabulary
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class Worker:
     """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
 
     vocabulary: what jobs consist of. nodes: of the cell.
-    chores: called between jobs, as operations.actions.reclaiming.
+    chores: called between jobs, as fleetlight.operations.actions.reclaiming.
     beat: called by `run` after each step, and before each wait for what is away.
     node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
     """

@@ -1,6 +1,6 @@
 """What is remembered of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
 
-It calls nobody: operations.nodes.rpc does, and tells it when a call begins and ends.
+It calls nobody: fleetlight.operations.nodes.rpc does, and tells it when a call begins and ends.
 """
 
 import time
@@ -12,13 +12,13 @@ from typing import Any, TypedDict
 import msgspec
 import structlog
 
-from agents.rpcs import Effect, effect_of
-from agents.wire import Snapshot
-from operations.nodes.errors import RequestError, StoreUnreachableError
-from operations.nodes.metrics import CacheCounts
-from operations.nodes.requests import Request
-from operations.nodes.stores.store import Change, Found, MonotonicClock, Store, Ticket
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.agents.rpcs import Effect, effect_of
+from fleetlight.agents.wire import Snapshot
+from fleetlight.operations.nodes.errors import RequestError, StoreUnreachableError
+from fleetlight.operations.nodes.metrics import CacheCounts
+from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.stores.store import Change, Found, MonotonicClock, Store, Ticket
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ _decode_lean = msgspec.json.Decoder(_LeanEntry).decode
 
 @dataclass(slots=True)
 class NodeStateCache:
-    """store: where entries are. is_strict: see agents.rpcs.effect_of. clock: seconds that only go forward."""
+    """store: where entries are. is_strict: see `effect_of` in fleetlight.agents.rpcs. clock: seconds that only grow."""
 
     store: Store
     counts: CacheCounts = field(default_factory=CacheCounts)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import structlog
 from sqlalchemy import Engine
 
-from agents.rpcs import rpc as rpc_entry
-from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
-from cells.model import Cell
-from operations.jobs.errors import NodeAwayError, NodeCallError
-from operations.jobs.nodes import NodeCall, Nodes
-from operations.nodes.errors import NodeError
-from operations.nodes.host_calls import FORGET, AgentCall, agent_calls, changes_several, needs_undo
-from operations.nodes.model import NodeResult
-from operations.nodes.opening import NodeRpcs, node_of
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.stores.store import MonotonicClock
+from fleetlight.agents.rpcs import rpc as rpc_entry
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.model import Cell
+from fleetlight.operations.jobs.errors import NodeAwayError, NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.operations.nodes.errors import NodeError
+from fleetlight.operations.nodes.host_calls import FORGET, AgentCall, agent_calls, changes_several, needs_undo
+from fleetlight.operations.nodes.model import NodeResult
+from fleetlight.operations.nodes.opening import NodeRpcs, node_of
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.stores.store import MonotonicClock
 
 _log = structlog.get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """Calls agents over HTTPS. Connections are kept open and used again; a call that fails is a value.
 
-Nothing is remembered here: operations.nodes.rpc does that.
+Nothing is remembered here: fleetlight.operations.nodes.rpc does that.
 """
 
 import ssl
@@ -16,12 +16,12 @@ from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
-from agents.errors import CertificateError
-from agents.tls import RenewedContext, TlsFiles
-from agents.wire import CALLS, PORT, UNDER_WAY
-from operations.nodes.connections import TimedConnectionPool
-from operations.nodes.model import Node, NodeResult, failure
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.agents.errors import CertificateError
+from fleetlight.agents.tls import RenewedContext, TlsFiles
+from fleetlight.agents.wire import CALLS, PORT, UNDER_WAY
+from fleetlight.operations.nodes.connections import TimedConnectionPool
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +141,7 @@ class AgentClient:
     def _answer(self, pool: TimedConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
         """Status and body. Raises TimeoutError, and what urllib3 raises.
 
-        The whole answer has to be there in time, however it comes (operations.nodes.connections).
+        The whole answer has to be there in time, however it comes (fleetlight.operations.nodes.connections).
         """
         left_s = _left_s(ends_s)
         answer = pool.urlopen(

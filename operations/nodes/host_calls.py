@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cells.kinds.native.agent_addresses import AgentAddress
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
 
 FORGET = "forget"
 """A call for nothing: what is remembered of the node is not to be shown any more."""
@@ -27,7 +27,7 @@ FORGET = "forget"
 
 @dataclass(frozen=True, slots=True)
 class AgentCall:
-    """name: as in agents.calls. is_optional: passed over on a host without an agent.
+    """name: as in fleetlight.agents.calls. is_optional: passed over on a host without an agent.
 
     spares_offline: passed over on a node that is marked offline: an operator has said so that nothing runs there
     (contracts/ganeti-node-state-cache, 7), and what is called for is to get an instance away from it.

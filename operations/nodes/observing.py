@@ -7,18 +7,18 @@ is looked up without calling it.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, NODE_DATA
-from cells.kinds.native.agent_addresses import AgentAddress
-from operations.nodes.model import NodeResult, failure
-from operations.nodes.opening import node_of
-from operations.nodes.requests import HypervisorSpec, Request
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
-from resources.cluster_parameters import Parameters
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.instance_status import Seen, may_shut_down, runs
-from resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
+from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, NODE_DATA
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.operations.nodes.model import NodeResult, failure
+from fleetlight.operations.nodes.opening import node_of
+from fleetlight.operations.nodes.requests import HypervisorSpec, Request
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, runs
+from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
 
 Guest = Mapping[str, Any]
 """What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""

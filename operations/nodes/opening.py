@@ -8,19 +8,19 @@ from threading import Lock
 
 from prometheus_client import CollectorRegistry
 
-from agents.errors import CertificateError
-from agents.tls import TlsFiles
-from cells.kinds.native.agent_addresses import AgentAddress
-from cells.model import Cell
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.client import AgentClient
-from operations.nodes.errors import NoCertificateError, NodesSettingsError
-from operations.nodes.metrics import CacheCounts
-from operations.nodes.model import Node
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.settings import NodesSettings
-from operations.nodes.stores.nothing import NoStore
-from operations.nodes.stores.store import Store
+from fleetlight.agents.errors import CertificateError
+from fleetlight.agents.tls import TlsFiles
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.cells.model import Cell
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.client import AgentClient
+from fleetlight.operations.nodes.errors import NoCertificateError, NodesSettingsError
+from fleetlight.operations.nodes.metrics import CacheCounts
+from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.settings import NodesSettings
+from fleetlight.operations.nodes.stores.nothing import NoStore
+from fleetlight.operations.nodes.stores.store import Store
 
 
 class NodeRpcs:
@@ -81,7 +81,7 @@ class NodeRpcs:
         url = self._settings.cache_url
         if url is None:
             return NoStore()
-        from operations.nodes.stores.redis import RedisStore  # noqa: PLC0415 -- an extra, which may not be installed
+        from fleetlight.operations.nodes.stores.redis import RedisStore  # noqa: PLC0415 -- an extra, which may not be installed
 
         return RedisStore(url.get_secret_value(), cell.uuid, self._settings.cache_ttl_s)
 

@@ -1,6 +1,6 @@
 """Asks all nodes of a cell that have an agent for everything, and finds what of it is not as the cell has it.
 
-It is the call of a step (operations.jobs.nodes): made between two transactions, with nothing locked.
+It is the call of a step (fleetlight.operations.jobs.nodes): made between two transactions, with nothing locked.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,21 +8,28 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from cells.kinds.native.agent_addresses import AgentAddress, read_agents
-from cells.kinds.native.instance_rows import UNDECODABLE, dialect_of, fields_reader
-from cells.kinds.native.items.cluster import read_parameters
-from cells.model import Cell
-from cells.tables import instances
-from operations.jobs.errors import NodeAwayError
-from operations.jobs.nodes import NodeCall, Nodes
-from operations.nodes.differences import NODE_DOWN, NODE_OFFLINE, NODE_UP, Found, NodeStatus, read_known_instances
-from operations.nodes.errors import NoCertificateError, StoreUnreachableError
-from operations.nodes.model import NodeResult
-from operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
-from operations.nodes.opening import NodeRpcs
-from operations.nodes.rpc import NodeRpc
-from resources.fields import Record
-from resources.query_fields.instance_status import ERRORS, Seen, observed_status
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, read_agents
+from fleetlight.cells.kinds.native.instance_rows import UNDECODABLE, dialect_of, fields_reader
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances
+from fleetlight.operations.jobs.errors import NodeAwayError
+from fleetlight.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.operations.nodes.differences import (
+    NODE_DOWN,
+    NODE_OFFLINE,
+    NODE_UP,
+    Found,
+    NodeStatus,
+    read_known_instances,
+)
+from fleetlight.operations.nodes.errors import NoCertificateError, StoreUnreachableError
+from fleetlight.operations.nodes.model import NodeResult
+from fleetlight.operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.instance_status import ERRORS, Seen, observed_status
 
 REFRESH = "refresh"
 """The name of the call."""
@@ -63,7 +70,7 @@ class RefreshingHosts:
                 raise NodeAwayError(str(error)) from error
 
     def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
-        """What operations.nodes.differences.Found says, as JSON. Raises NodeAwayError."""
+        """What fleetlight.operations.nodes.differences.Found says, as JSON. Raises NodeAwayError."""
         wanted: Sequence[str] = call.parameters["nodes"]
         with self._engine.connect() as connection:
             agents = {agent.node: agent for agent in read_agents(connection)}

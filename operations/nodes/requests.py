@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, FLAGS, NODE_DATA, Snapshot
-from operations.nodes.errors import RequestError
+from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, FLAGS, NODE_DATA, Snapshot
+from fleetlight.operations.nodes.errors import RequestError
 
 HypervisorSpec = tuple[str, Mapping[str, Any]]
 """A hypervisor with its parameters."""

@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import msgspec
 
-from agents.rpcs import Effect, rpc
-from cells.daemon_threads import DaemonThreads
-from operations.nodes.cache import Fetch, NodeStateCache
-from operations.nodes.model import Node, NodeResult, failure, offline
-from operations.nodes.requests import Request
+from fleetlight.agents.rpcs import Effect, rpc
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.operations.nodes.cache import Fetch, NodeStateCache
+from fleetlight.operations.nodes.model import Node, NodeResult, failure, offline
+from fleetlight.operations.nodes.requests import Request
 
 SNAPSHOT = "node_snapshot"
 # Calls that run at once. They mostly wait, and one that hangs keeps its thread no longer than its time limit.
@@ -27,7 +27,7 @@ _decode = msgspec.json.decode
 
 
 class Client(Protocol):
-    """Makes one call of one node; see operations.nodes.client."""
+    """Makes one call of one node; see fleetlight.operations.nodes.client."""
 
     def call(
         self,
@@ -76,7 +76,7 @@ class NodeRpc:
         """Call nodes, all at once; the results by node.
 
         timeout_s: of each; that of the table of calls, unless given. key: of a call that changes something, the same
-        when it is made again; a new one, unless given. order: see agents.wire.CallRequest.
+        when it is made again; a new one, unless given. order: see fleetlight.agents.wire.CallRequest.
         Raises StoreUnreachableError for a call that changes something, and nothing was called then.
         """
         limit_s = rpc(name).timeout_s if timeout_s is None else timeout_s

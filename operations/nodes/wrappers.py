@@ -8,11 +8,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agents.calls import LVM
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA, Snapshot
-from operations.nodes.model import Node, NodeResult, failure
-from operations.nodes.requests import HypervisorSpec, Request
-from operations.nodes.rpc import NodeRpc
+from fleetlight.agents.calls import LVM
+from fleetlight.agents.wire import (
+    CACHE_REQ_BOOTID,
+    CACHE_REQ_DISKINFO,
+    CACHE_REQ_HV,
+    INSTANCES_DATA,
+    NODE_DATA,
+    Snapshot,
+)
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.requests import HypervisorSpec, Request
+from fleetlight.operations.nodes.rpc import NodeRpc
 
 StorageUnit = tuple[str, str, Sequence[Any]]
 """Type, name and parameters."""

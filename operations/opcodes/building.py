@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from notifications.event_types import INSTANCE_UPDATE
-from operations.actions import vocabulary as actions
-from operations.actions.host_parameters import guest_of, with_copies
-from operations.actions.steps import Step as ActionStep
-from operations.jobs.errors import JobError, NodeCallError
-from operations.jobs.model import Lock
-from operations.jobs.nodes import NodeCall
-from operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
-from operations.jobs.vocabulary import Operation, Step, Task
-from operations.opcodes.opcode import OpCode
-from resources.fields import Record
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.operations.actions import vocabulary as actions
+from fleetlight.operations.actions.host_parameters import guest_of, with_copies
+from fleetlight.operations.actions.steps import Step as ActionStep
+from fleetlight.operations.jobs.errors import JobError, NodeCallError
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.resources.fields import Record
 
 Op = TypeVar("Op", bound=OpCode)
 
@@ -54,7 +54,7 @@ def _show_nothing(_op: OpCode, _task: Task, _error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OpStep(Generic[Op]):
-    """One transaction of an operation; the rest is as of operations.jobs.vocabulary.Step."""
+    """One transaction of an operation; the rest is as of fleetlight.operations.jobs.vocabulary.Step."""
 
     run: Callable[[Op, Task], None]
     applies: Callable[[Op, Task], bool] = _always

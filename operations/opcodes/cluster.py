@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import select, update
 
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.stored_nodes import announce_changed_nodes
-from cells.tables import cluster_parameters, instances
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.model import Lock
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Operation, Task
-from operations.nodes.host_calls import FORGET
-from operations.nodes.refreshing import ALL_NODES
-from operations.opcodes.building import operation
-from operations.opcodes.configuring import configuring
-from operations.opcodes.groups import refuse_states
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import (
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
+from fleetlight.cells.tables import cluster_parameters, instances
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.nodes.host_calls import FORGET
+from fleetlight.operations.nodes.refreshing import ALL_NODES
+from fleetlight.operations.opcodes.building import operation
+from fleetlight.operations.opcodes.configuring import configuring
+from fleetlight.operations.opcodes.groups import refuse_states
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import (
     backend_parameters,
     check_memory,
     disk_parameters,
@@ -31,7 +31,7 @@ from operations.opcodes.parameter_values import (
     object_of,
     wrong,
 )
-from resources.cluster_parameters import (
+from fleetlight.resources.cluster_parameters import (
     CLUSTER_DEFAULTS,
     DEFAULT,
     DISK_TEMPLATES,

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row, Table, update
 
-from cells.kinds.native.stored_nodes import announce_changed_nodes
-from cells.tables import compute_nodes, node_groups
-from operations.jobs.model import Lock
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, no_locks, operation
-from operations.opcodes.opcode import OpCode
+from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
+from fleetlight.cells.tables import compute_nodes, node_groups
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, no_locks, operation
+from fleetlight.operations.opcodes.opcode import OpCode
 
 Op = TypeVar("Op", bound=OpCode)
 Plan = TypeVar("Plan")

@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 from sqlalchemy import Column, Connection, Row, select
 
-from cells.job_numbers import job_number
-from cells.tables import instances
-from operations.jobs.model import Lock, NewJob, NewOperation
-from operations.jobs.queue import add_jobs
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, operation
-from operations.opcodes.filters.applying import apply_filters
-from operations.opcodes.lookups import known_node
-from operations.opcodes.nodes import NodeOpCode, node_lock
-from operations.opcodes.parameter_values import wrong
-from resources.power_states import RUNNING
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.tables import instances
+from fleetlight.operations.jobs.model import Lock, NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, operation
+from fleetlight.operations.opcodes.filters.applying import apply_filters
+from fleetlight.operations.opcodes.lookups import known_node
+from fleetlight.operations.opcodes.nodes import NodeOpCode, node_lock
+from fleetlight.operations.opcodes.parameter_values import wrong
+from fleetlight.resources.power_states import RUNNING
 
 _DEFAULT_ALLOCATOR = "hail"
 _PRIMARY = ("primary-only", "all")

@@ -7,17 +7,23 @@ from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select, update
 
-from cells.kinds.native.stored_nodes import announce_changed_nodes
-from cells.tables import compute_nodes, instances, network_connections, node_groups
-from operations.jobs.errors import JobError, PrerequisiteError, Reason
-from operations.jobs.model import Lock
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.configuring import Changes, change_item, configuring
-from operations.opcodes.lookups import groups_called, known_group, known_node
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import disk_parameters, instance_policy, node_parameters, object_of, wrong
-from resources.cluster_parameters import Parameters
-from resources.uuids import is_uuid
+from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
+from fleetlight.cells.tables import compute_nodes, instances, network_connections, node_groups
+from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.configuring import Changes, change_item, configuring
+from fleetlight.operations.opcodes.lookups import groups_called, known_group, known_node
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import (
+    disk_parameters,
+    instance_policy,
+    node_parameters,
+    object_of,
+    wrong,
+)
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.uuids import is_uuid
 
 AllocPolicy = Literal["preferred", "last_resort", "unallocable"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, func, or_, select
 
-from cells.tables import compute_nodes, networks, node_groups
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Task
+from fleetlight.cells.tables import compute_nodes, networks, node_groups
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Task
 
 
 def nodes_called(connection: Connection, name: str) -> Sequence[Row[Any]]:

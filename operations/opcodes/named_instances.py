@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal, select
 
-from cells.tables import instances, job_operations
-from resources.uuids import is_uuid
+from fleetlight.cells.tables import instances, job_operations
+from fleetlight.resources.uuids import is_uuid
 
 _CREATION = "OP_INSTANCE_CREATE"
 _MOST = 2

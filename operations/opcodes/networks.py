@@ -9,17 +9,17 @@ from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select
 
-from cells.kinds.native.address_pools import AddressPool
-from cells.tables import compute_nodes, instances, network_connections, network_nics, networks
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.model import Lock
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.configuring import change_item, configuring
-from operations.opcodes.groups import check_name
-from operations.opcodes.lookups import known_group, known_network, networks_called
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import wrong
-from operations.opcodes.tags import check_tags
+from fleetlight.cells.kinds.native.address_pools import AddressPool
+from fleetlight.cells.tables import compute_nodes, instances, network_connections, network_nics, networks
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.configuring import change_item, configuring
+from fleetlight.operations.opcodes.groups import check_name
+from fleetlight.operations.opcodes.lookups import known_group, known_network, networks_called
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import wrong
+from fleetlight.operations.opcodes.tags import check_tags
 
 _PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
 _NONE = "none"

@@ -10,19 +10,19 @@ from typing import Any
 
 from sqlalchemy import Row, func, select
 
-from cells.kinds.native.nodes import change_service
-from cells.tables import compute_nodes, instances, services
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.model import Lock
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Operation, Task
-from operations.nodes.host_calls import FORGET
-from operations.opcodes.building import operation
-from operations.opcodes.configuring import Changes, change_item, configuring
-from operations.opcodes.groups import refuse_states
-from operations.opcodes.lookups import known_node
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import node_parameters, wrong
+from fleetlight.cells.kinds.native.nodes import change_service
+from fleetlight.cells.tables import compute_nodes, instances, services
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.nodes.host_calls import FORGET
+from fleetlight.operations.opcodes.building import operation
+from fleetlight.operations.opcodes.configuring import Changes, change_item, configuring
+from fleetlight.operations.opcodes.groups import refuse_states
+from fleetlight.operations.opcodes.lookups import known_node
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import node_parameters, wrong
 
 _FLAGS = ("master_candidate", "drained", "offline")
 _CHANGEABLE = (*_FLAGS, "master_capable", "vm_capable", "secondary_ip", "ndparams", "powered", "hv_state", "disk_state")
@@ -62,7 +62,9 @@ class NodePowercycle(NodeOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """flags: all three as they are to be. values: of the columns of the node. told: as of operations.opcodes.groups."""
+    """flags: all three as they are to be. values: of the columns of the node. told: as of
+    fleetlight.operations.opcodes.groups.
+    """
 
     node: Row[Any]
     service: Row[Any]

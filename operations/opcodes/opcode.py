@@ -11,9 +11,9 @@ from uuid import uuid4
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from cells.job_numbers import number_in_cell
-from cells.model import Cell
-from operations.jobs.model import ENDED, NewOperation, Status
+from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.model import Cell
+from fleetlight.operations.jobs.model import ENDED, NewOperation, Status
 
 _encode = msgspec.json.Encoder().encode
 _PREFIX = "OP_"

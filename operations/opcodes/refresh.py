@@ -8,19 +8,19 @@ import random
 from pydantic import Field
 from sqlalchemy import Connection, Engine, exists, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.model import NO_REQUEST, Cell
-from cells.tables import compute_nodes, job_operations, periodic_jobs
-from operations.jobs.model import NewJob
-from operations.jobs.nodes import NodeCall
-from operations.jobs.queue import add_jobs
-from operations.jobs.vocabulary import Operation, Task
-from operations.nodes.differences import Differences, Found
-from operations.nodes.refreshing import ALL_NODES, REFRESH
-from operations.opcodes.building import OpStep, operation
-from operations.opcodes.lookups import known_node
-from operations.opcodes.opcode import OpCode
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.tables import compute_nodes, job_operations, periodic_jobs
+from fleetlight.operations.jobs.model import NewJob
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.nodes.differences import Differences, Found
+from fleetlight.operations.nodes.refreshing import ALL_NODES, REFRESH
+from fleetlight.operations.opcodes.building import OpStep, operation
+from fleetlight.operations.opcodes.lookups import known_node
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.resources.clock import Clock, system_clock
 
 _MICROSECONDS = 1_000_000
 # Of the interval: cells that began together do not ask together for ever.

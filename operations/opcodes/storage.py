@@ -6,16 +6,16 @@ from typing import Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.nodes import ComputeNode, read_nodes
-from cells.tables import compute_nodes, services
-from operations.jobs.errors import JobError, PrerequisiteError, Reason
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import operation
-from operations.opcodes.lookups import known_node
-from operations.opcodes.nodes import NodeOpCode, node_lock
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import wrong
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.nodes import ComputeNode, read_nodes
+from fleetlight.cells.tables import compute_nodes, services
+from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import operation
+from fleetlight.operations.opcodes.lookups import known_node
+from fleetlight.operations.opcodes.nodes import NodeOpCode, node_lock
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import wrong
 
 StorageType = Literal[
     "blockdev", "diskless", "drbd", "ext", "file", "gluster", "lvm-pv", "lvm-vg", "plain", "rados", "sharedfile"

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
 
-from cells.database.engines import cell_failures, writing
-from cells.job_numbers import job_number
-from cells.model import Cell, Request
-from operations.jobs.model import NewJob, NewOperation
-from operations.jobs.queue import add_jobs
-from operations.opcodes.filters.applying import apply_filters
-from operations.opcodes.named_instances import instances_called
-from operations.opcodes.opcode import OpCode, dependencies_of
-from operations.vocabulary import ALL_OPERATIONS
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.model import Cell, Request
+from fleetlight.operations.jobs.model import NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.opcodes.filters.applying import apply_filters
+from fleetlight.operations.opcodes.named_instances import instances_called
+from fleetlight.operations.opcodes.opcode import OpCode, dependencies_of
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.clock import Clock, system_clock
 
 
 class JobSubmission:

@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from sqlalchemy import Row, Table, select, update
 
-from cells.tables import cluster_parameters, compute_nodes, networks, node_groups
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.model import Lock
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import event_of_update
-from operations.opcodes.configuring import change_item, configuring
-from operations.opcodes.lookups import known_group, known_network, known_node
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.parameter_values import wrong
+from fleetlight.cells.tables import cluster_parameters, compute_nodes, networks, node_groups
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import Lock
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import event_of_update
+from fleetlight.operations.opcodes.configuring import change_item, configuring
+from fleetlight.operations.opcodes.lookups import known_group, known_network, known_node
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.parameter_values import wrong
 
 Kind = Literal["cluster", "nodegroup", "node", "network", "instance"]
 MAX_TAGS = 4096

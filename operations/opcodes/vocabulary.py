@@ -1,23 +1,23 @@
 """Every operation of Ganeti that a native cell carries out, by its name."""
 
-from operations.jobs.vocabulary import Vocabulary
-from operations.opcodes.cluster import CLUSTER
-from operations.opcodes.evacuation import EVACUATION
-from operations.opcodes.groups import GROUPS
-from operations.opcodes.instances.contents import CONTENTS
-from operations.opcodes.instances.create import CREATE
-from operations.opcodes.instances.expire import EXPIRE
-from operations.opcodes.instances.modify import MODIFY
-from operations.opcodes.instances.move import MOVE
-from operations.opcodes.instances.place import PLACE
-from operations.opcodes.instances.power import POWER
-from operations.opcodes.instances.remove import REMOVE
-from operations.opcodes.instances.several import SEVERAL
-from operations.opcodes.networks import NETWORKS
-from operations.opcodes.nodes import NODES
-from operations.opcodes.refresh import REFRESHING
-from operations.opcodes.storage import STORAGE
-from operations.opcodes.tags import TAGS
+from fleetlight.operations.jobs.vocabulary import Vocabulary
+from fleetlight.operations.opcodes.cluster import CLUSTER
+from fleetlight.operations.opcodes.evacuation import EVACUATION
+from fleetlight.operations.opcodes.groups import GROUPS
+from fleetlight.operations.opcodes.instances.contents import CONTENTS
+from fleetlight.operations.opcodes.instances.create import CREATE
+from fleetlight.operations.opcodes.instances.expire import EXPIRE
+from fleetlight.operations.opcodes.instances.modify import MODIFY
+from fleetlight.operations.opcodes.instances.move import MOVE
+from fleetlight.operations.opcodes.instances.place import PLACE
+from fleetlight.operations.opcodes.instances.power import POWER
+from fleetlight.operations.opcodes.instances.remove import REMOVE
+from fleetlight.operations.opcodes.instances.several import SEVERAL
+from fleetlight.operations.opcodes.networks import NETWORKS
+from fleetlight.operations.opcodes.nodes import NODES
+from fleetlight.operations.opcodes.refresh import REFRESHING
+from fleetlight.operations.opcodes.storage import STORAGE
+from fleetlight.operations.opcodes.tags import TAGS
 
 OF_CELLS = (*CLUSTER, *GROUPS, *NETWORKS, *NODES, *REFRESHING, *EVACUATION, *STORAGE, *TAGS)
 OF_INSTANCES = (*CREATE, *EXPIRE, *REMOVE, *POWER, *MODIFY, *MOVE, *PLACE, *CONTENTS, *SEVERAL)

@@ -1,1 +1,1 @@
-"""Carries out on native cells what operations.balancing has planned: each move is a job."""
+"""Carries out on native cells what fleetlight.operations.balancing has planned: each move is a job."""

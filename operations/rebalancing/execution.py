@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cells.errors import InstanceNotFoundError, StateConflictError
-from operations.balancing.plan import PlannedMove
-from operations.jobs.model import Status
-from operations.rebalancing.jobs import Ending, MoveJobs
+from fleetlight.cells.errors import InstanceNotFoundError, StateConflictError
+from fleetlight.operations.balancing.plan import PlannedMove
+from fleetlight.operations.jobs.model import Status
+from fleetlight.operations.rebalancing.jobs import Ending, MoveJobs
 
 MOST_AT_ONCE = 10
 """So many jobs are submitted and have not ended; what comes behind them can still be left."""

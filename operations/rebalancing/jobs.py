@@ -6,19 +6,19 @@ from uuid import uuid4
 
 from sqlalchemy import Engine, select
 
-from cells.database.engines import cell_failures
-from cells.fleet.fleet import Fleet
-from cells.job_numbers import job_number, number_in_cell
-from cells.model import Cell, Request
-from cells.tables import job_operations, jobs
-from operations.actions.accepting import Acceptance, Order
-from operations.balancing.plan import PlannedMove
-from operations.jobs.model import ENDED, Status
-from operations.opcodes.instances.places import node_called
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission
-from operations.rebalancing.steps import operations_of
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_numbers import job_number, number_in_cell
+from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.tables import job_operations, jobs
+from fleetlight.operations.actions.accepting import Acceptance, Order
+from fleetlight.operations.balancing.plan import PlannedMove
+from fleetlight.operations.jobs.model import ENDED, Status
+from fleetlight.operations.opcodes.instances.places import node_called
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.rebalancing.steps import operations_of
+from fleetlight.resources.clock import Clock, system_clock
 
 _REQUEST = "req-balance-"
 """Begins the names of the requests that such jobs have, so that a later call knows them."""

@@ -6,11 +6,11 @@ compute API move by an action of that, and have no operations here.
 
 from collections.abc import Iterator, Sequence
 
-from operations.balancing.moves import MoveKind
-from operations.balancing.plan import PlannedMove
-from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from operations.opcodes.instances.place import InstancePlace
-from operations.opcodes.opcode import OpCode
+from fleetlight.operations.balancing.moves import MoveKind
+from fleetlight.operations.balancing.plan import PlannedMove
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.opcode import OpCode
 
 
 def operations_of(move: PlannedMove, uuid: str, *, can_migrate: bool) -> Sequence[OpCode]:

@@ -1,6 +1,6 @@
 """What instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their steps.
 
-They are the only truth about what is taken; who claims a node has locked it (operations.scheduling.hosts).
+They are the only truth about what is taken; who claims a node has locked it (fleetlight.operations.scheduling.hosts).
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cells.kinds.native.nodes import Capacity
-from cells.tables import SIZES, allocations, compute_nodes
-from operations.scheduling.request_spec import demand_of
-from resources.fields import Record
-from resources.query_fields.ganeti import own_value
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.tables import SIZES, allocations, compute_nodes
+from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import own_value
 
 _RESIZED = "resized"
 

@@ -5,15 +5,15 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from cells.database.engines import cell_failures, writing
-from cells.kinds.native.nodes import Capacity
-from cells.kinds.native.outbox import append_event
-from cells.model import Cell, Request
-from notifications.payloads.request_spec import RequestSpecPayload
-from notifications.payloads.selection import Selection
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import select_destinations
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.kinds.native.outbox import append_event
+from fleetlight.cells.model import Cell, Request
+from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.resources.clock import Clock, system_clock
 
 _EVENT = "scheduler.select_destinations"
 Selections = Sequence[Sequence[Selection]]

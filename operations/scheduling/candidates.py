@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, delete, exists, select
 
-from cells.database.engines import cell_failures, writing
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from cells.tables import allocations, instances, node_traits
-from operations.scheduling.hosts import Host, Question, read_best_hosts
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations, instances, node_traits
+from fleetlight.operations.scheduling.hosts import Host, Question, read_best_hosts
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which cell new instances go to: the one with the most room for them.
 
 What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
-claimed there (operations.scheduling.select_destinations).
+claimed there (fleetlight.operations.scheduling.select_destinations).
 """
 
 from collections import Counter
@@ -11,15 +11,15 @@ from functools import lru_cache, reduce
 
 from sqlalchemy import BigInteger, ColumnElement, Engine, Select, and_, case, cast, func, literal, or_, select, true
 
-from cells.database.engines import cell_failures
-from cells.fleet.fleet import Fleet
-from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from cells.tables import SIZES, allocations, compute_nodes, services
-from operations.scheduling.filters import conditions_of
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.weighers import USABLE
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.operations.scheduling.filters import conditions_of
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.weighers import USABLE
 
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 

@@ -1,7 +1,7 @@
 """Which nodes may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one reason.
 
 A node passes if every condition of every filter holds. Whether it has room is a condition on what is used of it, and so
-a matter of operations.scheduling.hosts.
+a matter of fleetlight.operations.scheduling.hosts.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
-from cells.fleet.server_groups import ServerGroup
-from cells.tables import compute_nodes, node_traits, services
-from operations.scheduling.neighbours import Neighbours
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.tables import compute_nodes, node_traits, services
+from fleetlight.operations.scheduling.neighbours import Neighbours
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 Conditions = Iterator[ColumnElement[bool]]
 

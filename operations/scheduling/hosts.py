@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, cast, func, or_, select
 
-from cells.kinds.native.nodes import Capacity
-from cells.tables import SIZES, allocations, compute_nodes, services
-from operations.scheduling.filters import conditions_of
-from operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.weighers import USABLE, WEIGHERS, Room
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.operations.scheduling.filters import conditions_of
+from fleetlight.operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.weighers import USABLE, WEIGHERS, Room
 
 _NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
 # Parameters of the statements.

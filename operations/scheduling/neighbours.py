@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from cells.tables import allocations, compute_nodes, instances, services
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.cells.tables import allocations, compute_nodes, instances, services
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 HostsOf = Mapping[str, Collection[str]]
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cells.errors import ResourceNotFoundError
-from cells.fleet.aggregates import Aggregate
-from cells.fleet.fleet import Fleet
-from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native.nodes import Capacity
-from resources.fields import Record
+from fleetlight.cells.errors import ResourceNotFoundError
+from fleetlight.cells.fleet.aggregates import Aggregate
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.resources.fields import Record
 
 _TRAIT = "trait:"
 _OF_AGGREGATES = "aggregate_instance_extra_specs:"

@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.database.locks import wait_for_lock
-from cells.errors import NoValidHostError
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from cells.tables import compute_nodes
-from notifications.payloads.selection import (
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import compute_nodes
+from fleetlight.notifications.payloads.selection import (
     NO_ALLOCATION_REQUEST,
     PLACEMENT_VERSION,
     AllocationRequest,
@@ -25,8 +25,8 @@ from notifications.payloads.selection import (
     SchedulerLimits,
     Selection,
 )
-from operations.scheduling.allocations import allocate
-from operations.scheduling.hosts import (
+from fleetlight.operations.scheduling.allocations import allocate
+from fleetlight.operations.scheduling.hosts import (
     LOCKED_AT_ONCE,
     Host,
     Question,
@@ -35,8 +35,8 @@ from operations.scheduling.hosts import (
     read_host,
     read_locked_host,
 )
-from operations.scheduling.neighbours import find_neighbours
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.neighbours import find_neighbours
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 # More than one, for those who claim at the same time all want the best.
 _READ_AT_ONCE = LOCKED_AT_ONCE

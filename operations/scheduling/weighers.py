@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Double, case, cast, literal
 
-from cells.tables import SIZES, compute_nodes, services
-from operations.scheduling.neighbours import Neighbours
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.cells.tables import SIZES, compute_nodes, services
+from fleetlight.operations.scheduling.neighbours import Neighbours
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 _DISTANCES = {"soft-affinity": -1, "soft-anti-affinity": 1}
 

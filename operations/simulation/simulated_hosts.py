@@ -1,6 +1,6 @@
 """The hosts of a native cell, as long as it has no others: they do whatever they are called for, at once."""
 
-from operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.nodes import NodeCall
 
 
 class SimulatedHosts:

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from cells.fleet.default_flavors import DEFAULT_FLAVORS
-from cells.kinds.native.nodes import Capacity, NewHost
-from operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 
 HOSTS_PER_CELL = 8
 _INSTANCES_PER_HOST = 64
@@ -44,8 +44,8 @@ def new_hosts(cell_name: str, count: int = HOSTS_PER_CELL) -> list[NewHost]:
 
 
 def new_instance(random: Random, cell_name: str, created_at: int, host_count: int = HOSTS_PER_CELL) -> dict[str, Any]:
-    """Values for the creation of an instance in a cell (operations.actions.immediate); its uuid is left to the
-    operation.
+    """Values for the creation of an instance in a cell (fleetlight.operations.actions.immediate); its uuid is left to
+    the operation.
 
     created_at: microseconds since the epoch; it was launched some seconds later. host_count: hosts of the cell.
     """

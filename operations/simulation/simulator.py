@@ -1,8 +1,8 @@
 """Keeps native cells as busy as a real fleet: fills them, then creates, changes, moves and deletes instances.
 
-It does nothing that a user could not do: what it wants is accepted (operations.actions.accepting) and carried out by
-workers; only the first filling takes the short way (operations.actions.immediate). What is already in the cells is
-counted first, so a simulator that was killed goes on where it was.
+It does nothing that a user could not do: what it wants is accepted (fleetlight.operations.actions.accepting) and
+carried out by workers; only the first filling takes the short way (fleetlight.operations.actions.immediate). What is
+already in the cells is counted first, so a simulator that was killed goes on where it was.
 """
 
 import time
@@ -14,14 +14,19 @@ from threading import Event
 import structlog
 from sqlalchemy import Engine, select
 
-from cells.database.engines import cell_failures
-from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, StateConflictError
-from cells.model import NO_REQUEST, Cell
-from cells.retrying import retrying_until
-from cells.tables import instances, jobs
-from operations.actions.accepting import Acceptance, Order
-from operations.actions.immediate import InstanceOperations
-from operations.simulation.simulated_instances import (
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.errors import (
+    CellUnreachableError,
+    FleetUnreachableError,
+    InstanceNotFoundError,
+    StateConflictError,
+)
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.cells.tables import instances, jobs
+from fleetlight.operations.actions.accepting import Acceptance, Order
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.simulation.simulated_instances import (
     HOSTS_PER_CELL,
     LONGEST_LAUNCH_US,
     new_instance,
@@ -29,7 +34,7 @@ from operations.simulation.simulated_instances import (
     new_name,
     new_tags,
 )
-from resources.clock import Clock, system_clock
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import Boolean, exists, func, literal, select
 
-from query.errors import NotExpressibleError
-from query.operators.fits import can_hold
-from query.operators.negation import Negation
-from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
-from query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
-from resources.errors import FilterValueError
-from resources.fields import Field, Kind
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.operators.fits import can_hold
+from fleetlight.query.operators.negation import Negation
+from fleetlight.query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
+from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
+from fleetlight.resources.errors import FilterValueError
+from fleetlight.resources.fields import Field, Kind
 
 
 def fixed_addresses(addresses: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from query.errors import NotExpressibleError
-from query.operators.negation import Not
-from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from query.regex import compile_pattern
-from query.tree import Dsl, Leaf, Matcher
-from resources.fields import Field
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.operators.negation import Not
+from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.regex import compile_pattern
+from fleetlight.query.tree import Dsl, Leaf, Matcher
+from fleetlight.resources.fields import Field
 
 RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,

@@ -9,12 +9,18 @@ from typing import Any, ClassVar
 from sqlalchemy import func, literal, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from query.errors import NotExpressibleError
-from query.operators.fits import MAX_TERM_BYTES, can_hold, is_too_long, require_comparable, require_filterable
-from query.operators.negation import IsNotNull, Negation
-from query.operators.sql import Predicate, SqlColumn
-from query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store
-from resources.fields import Field, Scalar
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.operators.fits import (
+    MAX_TERM_BYTES,
+    can_hold,
+    is_too_long,
+    require_comparable,
+    require_filterable,
+)
+from fleetlight.query.operators.negation import IsNotNull, Negation
+from fleetlight.query.operators.sql import Predicate, SqlColumn
+from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store
+from fleetlight.resources.fields import Field, Scalar
 
 # Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
 _MAX_BOUND_VALUES = 500

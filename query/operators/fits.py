@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from query.tree import Store
-from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, Kind, Scalar
+from fleetlight.query.tree import Store
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import Field, Kind, Scalar
 
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**63 - 1

@@ -7,12 +7,12 @@ from sqlalchemy import Boolean, false, func, literal
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import JSONB
 
-from query.operators.fits import can_hold, require_filterable
-from query.operators.negation import Negation
-from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
-from query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
-from resources.errors import FilterValueError
-from resources.fields import Field
+from fleetlight.query.operators.fits import can_hold, require_filterable
+from fleetlight.query.operators.negation import Negation
+from fleetlight.query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
+from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
+from fleetlight.resources.errors import FilterValueError
+from fleetlight.resources.fields import Field
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import false, not_, true
 
-from query.operators.fits import require_filterable
-from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, negate
-from resources.fields import Field
+from fleetlight.query.operators.fits import require_filterable
+from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, negate
+from fleetlight.resources.fields import Field
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import BigInteger, ColumnElement, Integer, String, func, literal
 from sqlalchemy.types import TypeEngine
 
-from resources.fields import Kind
+from fleetlight.resources.fields import Kind
 
 SqlDialect = Literal["sqlite", "postgresql", "mysql"]
 Predicate = ColumnElement[bool]

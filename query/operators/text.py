@@ -7,15 +7,15 @@ from typing import Any, cast
 from sqlalchemy import Boolean, ColumnElement, Double, Numeric, String, Text, func, literal, or_
 from sqlalchemy import cast as sql_cast
 
-from query.errors import NotExpressibleError
-from query.operators.fits import can_hold, require_filterable
-from query.operators.negation import Negation
-from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
-from query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
-from query.text_forms import text_form, time_text
-from query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
-from resources.errors import FilterValueError
-from resources.fields import Field, Kind
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.operators.fits import can_hold, require_filterable
+from fleetlight.query.operators.negation import Negation
+from fleetlight.query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
+from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
+from fleetlight.query.text_forms import text_form, time_text
+from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
+from fleetlight.resources.errors import FilterValueError
+from fleetlight.resources.fields import Field, Kind
 
 _MICROSECONDS = 1_000_000
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -25,9 +25,10 @@ _MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Matches(Leaf):
-    """The text of `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see query.regex).
+    """The text of `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see
+    fleetlight.query.regex).
 
-    Numbers and times have a text too: see query.text_forms.
+    Numbers and times have a text too: see fleetlight.query.text_forms.
     """
 
     pattern: str
@@ -140,7 +141,7 @@ def _is_name_or_null(full: str | None, name: str) -> bool | None:
 
 
 def _text(column: SqlColumn) -> ColumnElement[Any]:
-    """The text of a field, as query.text_forms has it."""
+    """The text of a field, as fleetlight.query.text_forms has it."""
     match column.kind:
         case Kind.TEXT:
             return column.stored

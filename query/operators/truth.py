@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from query.operators.comparison import Eq, Ne
-from query.operators.fits import require_filterable
-from query.operators.lists import HasAny, HasNone
-from query.operators.sql import Predicate, SqlColumn
-from query.tree import Dsl, Leaf, Matcher
-from resources.fields import Field, Kind
+from fleetlight.query.operators.comparison import Eq, Ne
+from fleetlight.query.operators.fits import require_filterable
+from fleetlight.query.operators.lists import HasAny, HasNone
+from fleetlight.query.operators.sql import Predicate, SqlColumn
+from fleetlight.query.tree import Dsl, Leaf, Matcher
+from fleetlight.resources.fields import Field, Kind
 
 _FALSE: dict[Kind, Any] = {
     Kind.BOOL: False,

@@ -1,7 +1,7 @@
 """Fields that several item types have."""
 
-from resources.fields import Kind
-from resources.query_fields.definitions import QueryField
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.definitions import QueryField
 
 
 def serial_number(what: str) -> QueryField:

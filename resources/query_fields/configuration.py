@@ -1,8 +1,8 @@
 """What a cluster has beside instances, nodes and jobs: networks, operating systems, exports, filters of jobs."""
 
-from resources.fields import Kind
-from resources.query_fields.common import of_every_object
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.common import of_every_object
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
 
 
 def _text(name: str, title: str, doc: str) -> QueryField:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from resources.fields import Field, ItemType
+from fleetlight.resources.fields import Field, ItemType
 
 
 class FieldFlag(IntFlag):

@@ -6,10 +6,10 @@ Fields of one disk, one network interface or one parameter are not kept: they fo
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
-from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 
 Told = Mapping[str, Any]
 """`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply.

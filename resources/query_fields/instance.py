@@ -1,12 +1,12 @@
-"""Instances: the fields of Ganeti's Query2, and beside them every field of our own (resources.instance)."""
+"""Instances: the fields of Ganeti's Query2, and beside them every field of our own (fleetlight.resources.instance)."""
 
 from collections.abc import Iterator
 
-from resources.fields import Field, Kind
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.common import of_every_object
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
-from resources.query_fields.parameters import backend_fields, hypervisor_fields
+from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.common import of_every_object
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.resources.query_fields.parameters import backend_fields, hypervisor_fields
 
 MAX_DISKS = 16
 MAX_NICS = 8

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from resources.cluster_parameters import Parameters, hypervisor_parameters
-from resources.fields import Record
-from resources.query_fields.ganeti import own_value
+from fleetlight.resources.cluster_parameters import Parameters, hypervisor_parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import own_value
 
 NODE_OFFLINE, NODE_DOWN, WRONG_NODE = "ERROR_nodeoffline", "ERROR_nodedown", "ERROR_wrongnode"
 ERRORS = frozenset({NODE_OFFLINE, NODE_DOWN, WRONG_NODE, "ERROR_up", "ERROR_down"})

@@ -1,7 +1,7 @@
 """Jobs, and the locks that they hold and wait for."""
 
-from resources.fields import Kind
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
 
 
 def _other(name: str, title: str, doc: str, flags: FieldFlag = FieldFlag.NONE) -> QueryField:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from resources.fields import Kind
-from resources.query_fields.common import of_every_object
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
-from resources.query_fields.parameters import node_parameter_fields
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.common import of_every_object
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.resources.query_fields.parameters import node_parameter_fields
 
 
 def _flags() -> Iterator[QueryField]:

@@ -6,8 +6,8 @@ Parameters that hold text are of kind `other`, since what is not set may be null
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from resources.fields import Kind
-from resources.query_fields.definitions import QueryField
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.definitions import QueryField
 
 BACKEND_PARAMETERS: Mapping[str, Kind] = {
     "maxmem": Kind.UNIT,

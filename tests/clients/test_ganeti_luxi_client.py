@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_fleet
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_fleet
 from tests.clients.conftest import INSTANCES
 from tests.support.live_api import LiveApi
 from tests.support.luxi_client import luxi_calls
@@ -33,7 +33,7 @@ def socket(ganeti_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory
     variables = {"FLEETLIGHT_FLEET_DATABASE_URL": f"sqlite:///{folder}/fleet.db"}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "luxi", "--socket", str(path)],
+            [sys.executable, "-m", "fleetlight.cli", "luxi", "--socket", str(path)],
             stdout=output,
             stderr=output,
             env=os.environ | variables,

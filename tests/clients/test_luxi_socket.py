@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 def beside(live: LiveApi, tmp_path: Path) -> Iterator[Path]:
     """The socket of a process of its own."""
     path, log = tmp_path / "luxi.sock", tmp_path / "log"
-    command = [sys.executable, "-m", "cli", "luxi", "--data-dir", str(live.data_dir), "--socket", str(path)]
+    command = [sys.executable, "-m", "fleetlight.cli", "luxi", "--data-dir", str(live.data_dir), "--socket", str(path)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ)
     try:
@@ -59,7 +59,7 @@ def test_sockets_of_both_processes_answer_alike(live: LiveApi, beside: Path) -> 
 
 
 def test_socket_that_is_served_is_not_taken(live: LiveApi) -> None:
-    command = [sys.executable, "-m", "cli", "luxi", "--data-dir", str(live.data_dir)]
+    command = [sys.executable, "-m", "fleetlight.cli", "luxi", "--data-dir", str(live.data_dir)]
     served = str(live.data_dir / "luxi.sock")
     ended = subprocess.run([*command, "--socket", served], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1

@@ -11,8 +11,8 @@ from openstack import exceptions
 from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
-from api.compute.protocol.parameters import PAGING_NAMES, PARAMETERS
-from api.compute.server_lists.sorting import SORTED
+from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, PARAMETERS
+from fleetlight.api.compute.server_lists.sorting import SORTED
 from tests.clients.conftest import INSTANCES, connection, identity_of, user_id_of
 from tests.support.live_api import LiveApi
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.real_servers import own_prefix
 

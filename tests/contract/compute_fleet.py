@@ -19,48 +19,48 @@ from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import Engine, delete
 
-from api.app import ApiParts, create_app
-from api.health import Health
-from api.identity import Identity, NoIdentity
-from api.settings import ApiSettings
-from bus.bus import Message
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.epochs import Position
-from cells.errors import CellUnreachableError
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.nodes import Capacity, NewHost
-from cells.kinds.native.relay import Relay
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellAdapter, InstanceRow
-from cells.settings import RelaySettings
-from cells.tables import changes
-from indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
-from indexer.reconcile.items import reconcile_items
-from indexer.stream.liveness import Probes
-from indexer.transform.documents import to_document
-from listing.explanation import DescribesSearches
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from listing.sources import CellReader
-from operations.actions.immediate import InstanceOperations
-from operations.cell_worker import new_worker
-from operations.native_cells import NativeCells
-from query.counts import CountRequest, Counts
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.indexed_items import INDEXED_ITEMS
-from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.health import Health
+from fleetlight.api.identity import Identity, NoIdentity
+from fleetlight.api.settings import ApiSettings
+from fleetlight.bus.bus import Message
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.stream.liveness import Probes
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.listing.explanation import DescribesSearches
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellReader
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 
 _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Sequence
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.model import Cell, CellAdapter, InstanceRow
-from query.page import PageRequest
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.query.page import PageRequest
 
 
 class Faults:

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
-from api.identity.tokens.strategy import TokenIdentity
-from resources.clock import Clock, system_clock
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.resources.clock import Clock, system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.identity import login, password_login, project_scope, write_directory
 

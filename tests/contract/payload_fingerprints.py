@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from notifications.registry import REGISTRY
-from notifications.versioned import DATA_KEY, VersionedPayload
+from fleetlight.notifications.registry import REGISTRY
+from fleetlight.notifications.versioned import DATA_KEY, VersionedPayload
 
 PATH = Path(__file__).with_suffix(".json")
 

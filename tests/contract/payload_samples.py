@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-import notifications
-from notifications.envelope import Notification, encode
-from notifications.event_types import (
+import fleetlight.notifications
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.notifications.event_types import (
     CELL_HEARTBEAT,
     HYPERVISOR_CREATE,
     HYPERVISOR_DELETE,
@@ -24,7 +24,7 @@ from notifications.event_types import (
     INSTANCE_UPDATE,
     NODE_STATUS_UPDATE,
 )
-from notifications.payloads.fleetlight import (
+from fleetlight.notifications.payloads.fleetlight import (
     AddressPayload,
     CellHeartbeatPayload,
     HypervisorPayload,
@@ -33,10 +33,10 @@ from notifications.payloads.fleetlight import (
     NodeStatusPayload,
     ServerFaultPayload,
 )
-from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload
-from notifications.versioned import VersionedPayload
+from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload
+from fleetlight.notifications.versioned import VersionedPayload
 
-DIRECTORY = Path(notifications.__path__[0]) / "samples"
+DIRECTORY = Path(fleetlight.notifications.__path__[0]) / "samples"
 CELL_UUID = "7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 _CREATED = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx
 
-from bus.bus import Message, Publisher
-from bus.topology import SEQUENCE_HEADER
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.cell_keys import Keyring
-from cells.kinds.native.relay import Relay
-from cells.model import Cell
-from resources.clock import system_clock
+from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.topology import SEQUENCE_HEADER
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.model import Cell
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from elasticsearch import Elasticsearch
 
-from indexer.backends.base import REPAIRS, CellProgress, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.differences import DifferenceKind
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.transform.documents import to_document
+from fleetlight.indexer.backends.base import REPAIRS, CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.differences import DifferenceKind
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.views.compute.view import PIECE_NAMES
 from tests.support.memory_cell import CELL_UUID, MemoryCell
-from views.compute.view import PIECE_NAMES
 
 Alter = Callable[[str, str], None]
 """Does something (its name) to the document of an instance."""

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
-from cells.database.engines import writing
-from cells.kinds.native import past_instances
-from cells.kinds.native.relay import Relay
-from cells.settings import RelaySettings
-from cells.tables import changes
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.kinds.native import past_instances
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import changes
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
 from tests.contract.test_query import LARGE, SMALL
 

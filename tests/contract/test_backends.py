@@ -16,8 +16,8 @@ import pytest
 from elasticsearch import Elasticsearch
 from msgspec.structs import replace
 
-from cells.digests import digests_of
-from indexer.backends.base import (
+from fleetlight.cells.digests import digests_of
+from fleetlight.indexer.backends.base import (
     BEING_RECONCILED,
     EPOCHS,
     HORIZONS,
@@ -31,15 +31,15 @@ from indexer.backends.base import (
     IndexWriter,
     WriteResult,
 )
-from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
-from indexer.backends.opening import open_generations, open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexReplacedError, IndexUnavailableError, IndexVersionError, RebuildError
-from indexer.extra_fields import Extra
-from indexer.reconcile.retention import has_forgotten
-from query.counts import CountRequest, Counts
-from query.errors import NotExpressibleError
-from query.filters import (
+from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
+from fleetlight.indexer.backends.opening import open_generations, open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexReplacedError, IndexUnavailableError, IndexVersionError, RebuildError
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.indexer.reconcile.retention import has_forgotten
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import (
     EVERYTHING,
     And,
     Eq,
@@ -59,17 +59,17 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.errors import UnknownFieldError
-from resources.fields import Kind, Record, from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.errors import UnknownFieldError
+from fleetlight.resources.fields import Kind, Record, from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.projection import FieldValues, Projection
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
 from tests.support.filter_oracle import expected_page
 from tests.support.other_version_indexes import make_newer
 from tests.support.shown_items import stored_item
-from views.compute.view import ItemTemplate
-from views.projection import FieldValues, Projection
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
@@ -422,7 +422,7 @@ def test_purge_removes_what_was_deleted_before_the_horizon_and_nothing_else(inde
 
 def test_purge_takes_any_number_of_batches(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in ("sqlite", "elasticsearch"):
-        monkeypatch.setattr(f"indexer.backends.{backend}.writer._REMOVE_BATCH", 2)
+        monkeypatch.setattr(f"fleetlight.indexer.backends.{backend}.writer._REMOVE_BATCH", 2)
     index.write(*(deleted(number, at=1) for number in range(5)), make_document(6))
     assert index.writer.purge("c0", 2) == 5
     assert index.uuids() == [make_uuid(6)]
@@ -1017,7 +1017,7 @@ def test_fields_that_a_mapping_lacks_are_added_in_place(
     elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older mapping that can still be used, and that a rebuild had put in its place."""
-    monkeypatch.setattr("indexer.backends.elasticsearch.mapping.OLDEST_MAPPING_VERSION", MAPPING_VERSION - 1)
+    monkeypatch.setattr("fleetlight.indexer.backends.elasticsearch.mapping.OLDEST_MAPPING_VERSION", MAPPING_VERSION - 1)
     name = f"{elasticsearch_prefix}-instances"
     mapping = instance_mapping()
     for added in ("extra", "extra_terms", "extra_fields"):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from cells.database.engines import writing
-from cells.tables import allocations, instances, services
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.tables import allocations, instances, services
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
 
 

@@ -12,18 +12,18 @@ from threading import Event
 import httpx
 import pytest
 
-from cells.errors import FleetUnreachableError
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell, InstanceRow
-from indexer.backends.opening import open_writer
-from indexer.reconcile.cell_removal import remove_cell
-from indexer.reconcile.reconcile import WarnedLists
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.writing.epoch_history import History
-from indexer.writing.leases import CellLeases
-from query.page import PageRequest
-from resources.clock import system_clock
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.cell_removal import remove_cell
+from fleetlight.indexer.reconcile.reconcile import WarnedLists
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.writing.epoch_history import History
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through

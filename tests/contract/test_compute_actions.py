@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cells.model import NO_REQUEST, InstanceRow
-from operations.actions.accepting import Acceptance
+from fleetlight.cells.model import NO_REQUEST, InstanceRow
+from fleetlight.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from cells.errors import CellUnreachableError
-from cells.fleet.quotas import UNLIMITED
-from cells.fleet.server_groups import ServerGroup, ServerGroups
-from cells.model import NO_REQUEST, Cell, InstanceRow
-from operations.actions.accepting import Acceptance
-from operations.scheduling import hosts as scheduled_hosts
-from operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.fleet.server_groups import ServerGroup, ServerGroups
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.scheduling import hosts as scheduled_hosts
+from fleetlight.operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.waiting import wait_until
 
@@ -655,7 +655,7 @@ def slow_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
             gate.wait(60)
         return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("api.compute.servers.create.read_capacity", read)
+    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", read)
     yield gate
     gate.set()
 
@@ -696,7 +696,7 @@ def group_with_late_member(
             fleet.fleet.server_groups.add_members(group.uuid, [uuid], limit=10)
         return answer
 
-    monkeypatch.setattr("api.compute.servers.create.is_enough", add_first)
+    monkeypatch.setattr("fleetlight.api.compute.servers.create.is_enough", add_first)
     return group
 
 
@@ -740,7 +740,7 @@ def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
             raise CellUnreachableError(cell.name, "it is stopped")
         return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("api.compute.servers.create.read_capacity", late)
+    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", late)
     refused = post(api, {}, hints={"group": group_with_late_member.uuid})
     assert refused.status_code == 409
     assert "does not answer" in message(refused)
@@ -752,7 +752,7 @@ def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossib
     def fail(_engine: Engine, cell: Cell, *_wanted: Any, **_named: Any) -> CellCapacity:
         raise CellUnreachableError(cell.name, "it is stopped")
 
-    monkeypatch.setattr("api.compute.servers.create.read_capacity", fail)
+    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", fail)
     refused = post(api, {})
     assert (refused.status_code, *refused.json()) == (503, "serviceUnavailable")
     assert int(refused.headers["Retry-After"]) > 0

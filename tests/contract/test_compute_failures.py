@@ -9,16 +9,17 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import InstanceRow
-from indexer.backends.base import FoundPage, FoundRow
-from indexer.errors import IndexUnavailableError
-from indexer.stream.liveness import ALIVE, Probe
-from operations.native_cells import NativeCells
-from query.filters import Eq
-from query.page import PageRequest
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import FoundPage, FoundRow
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.views.projection import Projection
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,
@@ -30,7 +31,6 @@ from tests.contract.compute_fleet import (
     microversion,
 )
 from tests.support.waiting import wait_until
-from views.projection import Projection
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cells.errors import CellUnreachableError
-from cells.kinds.native import nodes
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.nodes import Capacity, CellNodes, ComputeService, NewHost
-from cells.model import Cell
-from resources.clock import system_clock
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native import nodes
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeService, NewHost
+from fleetlight.cells.model import Cell
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from cells.errors import CellUnreachableError
-from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
-from cells.model import Cell
-from operations.usage import Size, size_in
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
+from fleetlight.cells.model import Cell
+from fleetlight.operations.usage import Size, size_in
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER
@@ -113,7 +113,7 @@ def test_use_is_complete_only_with_all_cells_that_the_project_has_something_in(
 
     urls = ("/v2.1/limits", "/v2.1/os-quota-sets/demo/detail")
     assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["true", "true"]
-    monkeypatch.setattr("api.compute.protocol.fleet_access.size_in", size)
+    monkeypatch.setattr("fleetlight.api.compute.protocol.fleet_access.size_in", size)
     assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["false", "false"]
     assert api.get("/v2.1/limits", RED).headers["Fleetlight-Complete"] == "true"
 

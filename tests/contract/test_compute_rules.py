@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cells.fleet.quotas import DEFAULT_CLASS
-from operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.cells.fleet.quotas import DEFAULT_CLASS
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 

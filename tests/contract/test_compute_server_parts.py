@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.sql.functions import count
 
-from cells.tables import changes, instances
+from fleetlight.cells.tables import changes, instances
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 OWNER = {"X-Roles": "member", "X-Project-Id": "red"}

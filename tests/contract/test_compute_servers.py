@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.compute.protocol.parameters import PARAMETERS
-from api.compute.server_lists.sorting import SORTED
+from fleetlight.api.compute.protocol.parameters import PARAMETERS
+from fleetlight.api.compute.server_lists.sorting import SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 STRONG = {"Fleetlight-Consistency": "strong"}

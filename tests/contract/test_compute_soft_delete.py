@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, select
 
-from cells.database.engines import create_database_engine
-from cells.tables import changes
-from operations.actions.accepting import Acceptance
-from operations.actions.reclaiming import Reclaimer
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.tables import changes
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.reclaiming import Reclaimer
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 FLAVOR = {"flavorid": "1", "name": "m1.tiny", "memory_mb": 512, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
-from api.compute.server_lists.sorting import IGNORED, SORTED
+from fleetlight.api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
+from fleetlight.api.compute.server_lists.sorting import IGNORED, SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 _NAMES = st.sampled_from((*PARAMETERS, *FORBIDDEN, "_x", "foo", "", "é"))

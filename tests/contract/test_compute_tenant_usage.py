@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from api.compute.projects.tenant_usage import RanInstance, UsageQuery, instances_that_ran
-from cells.errors import CellUnreachableError
-from cells.kinds.native.adapter import NativeAdapter
+from fleetlight.api.compute.projects.tenant_usage import RanInstance, UsageQuery, instances_that_ran
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-simple-tenant-usage"
@@ -133,7 +133,7 @@ def test_usage_is_incomplete_when_a_cell_goes_down_between_two_pages_of_it(
     # Until 2.39 an answer is made of as many pages as there are.
     api = fleet.api(max_limit=1)
     assert api.get(f"{URL}?{SPAN}").headers["Fleetlight-Complete"] == "true"
-    monkeypatch.setattr("api.compute.projects.tenant_usage.instances_that_ran", read)
+    monkeypatch.setattr("fleetlight.api.compute.projects.tenant_usage.instances_that_ran", read)
     answer = api.get(f"{URL}?{SPAN}")
     assert (answer.status_code, answer.headers["Fleetlight-Complete"]) == (200, "false")
     assert asked["south"] > 1

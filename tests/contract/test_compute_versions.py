@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from listing.list_instances import InstanceLister
+from fleetlight.listing.list_instances import InstanceLister
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 STANDARD = "OpenStack-API-Version"

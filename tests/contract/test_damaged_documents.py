@@ -13,13 +13,13 @@ from urllib.request import Request, urlopen
 import pytest
 from structlog.testing import capture_logs
 
-from indexer.backends.elasticsearch.names import Names
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.views.compute.view import PIECE_NAMES
 from tests.contract.compute_fleet import MEMBER, ComputeFleet
 from tests.support.nova_fleet import nova_fleet
 from tests.support.nova_tables import small_nova
-from views.compute.view import PIECE_NAMES
 
 # What there is in the place of the views of a document.
 DAMAGE: dict[str, Any] = {

@@ -12,21 +12,21 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from cells.counting import count_rows
-from cells.database.engines import writing
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import ChangelogAdapter
-from cells.tables import changes, instances
-from indexer.backends.base import Document, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.reconcile.differences import DifferenceKind
-from indexer.reconcile.fill import CellRows, SyncResult
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.recorded_sync import sync_and_record
-from query.counts import CountRequest, Counts
-from query.filters import EVERYTHING
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.counting import count_rows
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import ChangelogAdapter
+from fleetlight.cells.tables import changes, instances
+from fleetlight.indexer.backends.base import Document, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.differences import DifferenceKind
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from cells.kinds.nova_db import tables
-from cells.kinds.opening import open_adapter
-from indexer.backends.opening import open_writer
-from indexer.reconcile.external_cell import compare_cell
+from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.external_cell import compare_cell
 from tests.contract.compute_fleet import microversion
 from tests.support.nova_fleet import NovaFleet, nova_fleet
 from tests.support.nova_tables import SmallNova, small_nova

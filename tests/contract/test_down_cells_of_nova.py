@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db import tables
 from tests.contract.compute_fleet import Api, microversion
 from tests.support.documents import make_uuid
 from tests.support.nova_fleet import NovaFleet, nova_fleet

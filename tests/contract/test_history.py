@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cells.model import Request
-from operations.actions.accepting import Order
+from fleetlight.cells.model import Request
+from fleetlight.operations.actions.accepting import Order
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 
 ADA = Request("req-1", "ada", "demo")

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from api.http.errors import DirectoryUnavailableError
-from api.identity.basic import BasicIdentity
-from api.identity.login_limit import MOST_FAILURES, WINDOW_S
+from fleetlight.api.http.errors import DirectoryUnavailableError
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.identity import weak_hash
 

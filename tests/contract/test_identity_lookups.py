@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from api.identity.passwords import PasswordChecks
-from api.identity.tokens.directory import Credential, Directory
-from api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.passwords import PasswordChecks
+from fleetlight.api.identity.tokens.directory import Credential, Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
 from tests.support.callers import client_at

@@ -9,12 +9,12 @@ import httpx
 import msgspec
 import pytest
 
-from api.identity.caller import ROLES
-from api.identity.passwords import PasswordChecks
-from api.identity.tokens.directory import MOST_REVOKED, Directory
-from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.watched_file import WatchedFile
-from resources.clock import system_clock
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.passwords import PasswordChecks
+from fleetlight.api.identity.tokens.directory import MOST_REVOKED, Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash

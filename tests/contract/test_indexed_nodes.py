@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from indexer.backends.settings import IndexSettings
-from resources.node import NOT_STORED, STORED_NODE_FIELDS
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.resources.node import NOT_STORED, STORED_NODE_FIELDS
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.real_servers import own_prefix

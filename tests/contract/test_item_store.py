@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from indexer.backends.base import CellProgress, Document, IndexSearcher, IndexWriter, WriteResult
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from resources.fields import Record
+from fleetlight.indexer.backends.base import CellProgress, Document, IndexSearcher, IndexWriter, WriteResult
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.resources.fields import Record
 from tests.support.documents import make_document, make_uuid
 
 HERE, THERE = "c0", "c1"

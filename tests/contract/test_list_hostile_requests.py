@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from indexer.backends.base import FoundPage
-from query.page import PageRequest
+from fleetlight.indexer.backends.base import FoundPage
+from fleetlight.query.page import PageRequest
+from fleetlight.views.projection import Projection
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
-from views.projection import Projection
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}

@@ -8,9 +8,9 @@ import httpx
 import msgspec
 import pytest
 
-from api.identity.basic import BasicIdentity
-from api.identity.login_limit import MOST_WAITING_OF_ADDRESS
-from api.identity.passwords import CHECKS_AT_ONCE, PasswordChecks
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.login_limit import MOST_WAITING_OF_ADDRESS
+from fleetlight.api.identity.passwords import CHECKS_AT_ONCE, PasswordChecks
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
 from tests.support.callers import ELSEWHERE, HeldChecks, client_at, hang_up

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.tables import fleet_metadata
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.opening import open_adapter
-from cells.model import InstanceRow
-from operations.jobs.metrics import WorkerMetrics
-from operations.mapping_upkeep import MappingUpkeep
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.tables import fleet_metadata
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import InstanceRow
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.mapping_upkeep import MappingUpkeep
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
 from tests.support.backups import Backup
 from tests.support.documents import make_uuid

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from api.luxi import server
-from api.luxi.calls import LuxiCalls, Result
-from api.luxi.server import LuxiSocketError, serving_luxi
-from cells.database.engines import writing
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.model import NewJob, NewOperation
-from operations.jobs.queue import add_jobs
+from fleetlight.api.luxi import server
+from fleetlight.api.luxi.calls import LuxiCalls, Result
+from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi
+from fleetlight.cells.database.engines import writing
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.model import NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
 
 Answer = dict[str, Any]

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from bus.bus import Message
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.relay import Relay
-from cells.model import NOBODY, Cell, ChangelogAdapter
-from cells.settings import RelaySettings
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from operations.actions.immediate import InstanceOperations
-from query.filters import EVERYTHING, Ge
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.bus.bus import Message
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.model import NOBODY, Cell, ChangelogAdapter
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.query.filters import EVERYTHING, Ge
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support import cell_databases
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import MemoryCell

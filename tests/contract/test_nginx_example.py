@@ -4,10 +4,10 @@ import re
 import subprocess
 from pathlib import Path
 
-from api.http.request_body import MAX_BODY_BYTES
-from api.identity import rights
-from api.settings import ApiSettings
-from listing.watches.watch import RIGHTS_INTERVAL_S
+from fleetlight.api.http.request_body import MAX_BODY_BYTES
+from fleetlight.api.identity import rights
+from fleetlight.api.settings import ApiSettings
+from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 from scripts.servers.certificates import CERTIFICATE_FILE, KEY_FILE, make_certificates
 
 _FOLDER = "/etc/nginx/api"

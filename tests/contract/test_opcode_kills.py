@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, func, select
 
-from cells.model import NO_REQUEST
-from cells.tables import allocations, instances, job_locks, job_operations, jobs, network_nics, nic_macs
-from operations.jobs.nodes import NodeCall
-from operations.jobs.worker import Worker
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
-from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from operations.opcodes.instances.place import InstancePlace
-from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
-from operations.opcodes.instances.remove import InstanceRemove
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission
-from operations.simulation.simulated_hosts import SimulatedHosts
-from operations.vocabulary import ALL_OPERATIONS
+from fleetlight.cells.model import NO_REQUEST
+from fleetlight.cells.tables import allocations, instances, job_locks, job_operations, jobs, network_nics, nic_macs
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
+from fleetlight.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 
 MIRRORED: Mapping[str, Any] = {

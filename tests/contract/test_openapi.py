@@ -23,11 +23,11 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from api.compute.protocol.microversion import NEWEST
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from cells.kinds.native.nodes import Capacity, NewHost
-from operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.api.compute.protocol.microversion import NEWEST
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream

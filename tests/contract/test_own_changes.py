@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources.clock import system_clock
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.writing.ownership import OwnWriter
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.writing.ownership import OwnWriter
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_fleet import MemoryOwners
 

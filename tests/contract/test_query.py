@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
 
 ALL = {"all_projects": "1"}

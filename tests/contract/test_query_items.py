@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import insert, select, text, update
 
-from cells.database.engines import writing
-from cells.job_numbers import job_number
-from cells.tables import (
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.tables import (
     cluster_parameters,
     job_filters,
     job_operations,
@@ -20,9 +20,9 @@ from cells.tables import (
     networks,
     node_groups,
 )
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.model import NewJob, NewOperation
-from operations.jobs.queue import add_jobs
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.model import NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.real_servers import new_databases
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.identity.tokens.directory import Directory
-from cells.database.engines import writing
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.model import NewJob, NewOperation
-from operations.jobs.queue import add_jobs
-from resources.clock import system_clock
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.cells.database.engines import writing
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.model import NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER, PASSWORD, weak_hash

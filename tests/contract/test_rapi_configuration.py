@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, update
 
-from cells.database.engines import writing
-from cells.tables import instances, network_nics, networks
-from resources.query_fields.ganeti import told_in_part
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.tables import instances, network_nics, networks
+from fleetlight.resources.query_fields.ganeti import told_in_part
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from resources.power_states import RUNNING, SHUT_DOWN
-from resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
+from fleetlight.resources.query_fields.ganeti import told_in_part
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

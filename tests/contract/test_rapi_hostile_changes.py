@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, select
 
-from cells.tables import network_nics, nic_macs
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.jobs.worker import Worker
-from operations.opcodes.instances import interfaces, places
-from operations.opcodes.instances.expire import Expirer
-from operations.scheduling import hosts, select_destinations
-from operations.scheduling.hosts import Host
-from operations.vocabulary import ALL_OPERATIONS
+from fleetlight.cells.tables import network_nics, nic_macs
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.opcodes.instances import interfaces, places
+from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.scheduling import hosts, select_destinations
+from fleetlight.operations.scheduling.hosts import Host
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.job_numbers import job_number, number_in_cell
+from fleetlight.cells.job_numbers import job_number, number_in_cell
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

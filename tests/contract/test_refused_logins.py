@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from api.identity.basic import BasicIdentity
-from api.identity.login_limit import MOST_FAILURES
-from cli.logging import LogSettings, configure_logging
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.login_limit import MOST_FAILURES
+from fleetlight.cli.logging import LogSettings, configure_logging
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import Site
 from tests.support.identity import login, password_login, weak_hash

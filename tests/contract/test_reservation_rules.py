@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cells.tables import changes
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.cells.tables import changes
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from operations.opcodes.instances.expire import Expirer
-from operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls
 

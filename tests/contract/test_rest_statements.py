@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cells.fleet.quotas import DEFAULT_CLASS
-from operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.cells.fleet.quotas import DEFAULT_CLASS
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 IMAGE = DEFAULT_IMAGES[0].id

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from api.compute.protocol.policy import RULES, authorize
-from api.http.errors import ForbiddenError
-from api.identity import Caller
+from fleetlight.api.compute.protocol.policy import RULES, authorize
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.identity import Caller
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 NOVA = json.loads((Path(__file__).parents[1] / "nova" / "default_rules.json").read_text())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from notifications.check import check_file, find_problems
-from notifications.envelope import decode, encode, read_sample
-from notifications.event_types import PAYLOADS_OF_EVENT
-from notifications.registry import REGISTRY, export_schemas, parse_payload
+from fleetlight.notifications.check import check_file, find_problems
+from fleetlight.notifications.envelope import decode, encode, read_sample
+from fleetlight.notifications.event_types import PAYLOADS_OF_EVENT
+from fleetlight.notifications.registry import REGISTRY, export_schemas, parse_payload
 from tests.contract.payload_fingerprints import committed, current
 from tests.contract.payload_samples import DIRECTORY, render, sample_path, samples
 

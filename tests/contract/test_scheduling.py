@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from sqlalchemy import insert, select, update
 
-from cells.database.engines import writing
-from cells.tables import allocations, changes, compute_nodes, node_traits, services
-from notifications.payloads.request_spec import RequestSpecPayload
-from notifications.payloads.selection import Selection
-from notifications.registry import parse_payload
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.tables import allocations, changes, compute_nodes, node_traits, services
+from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.notifications.registry import parse_payload
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet
 
 ADMIN = {"X-Project-Id": "red", "X-User-Id": "ada"}

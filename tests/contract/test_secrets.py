@@ -15,29 +15,34 @@ import msgspec
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from api.compute.servers.action_bodies import CHANGE_PASSWORD, EVACUATE, REBUILD, RESCUE
-from api.compute.servers.create_body import CREATE_SERVER
-from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
-from cells.model import InstanceRow
-from cli.logging import LogSettings, configure_logging
-from operations.actions.accepting import Acceptance
+from fleetlight.api.compute.servers.action_bodies import CHANGE_PASSWORD, EVACUATE, REBUILD, RESCUE
+from fleetlight.api.compute.servers.create_body import CREATE_SERVER
+from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
+from fleetlight.cells.model import InstanceRow
+from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
 
 SECRET = "aHVudGVyMjEyMzQ1Ng=="
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
-PACKAGES = ("notifications", "query", "cells", "indexer", "api", "cli")
+PACKAGES = tuple(f"fleetlight.{folder}" for folder in ("notifications", "query", "cells", "indexer", "api", "cli"))
 NAMES_OF_SECRETS = re.compile(r"password|secret|api_key|admin_pass|user_data|database_url|transport_url|^contents$")
 # What it is: a hash, the way to a file or another name; or a server as the index and the bus have it, which say as much
 # as a list does.
 OTHER_TYPES = {
-    "cells.upstream.address.UpstreamAddress.password_file",
-    "cli.cells.upstream_cells.UpstreamLogin.password_file",
-    "api.identity.tokens.directory.Credential.secret_hash",
-    "api.identity.tokens.directory.User.password_hash",
-    "api.identity.tokens.requests.Login.password",
+    "fleetlight.cells.upstream.address.UpstreamAddress.password_file",
+    "fleetlight.cli.cells.upstream_cells.UpstreamLogin.password_file",
+    "fleetlight.api.identity.tokens.directory.Credential.secret_hash",
+    "fleetlight.api.identity.tokens.directory.User.password_hash",
+    "fleetlight.api.identity.tokens.requests.Login.password",
 }
-SERVERS = ("notifications.payloads.", "indexer.", "views.compute.", "cells.kinds.native.instance_rows")
+SERVERS = (
+    "fleetlight.notifications.payloads.",
+    "fleetlight.indexer.",
+    "fleetlight.views.compute.",
+    "fleetlight.cells.kinds.native.instance_rows",
+)
 
 
 def texts_of(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from cli.app import app
+from fleetlight.cli.app import app
 from tests.support.composition import CHECKOUT, SERVERS, services
 
 _UNITS = sorted((CHECKOUT / "deploy" / "systemd").iterdir())

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,

@@ -11,18 +11,18 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
-from api.http.request_deadlines import RequestDeadlines
-from api.http.server import serve
-from cells.capabilities import CellKind
-from cells.epochs import Position
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, InstanceRow
-from listing.errors import RightsLostError
-from listing.watches.changelogs import ChangedInstance, Changelogs, read_on
-from listing.watches.feed import ChangeFeed
-from listing.watches.positions import PositionCodec
-from listing.watches.watch import Watch, WatchRequest
+from fleetlight.api.http.request_deadlines import RequestDeadlines
+from fleetlight.api.http.server import serve
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.errors import RightsLostError
+from fleetlight.listing.watches.changelogs import ChangedInstance, Changelogs, read_on
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec
+from fleetlight.listing.watches.watch import Watch, WatchRequest
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.backups import Backup
@@ -185,7 +185,7 @@ def test_restored_cell_is_told_as_a_reset_and_followed_in_its_new_history(fleet:
 def test_cell_that_joins_or_leaves_the_fleet_is_a_reset(
     small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listing.watches.feed._CELLS_INTERVAL_S", 0.05)
+    monkeypatch.setattr("fleetlight.listing.watches.feed._CELLS_INTERVAL_S", 0.05)
     pool = CellPool(small_fleet.fleet.cells, open_adapter, refresh_interval_s=0.05, list_timeout_s=60)
     api = small_fleet.api(pool=pool)
 
@@ -290,7 +290,7 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
 
 
 def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listing.watches.feed._CELLS_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fleetlight.listing.watches.feed._CELLS_INTERVAL_S", 0.01)
 
     class Mistaken(_NoCells):
         is_first = True
@@ -313,7 +313,7 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
 def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_again(
     small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listing.watches.watch._BUFFERED_EVENTS", 20)
+    monkeypatch.setattr("fleetlight.listing.watches.watch._BUFFERED_EVENTS", 20)
     changes = 80
     api = small_fleet.api()
     uuid = small_fleet.create("north")

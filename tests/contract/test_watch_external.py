@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.fleet import journals as journals_module
-from cells.fleet.journals import DetectedChange
-from cells.model import Cell
-from listing.watches import changelogs
-from resources.clock import system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fleet import journals as journals_module
+from fleetlight.cells.fleet.journals import DetectedChange
+from fleetlight.cells.model import Cell
+from fleetlight.listing.watches import changelogs
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 from tests.contract.streams import stream
 from tests.support.documents import make_record, make_uuid
@@ -43,7 +43,7 @@ class NovaCell:
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComputeFleet]:
-    monkeypatch.setattr("listing.watches.feed._JOURNAL_INTERVAL_S", 0.05)
+    monkeypatch.setattr("fleetlight.listing.watches.feed._JOURNAL_INTERVAL_S", 0.05)
     with compute_fleet(tmp_path) as made:
         yield made
 

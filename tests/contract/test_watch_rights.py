@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
-from api.identity.basic import BasicIdentity
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.identity.passwords import PasswordChecks
-from api.identity.tokens.directory import Directory, User
-from resources.clock import system_clock
+from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.identity.passwords import PasswordChecks
+from fleetlight.api.identity.tokens.directory import Directory, User
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.contract.streams import Stream, stream
@@ -54,9 +54,9 @@ def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
 def is_busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether there are changes to be told after the rights were lost."""
     if request.param == "while nothing changes":
-        monkeypatch.setattr("listing.watches.watch._HEARTBEAT_S", 0.05)
+        monkeypatch.setattr("fleetlight.listing.watches.watch._HEARTBEAT_S", 0.05)
         return False
-    monkeypatch.setattr("listing.watches.watch._HEARTBEAT_S", 60)
+    monkeypatch.setattr("fleetlight.listing.watches.watch._HEARTBEAT_S", 60)
     return True
 
 
@@ -275,7 +275,7 @@ class Faulty:
 def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwards(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("api.identity.rights._RETRY_S", 0.01)
+    monkeypatch.setattr("fleetlight.api.identity.rights._RETRY_S", 0.01)
     identity = Faulty()
     api = fleet.api(identity=identity)
 
@@ -296,7 +296,7 @@ def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwar
 def test_stream_ends_when_rights_cannot_be_looked_up_for_long(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.identity.rights._PATIENCE_S", 0.05)
+    monkeypatch.setattr("fleetlight.api.identity.rights._PATIENCE_S", 0.05)
     identity = Faulty()
     api = fleet.api(identity=identity)
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from bus.bus import remove_bus
-from cells.capabilities import CellKind
-from cells.fleet.adoption import map_instances
-from cells.kinds.native.relay import is_relayed
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from indexer.backends.base import IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.errors import LeaseHeldError
-from indexer.reconcile.cell_removal import remove_cell
-from indexer.reconcile.rebuild import rebuild_index
-from indexer.reconcile.retention import announce, purge_cell
-from indexer.writing.leases import CellLeases
-from resources.clock import system_clock
+from fleetlight.bus.bus import remove_bus
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.kinds.native.relay import is_relayed
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import LeaseHeldError
+from fleetlight.indexer.reconcile.cell_removal import remove_cell
+from fleetlight.indexer.reconcile.rebuild import rebuild_index
+from fleetlight.indexer.reconcile.retention import announce, purge_cell
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.running_world import State, Truth, World
 from tests.support.backups import Backup

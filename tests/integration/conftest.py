@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.indexer_worlds import World, new_world
 
 

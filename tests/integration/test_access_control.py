@@ -26,21 +26,21 @@ from elasticsearch import ApiError, Elasticsearch
 from psycopg import sql
 from typer.testing import CliRunner
 
-from bus.bus import Publisher, Receiver
-from bus.settings import BusSettings
-from bus.topology import declare
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from cli.app import app
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError, IndexUnavailableError
-from notifications.errors import BusUnavailableError
-from operations.actions.immediate import InstanceOperations
+from fleetlight.bus.bus import Publisher, Receiver
+from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.topology import declare
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.app import app
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
+from fleetlight.notifications.errors import BusUnavailableError
+from fleetlight.operations.actions.immediate import InstanceOperations
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
@@ -176,7 +176,7 @@ def running(fortress: Fortress, process: str, configuration: str, *arguments: st
         "PGUSER": f"fleetlight_{process}",
         "PGPASSFILE": str(fortress.accounts / f"{process}.pgpass"),
     }
-    command = [sys.executable, "-m", "cli", process, "--config", str(config), *arguments]
+    command = [sys.executable, "-m", "fleetlight.cli", process, "--config", str(config), *arguments]
     with log.open("wb") as output:
         child = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
@@ -521,7 +521,7 @@ def test_process_that_the_index_refuses_ends_in_words(fortress: Fortress, monkey
     config = fortress.folder / "refused.toml"
     fleet = f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n'
     config.write_text(fleet + _bus_section(fortress, "indexer") + _index_section(fortress, "api"))
-    command = [sys.executable, "-m", "cli", "indexer", "--config", str(config)]
+    command = [sys.executable, "-m", "fleetlight.cli", "indexer", "--config", str(config)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr

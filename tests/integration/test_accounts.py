@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.app import app
+from fleetlight.cli.app import app
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.integration.test_up import free_port
 from tests.support.waiting import wait_until
 
@@ -34,8 +34,8 @@ class ApiProcesses:
         fleet.close()
         self.listed = 0
         self.port, self.monitoring_port = free_port(), free_port()
-        self.command = [sys.executable, "-m", "cli", "api", "--data-dir", str(folder.path), "--port", str(self.port)]
-        self.command += ["--auth", "none", "--processes", str(_PROCESSES)]
+        self.command = [sys.executable, "-m", "fleetlight.cli", "api", "--data-dir", str(folder.path), "--port"]
+        self.command += [str(self.port), "--auth", "none", "--processes", str(_PROCESSES)]
         self._log = place / "api.log"
         with self._log.open("wb") as log:
             environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}

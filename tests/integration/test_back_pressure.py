@@ -6,18 +6,18 @@ from threading import Event
 
 from prometheus_client import CollectorRegistry
 
-from bus import topology
-from bus.bus import Publisher, Receiver
-from bus.link import count_messages
-from bus.settings import BusSettings
-from indexer.backends.base import CellProgress
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Consumer
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.bus import topology
+from fleetlight.bus.bus import Publisher, Receiver
+from fleetlight.bus.link import count_messages
+from fleetlight.bus.settings import BusSettings
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import MemoryCell
 from tests.support.memory_fleet import MemoryFailures

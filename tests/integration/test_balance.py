@@ -11,23 +11,23 @@ from sqlalchemy import func, select
 from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
-from cells.capabilities import CellKind
-from cells.database.engines import writing
-from cells.kinds.native.nodes import Capacity
-from cells.model import NO_REQUEST, Request
-from cells.tables import allocations, compute_nodes, instances, job_locks
-from cli.app import app
-from cli.balancing import cells_to_balance
-from cli.settings import load_settings
-from operations.balancing.cluster import Cluster, DiskTemplate
-from operations.balancing.cluster_file import read_cluster
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.opcodes.instances.place import InstancePlace
-from operations.opcodes.submitting import JobSubmission
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host
-from operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks
+from fleetlight.cli.app import app
+from fleetlight.cli.balancing import cells_to_balance
+from fleetlight.cli.settings import load_settings
+from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_host
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.htools import Htools, htools
 from tests.support.rapi_calls import RapiCalls
@@ -53,7 +53,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     with compute_fleet(tmp_path, new_database=new_database) as fleet:
         fleet.add_hosts(4)
         (tmp_path / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{urls[0]}"\n')
-        monkeypatch.setattr("cli.balancing._pause", capture_logs()(fleet.work))
+        monkeypatch.setattr("fleetlight.cli.balancing._pause", capture_logs()(fleet.work))
         yield fleet
 
 
@@ -201,9 +201,9 @@ def test_behind_a_move_that_fails_nothing_is_submitted_and_another_call_plans_an
 ) -> None:
     crowd(fleet)
     before = places(fleet)
-    monkeypatch.setattr("operations.rebalancing.execution.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("fleetlight.operations.rebalancing.execution.MOST_AT_ONCE", 1)
     with monkeypatch.context() as failing:
-        failing.setattr("operations.cell_worker.SimulatedHosts", FailingHosts)
+        failing.setattr("fleetlight.operations.cell_worker.SimulatedHosts", FailingHosts)
         result = run("--execute", "--output", "json")
     moves = json.loads(result.stdout)["moves"]
     assert (result.exit_code, "not all moves were made" in result.stderr) == (1, True)
@@ -223,7 +223,7 @@ def test_behind_a_move_that_fails_nothing_is_submitted_and_another_call_plans_an
 def test_moves_that_count_on_one_that_fails_end_with_it(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are submitted already; what has nothing to do with it is made."""
     crowd(fleet)
-    monkeypatch.setattr("operations.cell_worker.SimulatedHosts", FailingHosts)
+    monkeypatch.setattr("fleetlight.operations.cell_worker.SimulatedHosts", FailingHosts)
     result = run("--execute", "--output", "json")
     moves = json.loads(result.stdout)["moves"]
     failed: set[str] = set()
@@ -245,8 +245,8 @@ def test_interrupted_call_says_what_goes_on_and_the_next_one_goes_on_behind_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr("operations.rebalancing.execution.MOST_AT_ONCE", 2)
-        interrupted.setattr("cli.balancing._pause", interrupt)
+        interrupted.setattr("fleetlight.operations.rebalancing.execution.MOST_AT_ONCE", 2)
+        interrupted.setattr("fleetlight.cli.balancing._pause", interrupt)
         result = run("--execute")
     assert result.exit_code == 130
     assert "nothing more is submitted, and jobs " in result.stderr

@@ -14,12 +14,12 @@ import kombu
 import pytest
 
 from bench.faults.proxy import tcp_proxy
-from bus import link as link_module
-from bus import topology
-from bus.bus import Delivery, Message, Publisher, Receiver, dead_letters
-from bus.memory_transport import MemoryTransport
-from bus.settings import BusSettings
-from notifications.errors import BusError, BusUnavailableError
+from fleetlight.bus import link as link_module
+from fleetlight.bus import topology
+from fleetlight.bus.bus import Delivery, Message, Publisher, Receiver, dead_letters
+from fleetlight.bus.memory_transport import MemoryTransport
+from fleetlight.bus.settings import BusSettings
+from fleetlight.notifications.errors import BusError, BusUnavailableError
 from tests.support.waiting import wait_until
 
 ROUTING_KEY = topology.routing_key("INFO")

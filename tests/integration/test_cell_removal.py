@@ -6,18 +6,18 @@ from threading import Event
 
 import pytest
 
-from bus.bus import remove_bus
-from bus.link import bare_channel, is_in_memory
-from bus.settings import BusSettings
-from bus.topology import work_queue_name
-from cells.errors import CellInUseError
-from cells.kinds.native.relay import is_relayed
-from cells.model import Cell
-from indexer.backends.opening import open_writer
-from indexer.errors import LeaseHeldError
-from indexer.reconcile.cell_removal import Removed, remove_cell
-from indexer.writing.leases import CellLeases
-from notifications.errors import BusUnavailableError
+from fleetlight.bus.bus import remove_bus
+from fleetlight.bus.link import bare_channel, is_in_memory
+from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.topology import work_queue_name
+from fleetlight.cells.errors import CellInUseError
+from fleetlight.cells.kinds.native.relay import is_relayed
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import LeaseHeldError
+from fleetlight.indexer.reconcile.cell_removal import Removed, remove_cell
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
 

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.contract.paging import page_through
 from tests.support.waiting import wait_until

@@ -15,20 +15,20 @@ from uuid import uuid4
 import pytest
 from elasticsearch import Elasticsearch
 
-from cells.kinds.opening import open_changelog_adapter
-from indexer.backends.base import PartlyWrittenError
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
-from indexer.reconcile.differences import Verification
-from indexer.reconcile.fill import sync_cell
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.rebuild import rebuild_index
-from indexer.reconcile.reconcile import verify
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.indexer.backends.base import PartlyWrittenError
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.reconcile.differences import Verification
+from fleetlight.indexer.reconcile.fill import sync_cell
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.rebuild import rebuild_index
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from scripts.servers import process
 from scripts.servers.elasticsearch import NodeOfElasticsearch
 from scripts.servers.private import PrivateServer, private_server

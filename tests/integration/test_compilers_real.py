@@ -27,14 +27,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.schema import CreateSchema, DropSchema
 
-from query.check import check
-from query.errors import NotExpressibleError
-from query.filters import Eq, Gt, In, Ne, NotIn
-from query.page import PageRequest
-from query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
-from query.sort import SortOrder, nice_key
-from query.to_dsl import NICE_KEYS, UUID_PARTS, search_after, sort, to_dsl, uuid_parts
-from query.to_sql import after, can_express, order_by, to_sql
+from fleetlight.query.check import check
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import Eq, Gt, In, Ne, NotIn
+from fleetlight.query.page import PageRequest
+from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
+from fleetlight.query.sort import SortOrder, nice_key
+from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS, search_after, sort, to_dsl, uuid_parts
+from fleetlight.query.to_sql import after, can_express, order_by, to_sql
 from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
 from tests.support.filter_oracle import expected_page
 from tests.support.list_route_checks import is_beyond_the_index

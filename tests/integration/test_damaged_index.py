@@ -10,11 +10,11 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
-from indexer.backends.base import CellProgress
-from indexer.backends.elasticsearch.examination import examine
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.elasticsearch.examination import examine
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
@@ -32,7 +32,7 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
     world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, while changes come, and without a dead letter."""
-    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
 
     def is_right(name: str) -> bool:
         try:
@@ -89,7 +89,7 @@ def test_audit_repairs_what_somebody_does_to_documents(
     world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleted, altered with the revision as it is, and added; while changes come."""
-    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
     for number in range(30):
         world.operations.create({"display_name": f"first {number}"})
     deleted, altered, copied = (row.uuid for row in world.rows()[:3])

@@ -10,15 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cli.processes.following import run_indexer
-from cli.settings import load_settings
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.metrics import IndexerMetrics
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from resources.clock import system_clock
+from fleetlight.cli.processes.following import run_indexer
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.resources.clock import system_clock
 from tests.support.indexer_worlds import in_thread, new_world
 from tests.support.waiting import wait_until
 

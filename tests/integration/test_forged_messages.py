@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bus.bus import Headers, Message, Publisher
-from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.cell_keys import Keyring
-from cells.kinds.native.outbox import heartbeat_message
-from cells.migrations import upgrade_cell
-from cells.model import Cell
-from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.backends.settings import IndexSettings
-from resources.clock import system_clock
+from fleetlight.bus.bus import Headers, Message, Publisher
+from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.kinds.native.outbox import heartbeat_message
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.resources.clock import system_clock
 from tests.support.indexer_worlds import World, new_world
 from tests.support.memory_cell import ROUTING_KEY, MemoryCell
 from tests.support.waiting import wait_until

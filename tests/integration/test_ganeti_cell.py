@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cells.capabilities import CellKind
-from cells.kinds.opening import open_adapter
-from cells.model import CellAdapter
-from cells.upstream.address import UpstreamAddress
-from cli.app import app
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.external_cell import Compared, compare_cell
-from indexer.writing.journaling import CellJournal
-from resources.clock import system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import CellAdapter
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.cli.app import app
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.external_cell import Compared, compare_cell
+from fleetlight.indexer.writing.journaling import CellJournal
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 from tests.support.memory_fleet import MemoryJournals
 from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster

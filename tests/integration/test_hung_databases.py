@@ -13,18 +13,18 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from bench.faults.proxy import TcpProxy
-from bus.bus import Publisher
-from cells.database import silent_servers as answering
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import Relay
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.kinds.nova_db.databases import open_nova_database
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_fleet
-from cli.processes import processes
-from indexer.backends.settings import IndexSettings
+from fleetlight.bus.bus import Publisher
+from fleetlight.cells.database import silent_servers as answering
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli.processes import processes
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.indexer_worlds import RELAY, World, in_thread, indexing, new_world
 from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from api.identity.keystone import KeystoneIdentity
-from api.settings import KeystoneSettings
+from fleetlight.api.identity.keystone import KeystoneIdentity
+from fleetlight.api.settings import KeystoneSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.streams import stream
 from tests.integration.test_up import free_port
@@ -90,7 +90,7 @@ def test_a_token_that_was_revoked_at_keystone_is_refused(api: Api, keystone: Liv
 def test_stream_of_changes_ends_with_its_token_of_keystone(
     api: Api, fleet: ComputeFleet, keystone: LiveApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listing.watches.watch._HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("fleetlight.listing.watches.watch._HEARTBEAT_S", 0.05)
     fleet.number_changes()
     token = token_of(keystone, "ada")
     headers = {"X-Auth-Token": token, "X-Subject-Token": token}

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from bench.faults.processes import daemon
 from bench.faults.world import Servers, World, new_world
-from bus import topology
-from bus.bus import Message, Publisher
-from bus.topology import RESOURCE_HEADER
-from cli.app import app
-from resources.clock import system_clock
+from fleetlight.bus import topology
+from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.topology import RESOURCE_HEADER
+from fleetlight.cli.app import app
+from fleetlight.resources.clock import system_clock
 from tests.support.documents import make_uuid
 from tests.support.newer_messages import newer_message
 from tests.support.waiting import wait_until

@@ -8,22 +8,22 @@ from pathlib import Path
 import kombu
 from sqlalchemy import delete
 
-from bus.bus import Message, Publisher, Receiver, dead_letters
-from bus.memory_transport import MemoryTransport
-from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
-from cells.database.engines import create_database_engine, writing
-from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from cells.fleet.adoption import map_instances
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.registration import register_native_cell, remember_cell
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_fleet
-from cells.tables import changes
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from notifications.envelope import encode, read_sample
-from operations.actions.immediate import InstanceOperations
-from operations.simulation.simulated_instances import new_instance, new_metadata
+from fleetlight.bus.bus import Message, Publisher, Receiver, dead_letters
+from fleetlight.bus.memory_transport import MemoryTransport
+from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.errors import InstanceNotFoundError, InvalidTransitionError
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.registration import register_native_cell, remember_cell
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.notifications.envelope import encode, read_sample
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.indexer_worlds import World
 from tests.support.waiting import wait_until

@@ -16,15 +16,15 @@ from bench.faults.processes import Daemon, relays
 from bench.faults.processes import indexer as indexer_in_threads
 from bench.faults.proxy import tcp_proxy
 from bench.faults.world import CELLS, Servers, World, new_world
-from bus import topology
-from bus.link import count_messages
-from bus.settings import BusSettings
-from cells.capabilities import CellKind
-from cells.model import Cell
-from indexer.backends.base import IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.errors import IndexUnavailableError
-from resources.clock import system_clock
+from fleetlight.bus import topology
+from fleetlight.bus.link import count_messages
+from fleetlight.bus.settings import BusSettings
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.resources.clock import system_clock
 from scripts.servers.process import free_port
 from tests.support.waiting import wait_until
 

@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from bus.bus import Message, Publisher
-from bus.topology import routing_key
-from cells.kinds.native.instance_payload import from_payload
-from indexer.backends.settings import IndexSettings
-from notifications.envelope import Notification, encode, read_sample
-from notifications.registry import parse_payload
-from resources.fields import Record
+from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.topology import routing_key
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.notifications.envelope import Notification, encode, read_sample
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.resources.fields import Record
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from indexer.backends.base import Document, FoundPage, IndexWriter
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.base import Document, FoundPage, IndexWriter
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import HostStatuses, ItemTemplate
 from tests.support.documents import make_document, make_uuid
-from views.compute.view import HostStatuses, ItemTemplate
 
 pytestmark = pytest.mark.elasticsearch
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.property.request_strategies import HORIZON, TIMES, fleets, requests
 from tests.support.requested_fleet import RequestedFleet, requested_fleet
 

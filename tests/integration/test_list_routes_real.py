@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexer.backends.settings import IndexSettings
-from query.filters import Filter
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, lists
 from tests.support.list_route_checks import (
     check_paging_while_changes_arrive,

@@ -12,17 +12,17 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from api.health import Health
-from cli.errors import CommandError
-from cli.monitoring import monitored
-from cli.processes import api_monitoring
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.neighbours import Neighbour, States, listen_for_questions
-from cli.processes.supervising import Inside
-from cli.processes.together import Together
-from cli.settings import MonitoringSettings
-from indexer.stream.liveness import ALIVE, Probe
-from listing.safe_connect import SafeConnect
+from fleetlight.api.health import Health
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.monitoring import monitored
+from fleetlight.cli.processes import api_monitoring
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.neighbours import Neighbour, States, listen_for_questions
+from fleetlight.cli.processes.supervising import Inside
+from fleetlight.cli.processes.together import Together
+from fleetlight.cli.settings import MonitoringSettings
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.listing.safe_connect import SafeConnect
 from tests.integration.test_up import free_port
 from tests.support.live_api import live_api
 

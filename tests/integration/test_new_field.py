@@ -9,17 +9,18 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 
-import resources.instance
-from resources.fields import Field, ItemType, Kind
+import fleetlight.resources.instance
+from fleetlight.resources.fields import Field, ItemType, Kind
 
 # The one definition.
-resources.instance.INSTANCE_FIELDS = ItemType(
+fleetlight.resources.instance.INSTANCE_FIELDS = ItemType(
     "instance",
-    (*resources.instance.INSTANCE_FIELDS.values(), Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in")),
+    (*fleetlight.resources.instance.INSTANCE_FIELDS.values(), Field("rack", "Rack", Kind.TEXT, "Rack that the host
+    stands in")),
 )
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
-from views.compute import members, view
+from fleetlight.views.compute import members, view
 
 
 class Rack(members.Members, gc=False):
@@ -31,26 +32,26 @@ view._PUBLIC_SEGMENTS.append(lambda record: Rack(record["rack"]))
 
 from sqlalchemy import select, text
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import changes
-from indexer.backends.elasticsearch.mapping import instance_mapping
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.transform.documents import to_document
-from indexer.transform.native_messages import read_record
-from notifications.envelope import decode
-from notifications.payloads.fleetlight import InstancePayload
-from operations.actions.immediate import InstanceOperations
-from query.check import check
-from query.filters import Matches
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from query.to_dsl import to_dsl
-from views.compute.view import ItemTemplate
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.elasticsearch.mapping import instance_mapping
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.notifications.envelope import decode
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.query.check import check
+from fleetlight.query.filters import Matches
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.query.to_dsl import to_dsl
+from fleetlight.views.compute.view import ItemTemplate
 
 folder = Path(sys.argv[1])
 fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")

@@ -14,38 +14,38 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from cells.capabilities import CellKind
-from cells.counting import count_rows
-from cells.errors import CellUnreachableError
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
-from cells.kinds.nova_api.clouds import read_cloud
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, ItemsAdapter
-from cells.upstream.address import UpstreamAddress
-from cells.upstream.http import Answer, Connection
-from cli.app import app
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.external_cell import compare_cell
-from indexer.writing.rereading import rows_of
-from listing.answer import Consistency, Route
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from query.counts import CountRequest, Counts
-from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.counting import count_rows
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
+from fleetlight.cells.kinds.nova_api.clouds import read_cloud
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.cells.upstream.http import Answer, Connection
+from fleetlight.cli.app import app
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.indexer.writing.rereading import rows_of
+from fleetlight.listing.answer import Consistency, Route
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.filter_oracle import expected_page
 from tests.support.live_api import LiveApi, live_api
 from tests.support.nice_order import parts
 from tests.support.waiting import wait_until
-from views.compute.view import ItemTemplate
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -121,7 +121,7 @@ def filters(records: Sequence[dict[str, Any]]) -> list[Filter]:
 def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.kinds.nova_api.adapter._SMALLEST_PAGE", 6)
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.adapter._SMALLEST_PAGE", 6)
     records = everything(adapter)
     assert len(records) == INSTANCES
     assert sum(record["deleted"] for record in records) == 1
@@ -210,7 +210,7 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
 def test_servers_that_changed_lately_are_read_with_one_request(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.kinds.nova_api.adapter._LATELY_S", 24 * 3600)
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.adapter._LATELY_S", 24 * 3600)
     asked: list[Query] = []
     ask = ComputeApi.servers
 

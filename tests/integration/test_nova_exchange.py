@@ -11,17 +11,17 @@ import kombu
 import pytest
 from typer.testing import CliRunner
 
-from bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
-from bus.external_exchange import Binding
-from bus.link import bare_channel
-from bus.settings import BusSettings
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_fleet
-from cli.app import app
-from indexer.writing.leases import CellLeases
-from notifications.errors import BusError, BusUnavailableError
+from fleetlight.bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
+from fleetlight.bus.external_exchange import Binding
+from fleetlight.bus.link import bare_channel
+from fleetlight.bus.settings import BusSettings
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli.app import app
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.notifications.errors import BusError, BusUnavailableError
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.rabbitmq
@@ -150,7 +150,7 @@ def test_indexer_that_reconnects_before_it_leaves_a_disabled_cell_does_not_leave
     engine = create_database_engine(database)
     upgrade_fleet(engine)
     waits = Event()
-    monkeypatch.setattr("cli.cells.cell.print_notice", lambda _: waits.set())
+    monkeypatch.setattr("fleetlight.cli.cells.cell.print_notice", lambda _: waits.set())
     config = tmp_path / "fleetlight.toml"
     config.write_text(f'[fleet]\ndatabase_url = "{database}"\n')
     with (

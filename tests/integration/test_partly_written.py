@@ -10,12 +10,12 @@ import pytest
 from elasticsearch import Elasticsearch as Client
 from prometheus_client import CollectorRegistry
 
-from indexer.backends.base import Document, IndexWriter, WriteResult
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
-from indexer.metrics import IndexerMetrics
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.indexer.backends.base import Document, IndexWriter, WriteResult
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
 from tests.support.documents import make_document, make_uuid

@@ -8,7 +8,7 @@ import httpx
 import kombu
 import pytest
 
-from bus import topology
+from fleetlight.bus import topology
 from tests.support.composition import Composition
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import kombu
 import sqlalchemy as sa
 from elasticsearch import Elasticsearch
 
-from bus import topology
+from fleetlight.bus import topology
 
 
 def test_postgresql_databases_of_one_test_are_apart(new_postgresql_database: Callable[[], str]) -> None:

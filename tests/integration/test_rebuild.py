@@ -14,17 +14,17 @@ from uuid import uuid4
 
 import pytest
 
-from cells.capabilities import CellKind
-from indexer.backends.base import OLDEST_TIME_VERSION, Document, PartlyWrittenError
-from indexer.backends.elasticsearch.generations import ElasticsearchGenerations
-from indexer.backends.opening import open_generations, open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError, IndexVersionError, RebuildError
-from indexer.reconcile.rebuild import drop_previous, rebuild_index
-from query.filters import In
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document, PartlyWrittenError
+from fleetlight.indexer.backends.elasticsearch.generations import ElasticsearchGenerations
+from fleetlight.indexer.backends.opening import open_generations, open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError, IndexVersionError, RebuildError
+from fleetlight.indexer.reconcile.rebuild import drop_previous, rebuild_index
+from fleetlight.query.filters import In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID
 
@@ -59,7 +59,7 @@ def test_removal_that_another_one_ends_too_early_is_ended_properly(
 def test_cell_that_was_removed_while_others_removed_too_can_come_back_at_once(
     writer: ElasticsearchWriter, durations: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.backends.elasticsearch.writer._REMOVE_BATCH", 2)
+    monkeypatch.setattr("fleetlight.indexer.backends.elasticsearch.writer._REMOVE_BATCH", 2)
     writer.write([make_document(number, version=9, cell_uuid=CELL_UUID) for number in range(5)])
     assert writer.remove_cell(CELL_UUID) == 5
     again = [make_document(number, version=1, cell_uuid=make_uuid(99)) for number in range(5)]

@@ -13,20 +13,20 @@ import pytest
 from sqlalchemy import delete
 from structlog.testing import capture_logs
 
-from cells.database.engines import writing
-from cells.tables import changes
-from indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.reconcile.differences import Verification
-from indexer.reconcile.fill import SyncResult, sync_cell
-from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.restored_cell import FollowedBack, forget_lost_future
-from indexer.stream.service import IndexerService
-from indexer.writing.catch_up import catch_up
-from indexer.writing.epoch_history import History
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.reconcile.differences import Verification
+from fleetlight.indexer.reconcile.fill import SyncResult, sync_cell
+from fleetlight.indexer.reconcile.rebuild import RebuildPhase, rebuild_index
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.restored_cell import FollowedBack, forget_lost_future
+from fleetlight.indexer.stream.service import IndexerService
+from fleetlight.indexer.writing.catch_up import catch_up
+from fleetlight.indexer.writing.epoch_history import History
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.rebuilding import Silent, open_parts
@@ -166,7 +166,7 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
             seen.append((progress.watermark, progress.is_complete))
             super().end_reconcile()
 
-    monkeypatch.setattr("indexer.stream.native_follower.History", Watched)
+    monkeypatch.setattr("fleetlight.indexer.stream.native_follower.History", Watched)
     with world.indexing(), world.relaying():
         wait_until_index_equals_cell(world)
         story.back_up()
@@ -197,8 +197,8 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
         return catch_up(*args, **options)
 
     story = Story(world, tmp_path)
-    monkeypatch.setattr("indexer.stream.native_follower.History", Watched)
-    monkeypatch.setattr("indexer.stream.native_follower.catch_up", while_another_relay_starts)
+    monkeypatch.setattr("fleetlight.indexer.stream.native_follower.History", Watched)
+    monkeypatch.setattr("fleetlight.indexer.stream.native_follower.catch_up", while_another_relay_starts)
     with world.relaying():
         story.go_on()
         wait_until(world.has_published_everything, timeout_s=60)
@@ -249,7 +249,7 @@ def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
     with world.relaying(), world.indexing():
         story.go_on_differently(3)
         wait_until_index_equals_cell(world)
-    monkeypatch.setattr("indexer.reconcile.native_cell.beside_rows", read_all)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.native_cell.beside_rows", read_all)
     with open_parts(world.index, world.fleet) as parts:
         rebuild_index(parts, Silent(), back=True)
     with world.indexing():
@@ -289,7 +289,7 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
 
     monkeypatch.setattr(IndexerService, "_refresh", refresh_once_more)
     monkeypatch.setattr(SqliteWriter, "make_searchable", wait_for_the_follower)
-    monkeypatch.setattr("indexer.reconcile.restored_cell.verify", see_what_is_promised)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.restored_cell.verify", see_what_is_promised)
     with world.indexing():
         with world.relaying():
             wait_until_index_equals_cell(world)
@@ -359,7 +359,7 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
         wait_until(world.has_published_everything, timeout_s=60)
     with writing(world.engine) as connection:
         connection.execute(delete(changes))
-    monkeypatch.setattr("indexer.stream.native_follower.sync_cell", sync_until_it_is_restored)
+    monkeypatch.setattr("fleetlight.indexer.stream.native_follower.sync_cell", sync_until_it_is_restored)
     with world.indexing():
         wait_until(is_restored.is_set, timeout_s=60)
         wait_until_index_equals_cell(world)
@@ -404,7 +404,7 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
             follower._tracker.mark_synced()
             follower._publish_progress()
         monkeypatch.setattr(IndexerService, "_refresh", counted)
-        monkeypatch.setattr("indexer.stream.native_follower.forget_lost_future", see_what_is_promised)
+        monkeypatch.setattr("fleetlight.indexer.stream.native_follower.forget_lost_future", see_what_is_promised)
         story.restore()
         with writing(world.engine) as connection:
             connection.execute(delete(changes))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_fleet
-from cli.app import app
-from cli.index import index, opening
-from indexer import status as of_index
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli.app import app
+from fleetlight.cli.index import index, opening
+from fleetlight.indexer import status as of_index
 
 _WITHIN_S = 15
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bus.bus import Message, Publisher, Receiver
-from indexer.backends.settings import IndexSettings
-from notifications.errors import MessageRefusedError
+from fleetlight.bus.bus import Message, Publisher, Receiver
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.notifications.errors import MessageRefusedError
 from scripts.servers.private import private_server
 from scripts.servers.rabbitmq import RabbitMQ
 from tests.support.indexer_worlds import new_world

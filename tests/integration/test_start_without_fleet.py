@@ -15,10 +15,10 @@ from sqlalchemy import column, table, update
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from tests.integration.test_up import free_port
 from tests.support.waiting import wait_until
 
@@ -65,7 +65,7 @@ def started(command: str, folder: Path, fleet_url: str) -> Iterator[Started]:
     }
     log_file = folder / "log"
     with log_file.open("wb") as log:
-        arguments = [sys.executable, "-m", "cli", command]
+        arguments = [sys.executable, "-m", "fleetlight.cli", command]
         process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log)
     try:
         yield Started(process, log_file, port)

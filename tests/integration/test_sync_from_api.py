@@ -9,24 +9,24 @@ from threading import Event, Thread
 import pytest
 from typer.testing import CliRunner
 
-from api.app import ApiParts, create_app
-from api.http.listening import address_of, listen
-from api.http.request_deadlines import RequestDeadlines
-from api.http.server import serve
-from api.identity import NoIdentity
-from api.settings import ApiSettings
-from cells.errors import UpstreamError
-from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
-from cells.upstream.credentials import Fixed
-from cli.app import app
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from indexer.backends.base import IndexWriter, is_time
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.transform.documents import to_document
-from listing.settings import SearchSettings
-from resources.clock import system_clock
+from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.http.listening import address_of, listen
+from fleetlight.api.http.request_deadlines import RequestDeadlines
+from fleetlight.api.http.server import serve
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
+from fleetlight.cells.upstream.credentials import Fixed
+from fleetlight.cli.app import app
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.indexer.backends.base import IndexWriter, is_time
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.app import app
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
+from fleetlight.cli.app import app
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.waiting import wait_until
 
 _INSTANCES = 300
@@ -47,7 +47,7 @@ def command(world: World) -> list[str]:
 def start_slow_sync(world: World) -> subprocess.Popen[str]:
     """A page a second, so that it is certainly not done when it ends."""
     return subprocess.Popen(
-        [sys.executable, "-m", "cli", *command(world), "--rate", "20"],
+        [sys.executable, "-m", "fleetlight.cli", *command(world), "--rate", "20"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -43,8 +43,8 @@ class Up:
 
     def start(self, *arguments: str, auth: str = "none") -> None:
         """Start it, and return when it answers lists. auth: who says who is calling; most tests do not care."""
-        command = [sys.executable, "-m", "cli", "up", "--data-dir", str(self.data_dir), "--port", str(self.port)]
-        command += ["--auth", auth]
+        command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(self.data_dir), "--port"]
+        command += [str(self.port), "--auth", auth]
         with self._log.open("ab") as log:
             environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
             self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
@@ -117,7 +117,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 def run_fleetlight(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "fleetlight.cli", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -338,7 +338,7 @@ def test_first_users_are_made_once_and_are_let_in_with_the_passwords_of_clouds_y
 
 def test_first_passwords_are_shown_once_and_on_a_terminal_only(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    command = [sys.executable, "-m", "cli", "up", "--data-dir", str(data), "--port", "0", "--cells", "1"]
+    command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(data), "--port", "0", "--cells", "1"]
     shown = []
     for _ in range(2):
         with terminal() as screen, (tmp_path / "log").open("wb") as log:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.model import Cell
-from cli.data_folder import DataFolder, sqlite_url
-from operations.nodes.opening import NodeRpcs, node_of
-from operations.nodes.settings import NodesSettings
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder, sqlite_url
+from fleetlight.operations.nodes.opening import NodeRpcs, node_of
+from fleetlight.operations.nodes.settings import NodesSettings
 from tests.integration.test_up import Up
 from tests.support.waiting import wait_until
 

@@ -10,22 +10,22 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_cell
-from cells.model import Cell
-from cells.tables import instances
-from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.differences import DifferenceKind, Verification
-from indexer.reconcile.fill import sync_cell
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.transform.documents import to_document
-from operations.actions.new_instance import new_record
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.errors import InstanceNotFoundError, InvalidTransitionError
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.differences import DifferenceKind, Verification
+from fleetlight.indexer.reconcile.fill import sync_cell
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.operations.actions.new_instance import new_record
 from tests.support.documents import make_record
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until

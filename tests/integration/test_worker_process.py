@@ -30,7 +30,7 @@ def worker(folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
     config.write_text(f'[fleet]\ndatabase_url = "sqlite:///{folder}/fleet.db"\n')
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
     with (folder / f"worker-{number}.log").open("wb") as log:
-        command = [sys.executable, "-m", "cli", "worker", "--config", str(config)]
+        command = [sys.executable, "-m", "fleetlight.cli", "worker", "--config", str(config)]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         yield process

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from operations.actions.new_instance import new_record
-from query.filters import (
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.query.filters import (
     And,
     Eq,
     Filter,
@@ -25,10 +25,10 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.query_strategies import TAGS, TEXTS, TIMES
 from tests.property.reaching import keeping_filters
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from notifications.registry import REGISTRY
-from notifications.versioned import (
+from fleetlight.notifications.registry import REGISTRY
+from fleetlight.notifications.versioned import (
     DATA_KEY,
     NAME_KEY,
     NAMESPACE_KEY,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from query.filters import (
+from fleetlight.query.filters import (
     EVERYTHING,
     And,
     Eq,
@@ -38,9 +38,9 @@ from query.filters import (
     negate,
     or_missing,
 )
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.property.reaching import keeping_filters
 from tests.support.filter_oracle import expected_page, is_behind
 

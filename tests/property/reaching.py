@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from query.filters import EVERYTHING, And, Eq, Filter, Ge, Gt, Has, In, IsNotNull, IsNull, Le, Lt, Ne, Or
-from resources.fields import ItemType, Kind, from_microseconds
+from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, Ge, Gt, Has, In, IsNotNull, IsNull, Le, Lt, Ne, Or
+from fleetlight.resources.fields import ItemType, Kind, from_microseconds
 
 T = TypeVar("T")
 

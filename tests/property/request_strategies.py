@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from operations.actions.new_instance import new_record
+from fleetlight.operations.actions.new_instance import new_record
 from tests.contract.answering import words
 from tests.support.list_oracle import (
     FORBIDDEN,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources.clock import system_clock
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, compute_fleet
 
 State = dict[str, dict[str, Any]]

@@ -4,17 +4,17 @@ from random import Random
 
 import pytest
 
-from operations.balancing.candidates import moves_with_estimates, placements_with_estimates
-from operations.balancing.cluster import Cluster, NodeGroup
-from operations.balancing.cluster_file import read_cluster
-from operations.balancing.cluster_file_writer import write_cluster
-from operations.balancing.estimates import Estimates
-from operations.balancing.known_shares import KnownShares
-from operations.balancing.limits import Refusal
-from operations.balancing.moves import changes_of, changes_of_placing, is_movable, moves_of, placements_of
-from operations.balancing.plan import plan_balance
-from operations.balancing.score import score, score_parts
-from operations.balancing.situation import NO_NODE, Situation, chosen_groups
+from fleetlight.operations.balancing.candidates import moves_with_estimates, placements_with_estimates
+from fleetlight.operations.balancing.cluster import Cluster, NodeGroup
+from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.balancing.cluster_file_writer import write_cluster
+from fleetlight.operations.balancing.estimates import Estimates
+from fleetlight.operations.balancing.known_shares import KnownShares
+from fleetlight.operations.balancing.limits import Refusal
+from fleetlight.operations.balancing.moves import changes_of, changes_of_placing, is_movable, moves_of, placements_of
+from fleetlight.operations.balancing.plan import plan_balance
+from fleetlight.operations.balancing.score import score, score_parts
+from fleetlight.operations.balancing.situation import NO_NODE, Situation, chosen_groups
 from tests.support.cluster_files import cluster_file
 from tests.support.htools import Htools
 

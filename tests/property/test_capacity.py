@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of
-from operations.balancing.cluster import DiskTemplate
-from operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of
+from fleetlight.operations.balancing.cluster import DiskTemplate
+from fleetlight.operations.balancing.cluster_file import read_cluster
 from tests.support.cluster_files import cluster_file
 from tests.support.htools import Htools
 

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
-from indexer.backends.base import CellProgress
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.external_cell import ExternalRows, compare_cell
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Consumer
-from indexer.transform.batches import RowReading
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.bus.bus import Message
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.external_cell import ExternalRows, compare_cell
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.transform.batches import RowReading
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.documents import make_uuid
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_fleet import MemoryFailures

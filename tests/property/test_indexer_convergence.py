@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
-from indexer.backends.base import CellProgress
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Consumer
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.bus.bus import Message
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryFailures

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from sqlalchemy import event, select
 from structlog.testing import capture_logs
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import jobs
-from operations.jobs.canceling import cancel_job
-from operations.jobs.model import ENDED, NewOperation, Place, Status
-from operations.jobs.worker import Worker
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.tables import jobs
+from fleetlight.operations.jobs.canceling import cancel_job
+from fleetlight.operations.jobs.model import ENDED, NewOperation, Place, Status
+from fleetlight.operations.jobs.worker import Worker
 from tests.support.tiny_vocabulary import TINY, JobCell, conflicts, status_of
 
 _OPERATIONS = st.lists(

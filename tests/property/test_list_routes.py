@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.backends.settings import IndexSettings
-from query.filters import Filter
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, filters, fleets, lasting_orders, lists
 from tests.property.reaching import shares
 from tests.support.filter_oracle import expected_page

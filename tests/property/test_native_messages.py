@@ -8,15 +8,15 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from cells.kinds.native.instance_payload import from_payload
-from indexer.transform.native_messages import read_record
-from notifications.envelope import Notification, decode, encode
-from notifications.errors import NotificationError
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.registry import parse_payload
-from notifications.versioned import Wrapped
-from operations.simulation.simulated_instances import new_instance
-from resources.fields import Record
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.notifications.envelope import Notification, decode, encode
+from fleetlight.notifications.errors import NotificationError
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.notifications.versioned import Wrapped
+from fleetlight.operations.simulation.simulated_instances import new_instance
+from fleetlight.resources.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.memory_cell import NOW, MemoryCell
 

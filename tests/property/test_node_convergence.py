@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from indexer.backends.base import CellProgress
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.items import verify_items
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Consumer
-from indexer.transform.items import ItemChange, item_document
-from indexer.writing.catch_up import catch_up
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.bus.bus import Message
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.items import verify_items
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.writing.catch_up import catch_up
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_fleet import MemoryFailures

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from operations.nodes.stores.store import Store
+from fleetlight.operations.nodes.stores.store import Store
 from tests.support.memory_store import MemoryStore
 from tests.support.node_state_machine import TTL_S, NodeStateMachine
 

@@ -6,8 +6,8 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from notifications.registry import parse_payload
-from notifications.versioned import VERSION_KEY
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.notifications.versioned import VERSION_KEY
 from tests.property.payload_strategies import PAYLOADS, wrapped_payloads
 
 

@@ -1,4 +1,6 @@
-"""What is received the fast way is what py-amqp receives, whatever a sender has put there (bus.read_ahead)."""
+"""What is received the fast way is what py-amqp receives, whatever a sender has put there
+(fleetlight.bus.read_ahead).
+"""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -12,8 +14,8 @@ from amqp.transport import TCPTransport  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.amqp_transport import AmqpTransport, properties_of
-from bus.read_ahead import ReadAheadTransport, TcpTransport, headers_of
+from fleetlight.bus.amqp_transport import AmqpTransport, properties_of
+from fleetlight.bus.read_ahead import ReadAheadTransport, TcpTransport, headers_of
 
 _NAMES = st.text(max_size=20)
 _NUMBERS = st.integers(-(2**63), 2**63 - 1)

@@ -12,19 +12,19 @@ from hypothesis import HealthCheck, event, given, settings
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-from cells.errors import InstanceNotFoundError, NoValidHostError
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.model import NO_REQUEST
-from cells.tables import allocations, compute_nodes, instances, job_locks, jobs
-from operations.actions.accepting import Acceptance, Order
-from operations.jobs.worker import Worker
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.modify import InstanceSetParams
-from operations.opcodes.instances.move import InstanceFailover, InstanceReplaceDisks
-from operations.opcodes.instances.remove import InstanceRemove
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission
-from operations.vocabulary import ALL_OPERATIONS
+from fleetlight.cells.errors import InstanceNotFoundError, NoValidHostError
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.model import NO_REQUEST
+from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks, jobs
+from fleetlight.operations.actions.accepting import Acceptance, Order
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.modify import InstanceSetParams
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceReplaceDisks
+from fleetlight.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
 from tests.support.tiny_vocabulary import JobCell
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.backends.settings import IndexSettings
-from listing.answer import Consistency
-from query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
-from query.page import PageRequest
-from query.retention import forgotten, may_match_forgotten, remembered
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.listing.answer import Consistency
+from fleetlight.query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
+from fleetlight.query.page import PageRequest
+from fleetlight.query.retention import forgotten, may_match_forgotten, remembered
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
 from tests.property.instance_strategies import filters as any_filters
 from tests.property.reaching import shares

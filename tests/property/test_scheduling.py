@@ -16,15 +16,15 @@ from hypothesis import event, given, settings
 from sqlalchemy import Engine, create_engine, delete, insert, select
 from sqlalchemy.pool import StaticPool
 
-from cells.capabilities import CellKind
-from cells.database.engines import writing
-from cells.errors import NoValidHostError
-from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from cells.tables import allocations, cell_metadata, compute_nodes, node_traits, services
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_pair, select_destinations
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations, cell_metadata, compute_nodes, node_traits, services
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_pair, select_destinations
 
 CELL = Cell(str(UUID(int=7)), "one", CellKind.NATIVE, "sqlite://", "memory://")
 _AMOUNTS = ("vcpus", "memory_mib", "disk_gib")

@@ -10,22 +10,22 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import allocations, changes, jobs
-from indexer.transform.documents import NativeChange
-from indexer.transform.items import ItemChange
-from indexer.transform.messages import interpret
-from operations.actions.server_actions import ACTIONS
-from operations.scheduling.request_spec import demand_of
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.tables import allocations, changes, jobs
+from fleetlight.indexer.transform.documents import NativeChange
+from fleetlight.indexer.transform.items import ItemChange
+from fleetlight.indexer.transform.messages import interpret
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 
 _BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}

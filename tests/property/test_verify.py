@@ -8,13 +8,13 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cells.model import InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
-from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.reconcile.differences import DifferenceKind
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.transform.documents import to_document
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.reconcile.differences import DifferenceKind
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
 from tests.support.documents import make_record
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_index import MemoryIndex

@@ -11,13 +11,13 @@ from threading import Event, Thread
 
 import uvloop
 
-from agents.agent import Agent
-from agents.certificates import Pair, Role, issue, new_authority
-from agents.database import AgentDatabase
-from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.journal import Journal
-from agents.server import serve_agent
-from agents.tls import RenewedContext, TlsFiles
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.certificates import Pair, Role, issue, new_authority
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.journal import Journal
+from fleetlight.agents.server import serve_agent
+from fleetlight.agents.tls import RenewedContext, TlsFiles
 
 
 class Certificates:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, MetaData, text
 
-from cells.tables import cell_metadata
+from fleetlight.cells.tables import cell_metadata
 
 
 class Backup:

@@ -5,26 +5,26 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from bus.bus import Message
-from cells.database.engines import writing
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.kinds.native.relay import Relay
-from cells.model import NO_REQUEST, Cell
-from cells.settings import RelaySettings
-from cells.tables import changes
-from operations.cell_worker import new_worker
-from operations.jobs.model import NewJob
-from operations.jobs.queue import add_jobs
-from operations.nodes.differences import Differences, Found, NodeStatus
-from operations.opcodes.cluster import ClusterSetParams
-from operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
-from operations.opcodes.nodes import NodeSetParams
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.tags import TagsDel, TagsSet
-from operations.vocabulary import ALL_OPERATIONS
-from resources.clock import system_clock
+from fleetlight.bus.bus import Message
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import changes
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.jobs.model import NewJob
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.nodes.differences import Differences, Found, NodeStatus
+from fleetlight.operations.opcodes.cluster import ClusterSetParams
+from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
+from fleetlight.operations.opcodes.nodes import NodeSetParams
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.clock import system_clock
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 

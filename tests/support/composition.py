@@ -18,7 +18,7 @@ import yaml
 from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
 
-from cli.app import app
+from fleetlight.cli.app import app
 from scripts.servers.process import free_port
 from tests.support.waiting import wait_until
 
@@ -86,7 +86,7 @@ class Composition:
             variables["FLEETLIGHT_API_PORT"] = str(self.ports[name])
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "cli", *command],
+                [sys.executable, "-m", "fleetlight.cli", *command],
                 env=self._environment(name) | variables,
                 cwd=self.folder,
                 stdout=log,
@@ -106,7 +106,7 @@ class Composition:
     def run_once(self, name: str) -> None:
         """A service that ends by itself, and has to end well."""
         result = subprocess.run(
-            [sys.executable, "-m", "cli", *map(substituted, services()[name]["command"])],
+            [sys.executable, "-m", "fleetlight.cli", *map(substituted, services()[name]["command"])],
             check=False,
             env=self._environment(name),
             cwd=self.folder,

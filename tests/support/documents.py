@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import UUID
 
-from indexer.backends.base import Document
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate, render_view
+from fleetlight.indexer.backends.base import Document
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate, render_view
 
 CREATED_AT = 1_700_000_000_000_000
 TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")

@@ -11,7 +11,7 @@ from typing import Any
 
 import re2
 
-from query.filters import (
+from fleetlight.query.filters import (
     And,
     Eq,
     Filter,
@@ -39,9 +39,9 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortOrder
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortOrder
+from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.support.nice_order import parts
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,24 +11,24 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from agents.agent import Agent
-from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.errors import CallRefusedError
-from agents.wire import CallRequest
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.model import Cell
-from cells.tables import instances, job_locks
-from operations.jobs.worker import Worker
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.cell_hosts import CellHosts
-from operations.nodes.model import Node, NodeResult, failure
-from operations.nodes.opening import NodeRpcs
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.settings import NodesSettings
-from operations.nodes.stores.store import Store
-from operations.simulation.simulated_hosts import SimulatedHosts
-from operations.vocabulary import ALL_OPERATIONS
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.errors import CallRefusedError
+from fleetlight.agents.wire import CallRequest
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances, job_locks
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.cell_hosts import CellHosts
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.settings import NodesSettings
+from fleetlight.operations.nodes.stores.store import Store
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.agents import simulated_agent
 from tests.support.memory_store import MemoryStore

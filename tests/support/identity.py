@@ -6,8 +6,8 @@ from typing import Any
 
 from argon2 import PasswordHasher
 
-from api.identity.tokens.directory import Directory, Project, User
-from api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.directory import Directory, Project, User
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 
 PASSWORD = "correct horse"
 DEMO, OTHER = "demo", "7a2f4e1d9c5b4b0f8e6d3c2b1a09f8e7"

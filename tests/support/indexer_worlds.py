@@ -10,34 +10,34 @@ from threading import Event, Thread
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select
 
-from bus.bus import Message, Publisher, Receiver
-from bus.no_bus import NoBus
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.cell_keys import Keyring
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import Publishes, Relay
-from cells.kinds.opening import open_changelog_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, InstanceRow
-from cells.settings import RelaySettings
-from cells.tables import changes
-from indexer.backends.base import CellProgress, Document
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.audit import Auditor
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import MessageSource
-from indexer.stream.service import IndexerService
-from indexer.transform.documents import to_document
-from indexer.writing.leases import CellLeases
-from operations.actions.immediate import InstanceOperations
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.indexed_items import INDEXED_ITEMS
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.bus.bus import Message, Publisher, Receiver
+from fleetlight.bus.no_bus import NoBus
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay import Publishes, Relay
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.backends.base import CellProgress, Document
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.service import IndexerService
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 INDEXER = IndexerSettings(batch_max_messages=50, batch_wait_s=0.02, hole_timeout_s=0.3, retry_wait_max_s=0.2)
 RELAY = RelaySettings(heartbeat_interval_s=0.05, poll_interval_s=0.01, retry_wait_max_s=0.1)
@@ -154,7 +154,7 @@ def indexing(
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, in a thread.
 
-    lists_grace_s: see indexer.stream.follower.Shared; none where nobody lists.
+    lists_grace_s: see fleetlight.indexer.stream.follower.Shared; none where nobody lists.
     """
 
     def open_receiver(cell: Cell) -> MessageSource:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.rebuild import RebuildPhase, rebuild_index
 from tests.support.rebuilding import open_parts
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from listing.answer import Consistency, Route
-from query.counts import CountRequest
-from query.filters import (
+from fleetlight.cells.errors import InstanceNotFoundError, InvalidTransitionError
+from fleetlight.listing.answer import Consistency, Route
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import (
     EVERYTHING,
     Filter,
     HasAddress,
@@ -20,10 +20,10 @@ from query.filters import (
     NotMatches,
     leaves,
 )
-from query.page import PageRequest
-from query.sort import Collation, SortOrder
-from resources.fields import Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, SortOrder
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them
 from tests.support.filter_oracle import expected_page, is_kept
 from tests.support.list_routes import ListedFleet, Rows

@@ -11,33 +11,33 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import Engine, delete, insert
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cells.tables import instances
-from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.transform.documents import to_document
-from listing.answer import Consistency, Page
-from listing.count_instances import Counted, InstanceCounter
-from listing.find_instance import InstanceFinder
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from operations.actions.immediate import InstanceOperations
-from query.counts import CountRequest
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances
+from fleetlight.indexer.backends.base import HORIZONS, CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import FieldValues
 from tests.support.documents import TEMPLATE
-from views.projection import FieldValues
 
 _DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

@@ -38,7 +38,7 @@ def live_api(folder: Path, *arguments: str, **variables: str) -> Iterator[LiveAp
     variables: of its environment, besides ours.
     """
     data_dir, log = folder / "data", folder / "up.log"
-    command = [sys.executable, "-m", "cli", "up", "--data-dir", str(data_dir), "--port", "0", *arguments]
+    command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(data_dir), "--port", "0", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | variables)
     try:

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bus.bus import Delivery, Message
-from bus.topology import DETAIL_HEADER, REASON_HEADER
-from notifications.errors import BusUnavailableError
+from fleetlight.bus.bus import Delivery, Message
+from fleetlight.bus.topology import DETAIL_HEADER, REASON_HEADER
+from fleetlight.notifications.errors import BusUnavailableError
 
 
 @dataclass

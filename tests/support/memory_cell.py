@@ -4,22 +4,22 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from cells.capabilities import CellKind
-from cells.digests import RangeDigest, digests_of
-from cells.epochs import EpochHistory, Position
-from cells.errors import CellUnreachableError
-from cells.kinds.native.instance_payload import to_payload
-from cells.kinds.native.outbox import heartbeat_message
-from cells.model import NO_REVISION, Cell, Change, InstanceRow, ItemRow, ItemRows
-from notifications.envelope import Notification, encode
-from operations.actions.new_instance import new_record
-from query.page import PageRequest
-from query.retention import remembered
-from resources.clock import system_clock
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.digests import RangeDigest, digests_of
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.kinds.native.outbox import heartbeat_message
+from fleetlight.cells.model import NO_REVISION, Cell, Change, InstanceRow, ItemRow, ItemRows
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.query.page import PageRequest
+from fleetlight.query.retention import remembered
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.filter_oracle import expected_page, is_kept
 
 CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"

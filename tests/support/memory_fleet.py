@@ -5,16 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-from cells.epochs import Position
-from cells.errors import FleetUnreachableError
-from cells.fleet.announced_instances import AnnouncedInstance
-from cells.fleet.failures import Failure
-from cells.fleet.journals import DetectedChange
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.announced_instances import AnnouncedInstance
+from fleetlight.cells.fleet.failures import Failure
+from fleetlight.cells.fleet.journals import DetectedChange
 
 
 @dataclass
 class MemoryLeases:
-    """Leases (cells.database.leases) of one process among others. taken: name -> who else has it alone."""
+    """Leases (fleetlight.cells.database.leases) of one process among others. taken: name -> who else has it alone."""
 
     taken: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class MemoryLeases:
 
 @dataclass
 class MemoryFailures:
-    """The failures of a fleet (cells.fleet.failures). is_away: the fleet database does not answer."""
+    """The failures of a fleet (fleetlight.cells.fleet.failures). is_away: the fleet database does not answer."""
 
     kept: dict[str, Failure] = field(default_factory=dict)
     reread: list[str] = field(default_factory=list)
@@ -102,7 +102,9 @@ class MemoryOwners:
 
 @dataclass
 class MemoryAnnounced:
-    """What only notifications tell of (cells.fleet.announced_instances): by uuid of one cell. As MemoryFailures."""
+    """What only notifications tell of (fleetlight.cells.fleet.announced_instances): by uuid of one cell. As
+    MemoryFailures.
+    """
 
     kept: dict[str, AnnouncedInstance] = field(default_factory=dict)
     is_away: bool = False
@@ -137,7 +139,9 @@ class MemoryAnnounced:
 
 @dataclass
 class MemoryJournals:
-    """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
+    """The journals of a fleet (fleetlight.cells.fleet.journals), which keep everything. is_away: as of
+    MemoryFailures.
+    """
 
     announced: MemoryAnnounced = field(default_factory=MemoryAnnounced)
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from indexer.backends.base import BareDocument
+from fleetlight.indexer.backends.base import BareDocument
 from tests.support.memory_index import MemoryIndex
 
 
 @dataclass
 class MemoryGenerations:
-    """indexer.backends.base.Generations.
+    """fleetlight.indexer.backends.base.Generations.
 
     refused: what the next index will reject, as in MemoryIndex. outdated: all that can still be read of the current
     one, if it is.

@@ -8,11 +8,18 @@ from typing import Any
 
 import msgspec
 
-from cells.digests import RangeDigest, digests_of
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
-from indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
-from query.retention import forgotten, remembered
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.digests import RangeDigest, digests_of
+from fleetlight.indexer.backends.base import (
+    OLDEST_TIME_VERSION,
+    CellProgress,
+    Document,
+    Rejection,
+    WriteResult,
+    ignore_removed,
+)
+from fleetlight.indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
+from fleetlight.query.retention import forgotten, remembered
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.filter_oracle import is_kept
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, MonotonicClock, Ticket, new_name
+from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, MonotonicClock, Ticket, new_name
 
 
 @dataclass(slots=True)

@@ -8,15 +8,15 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Info
 from sqlalchemy import create_engine
 
-from api.metrics import ApiMetrics
-from cells.fleet.clock_metrics import measure_clock
-from cells.fleet.database import FleetDatabase
-from cells.fleet.fleet_clock import FleetClock
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cli.monitoring import add_process_metrics
-from indexer.metrics import IndexerMetrics
-from operations.jobs.metrics import WorkerMetrics
-from operations.nodes.metrics import CacheCounts
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.cells.fleet.clock_metrics import measure_clock
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cli.monitoring import add_process_metrics
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.nodes.metrics import CacheCounts
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 _HEAD = """\

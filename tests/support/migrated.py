@@ -17,8 +17,8 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL, Engine, text
 
-from cells import migrations
-from cells.database.engines import create_database_engine
+from fleetlight.cells import migrations
+from fleetlight.cells.database.engines import create_database_engine
 
 SHARED_VARIABLE = "FLEETLIGHT_TEST_MIGRATED"
 _run = migrations._upgrade

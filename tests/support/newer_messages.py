@@ -3,11 +3,11 @@
 from typing import Any
 from uuid import uuid4
 
-from cells.kinds.native.instance_payload import to_payload
-from indexer.extra_fields import SCHEMA_KEY
-from notifications.envelope import Notification, encode
-from notifications.event_types import INSTANCE_UPDATE
-from resources.fields import from_microseconds
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.indexer.extra_fields import SCHEMA_KEY
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.resources.fields import from_microseconds
 from tests.support.documents import CREATED_AT, make_uuid
 from tests.support.memory_cell import MemoryCell
 

@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
-from operations.nodes.cache import Fetch, NodeStateCache
-from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.requests import Request
-from operations.nodes.stores.store import UNKNOWN_END_S, Change, Store
+from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
+from fleetlight.operations.nodes.cache import Fetch, NodeStateCache
+from fleetlight.operations.nodes.errors import StoreUnreachableError
+from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Store
 from tests.support.played_nodes import ManualClock
 
 NODES = ("node1", "node2")

@@ -5,18 +5,18 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from bus.bus import Message
-from bus.topology import routing_key
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.model import Cell, InstanceRow
-from notifications.envelope import Notification, encode
-from notifications.payloads.instance import InstanceActionPayload, InstanceUpdatePayload
-from notifications.payloads.parts import AuditPeriodPayload, FlavorPayload, InstanceStateUpdatePayload
-from notifications.versioned import VersionedPayload
-from query.page import PageRequest
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import routing_key
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.notifications.payloads.instance import InstanceActionPayload, InstanceUpdatePayload
+from fleetlight.notifications.payloads.parts import AuditPeriodPayload, FlavorPayload, InstanceStateUpdatePayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_record
 from tests.support.filter_oracle import expected_page
 
@@ -48,7 +48,7 @@ _TIMES = ("created_at", "launched_at", "terminated_at", "deleted_at", "updated_a
 
 
 class MemoryNovaCell:
-    """The database of a cell of Nova; its own adapter (cells.model.CellAdapter).
+    """The database of a cell of Nova; its own adapter (fleetlight.cells.model.CellAdapter).
 
     now: its clock, microseconds. mapped: uuids that its deployment says live here.
     """

@@ -5,19 +5,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from api.app import ApiParts, create_app
-from cells.database.engines import create_database_engine
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_fleet
-from cli.cells.nova_cells import add_all_nova_cells
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_searcher, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.external_cell import compare_cell
-from listing.settings import SearchSettings
-from operations.native_cells import NativeCells
+from fleetlight.api.app import ApiParts, create_app
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli.cells.nova_cells import add_all_nova_cells
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.operations.native_cells import NativeCells
 from tests.contract.compute_fleet import Api
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy
 from sqlalchemy import Executable, Table, create_engine
 
-from cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db import tables
 from tests.support.documents import CREATED_AT, make_uuid
 
 CELL0 = "00000000-0000-0000-0000-000000000000"

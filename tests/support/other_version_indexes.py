@@ -7,10 +7,10 @@ from pathlib import Path
 
 from elasticsearch import Elasticsearch
 
-from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, progress_mapping
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite.schema import SCHEMA_VERSION
+from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, progress_mapping
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION
 from tests.support.documents import make_document
 
 _STORED = Path(__file__).parent / "stored"
@@ -39,7 +39,7 @@ def store_other_version(settings: IndexSettings, store: str) -> None:
         return
     stored = json.loads((_STORED / "elasticsearch_mapping_2.json").read_text())
     if store == "mapping 1":
-        # That is the whole difference (indexer.backends.elasticsearch.mapping).
+        # That is the whole difference (fleetlight.indexer.backends.elasticsearch.mapping).
         stored["mappings"]["_meta"]["mapping_version"] = 1
         for fields in (stored["mappings"]["properties"], *(document["source"] for document in stored["documents"])):
             for name in ("version", "digest_high", "digest_low"):

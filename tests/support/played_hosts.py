@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.drivers.driver import RUNNING
-from agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA
-from cells.model import Cell
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.model import Node, NodeResult, failure
-from operations.nodes.rpc import NodeRpc
+from fleetlight.agents.drivers.driver import RUNNING
+from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA
+from fleetlight.cells.model import Cell
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.support.memory_store import MemoryStore
 
 NODE = {
@@ -29,7 +29,7 @@ def guest(memory: int = 512, vcpus: int = 2, state: int = RUNNING) -> dict[str, 
 
 @dataclass
 class PlayedHosts:
-    """A client (operations.nodes.rpc.Client), and in place of NodeRpcs what calls every cell's hosts by it.
+    """A client (fleetlight.operations.nodes.rpc.Client), and in place of NodeRpcs what calls every cell's hosts by it.
 
     nodes: what some say of their memory and processors. guests: by host and instance. failing: what is said instead of
     an answer. during: called in the middle of each snapshot. calls: of whom, and which flags it was asked for.

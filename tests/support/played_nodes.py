@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.wire import INSTANCES_DATA, NODE_DATA
-from operations.nodes.model import Node, NodeResult, failure
+from fleetlight.agents.wire import INSTANCES_DATA, NODE_DATA
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
 
 
 def hypervisor_data(version: int) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Programs of Debian that check files for them."""
+"""Programs and distributions of others that tests use as they are."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import NGINX, SYSTEMD, Requirement
+from tests.support.requirements import NGINX, SAME_NAMES, SYSTEMD, Requirement
 
 
 def _located(requirement: Requirement) -> Path:
@@ -21,3 +21,9 @@ def systemd_analyze() -> Path:
 @pytest.fixture
 def nginx() -> Path:
     return _located(NGINX)
+
+
+@pytest.fixture(scope="session")
+def same_names() -> Path:
+    """The folder of what tests/integration/same_names.lock names."""
+    return _located(SAME_NAMES)

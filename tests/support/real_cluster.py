@@ -14,7 +14,7 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from cells.upstream.address import UpstreamAddress
+from fleetlight.cells.upstream.address import UpstreamAddress
 from tests.support.requirements import GANETI
 
 USER, PASSWORD = "reader", "secret"

@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from bus import topology
+from fleetlight.bus import topology
 from tests.support.requirements import ELASTICSEARCH, POSTGRESQL, RABBITMQ, SAMPLES, Requirement
 
 # Names that a killed run left behind can be recognised by it.

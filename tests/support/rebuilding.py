@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from threading import Event
 
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from indexer.backends.opening import open_generations, open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.reconcile.rebuild import RebuildParts, RebuildPhase
-from indexer.writing.leases import CellLeases
-from indexer.writing.throttle import Pace
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.opening import open_generations, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.reconcile.rebuild import RebuildParts, RebuildPhase
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.throttle import Pace
 
 
 class Silent:

@@ -11,17 +11,17 @@ from urllib.parse import urlencode
 import httpx
 from sqlalchemy import delete, insert
 
-from cells.database.engines import writing
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import InstanceMapping
-from cells.kinds.opening import open_adapter
-from cells.tables import changes, instances
-from indexer.backends.base import HORIZONS
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.transform.documents import to_document
-from query.retention import forgotten
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.tables import changes, instances
+from fleetlight.indexer.backends.base import HORIZONS
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.query.retention import forgotten
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.filter_oracle import is_kept

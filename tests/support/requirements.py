@@ -53,6 +53,13 @@ NOVA = Folder(
     "FLEETLIGHT_TEST_NOVA",
     default=_CHECKOUT / ".venv-nova" / "ready",
 )
+SAME_NAMES = Folder(
+    "same_names",
+    "distributions with the names of our folders (scripts/test --all fetches them)",
+    "same_names",
+    "FLEETLIGHT_TEST_SAME_NAMES",
+    default=_CHECKOUT / "build" / "same-names",
+)
 SAMPLES = Folder(
     "samples",
     "third-party samples",
@@ -120,6 +127,7 @@ REQUIREMENTS = (
     PROMETHEUS,
     SYSTEMD,
     NGINX,
+    SAME_NAMES,
 )
 
 

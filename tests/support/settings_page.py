@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from cli.settings import Settings
+from fleetlight.cli.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 _HEAD = """\

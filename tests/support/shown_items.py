@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from views.compute.view import PIECE_NAMES, ItemTemplate, View
+from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate, View
 
 _TEMPLATES = [
     ItemTemplate.full(minor, is_admin=is_admin, versioned_base="v", plain_base="p")

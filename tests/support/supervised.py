@@ -12,12 +12,12 @@ from threading import Event
 import typer
 from prometheus_client import CollectorRegistry
 
-from cli.endings import end_in_words
-from cli.errors import CommandError, ConfigurationError
-from cli.logging import LogSettings, configure_logging
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.supervising import Child, Inside, supervise
-from cli.settings import MonitoringSettings
+from fleetlight.cli.endings import end_in_words
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.supervising import Child, Inside, supervise
+from fleetlight.cli.settings import MonitoringSettings
 
 
 def say(text: str) -> None:

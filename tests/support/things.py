@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import StaticPool
 
-from query.sqlite_functions import register_functions
+from fleetlight.query.sqlite_functions import register_functions
 
 THINGS = Table(
     "things",

@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from cells.database.engines import writing
-from cells.fleet.fleet import Fleet
-from cells.job_numbers import job_number
-from cells.model import Cell
-from cells.tables import job_locks, job_log, job_operations, jobs
-from operations.jobs.model import Lock, NewJob, NewOperation, Status
-from operations.jobs.nodes import NodeCall, Nodes
-from operations.jobs.queue import add_jobs
-from operations.jobs.vocabulary import Operation, Step, Task
-from operations.jobs.worker import Worker
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_locks, job_log, job_operations, jobs
+from fleetlight.operations.jobs.model import Lock, NewJob, NewOperation, Status
+from fleetlight.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.resources.clock import Clock, system_clock
 
 _LONGEST = 4
 

@@ -3,18 +3,14 @@
 import ast
 import re
 import sys
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PROJECT: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PRODUCT: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-FOR_DEVELOPERS = ["bench", "scripts", "tests"]
+from tests.support.product import FOLDERS, FOR_DEVELOPERS, PROJECT, ROOT
+
 # Which modules an extra is for; others must do without what it installs.
 EXTRAS = {
     "keystone": {"api/identity/keystone.py"},
@@ -45,7 +41,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 def _libraries(path: Path) -> set[str]:
     """Names of the packages that a module imports which are neither ours nor Python's."""
-    ours = {*PRODUCT, *FOR_DEVELOPERS}
+    ours = {"fleetlight", *FOR_DEVELOPERS}
     return {name.partition(".")[0] for name in _imports(path)} - ours - sys.stdlib_module_names
 
 
@@ -67,7 +63,7 @@ def _undeclared(package: str, declared: set[str]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("package", PRODUCT)
+@pytest.mark.parametrize("package", FOLDERS)
 def test_product_imports_nothing_that_is_not_declared(package: str) -> None:
     assert _undeclared(package, _declared(PROJECT["project"]["dependencies"])) == {}
 
@@ -76,6 +72,16 @@ def test_product_imports_nothing_that_is_not_declared(package: str) -> None:
 def test_tests_and_tools_import_nothing_that_is_not_declared(package: str) -> None:
     groups = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
     assert _undeclared(package, _declared(groups)) == {}
+
+
+def test_product_has_one_import_name() -> None:
+    """The root is on the path of tests: a folder imported by its own name would be there a second time, without a
+    word.
+    """
+    modules = [path for folder in (*FOLDERS, *FOR_DEVELOPERS) for path in (ROOT / folder).rglob("*.py")]
+    imported = {(path, name) for path in modules for name in _imports(path) if name.partition(".")[0] in FOLDERS}
+    assert imported == set()
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == {*FOLDERS, *FOR_DEVELOPERS}
 
 
 def test_modules_of_extras_exist() -> None:

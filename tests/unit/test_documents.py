@@ -2,31 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.product import FOLDERS, FOR_DEVELOPERS, ROOT
+
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGES = [
-    "agents",
-    "api",
-    "bench",
-    "bus",
-    "cells",
-    "cli",
-    "indexer",
-    "listing",
-    "notifications",
-    "operations",
-    "query",
-    "resources",
-    "scripts",
-    "tests",
-    "views",
-]
-PRODUCT = [package for package in PACKAGES if package not in {"bench", "scripts", "tests"}]
+PACKAGES = [*FOLDERS, *FOR_DEVELOPERS]
 _TARGET = re.compile(r"\]\(([^)\s]+)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _NUMBER = r"\d+(?:\.\d+)?"
@@ -45,7 +29,7 @@ def headings(document: Path) -> list[str]:
     return _HEADING.findall(document.read_text(encoding="utf-8"))
 
 
-def sources(packages: list[str]) -> Iterator[Path]:
+def sources(packages: Sequence[str]) -> Iterator[Path]:
     for package in packages:
         yield from sorted((ROOT / package).rglob("*.py"))
 
@@ -102,7 +86,7 @@ def test_every_log_event_is_in_the_reference() -> None:
     text = (ROOT / "docs" / "reference" / "log-events.md").read_text(encoding="utf-8")
     events = {
         node.args[0].value
-        for path in sources(PRODUCT)
+        for path in sources(FOLDERS)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS
         if ast.unparse(node.func.value).endswith("log")
@@ -114,7 +98,7 @@ def test_every_log_event_is_in_the_reference() -> None:
 
 def test_every_metric_is_in_the_reference() -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    texts = [path.read_text("utf-8") for path in sources(PRODUCT)]
+    texts = [path.read_text("utf-8") for path in sources(FOLDERS)]
     counting = [each for each in texts if "prometheus_client" in each]
     metrics = {name for each in counting for name in re.findall(r'"(fleetlight_[a-z_]+)"', each)}
     assert len(metrics) > 20

@@ -1,7 +1,7 @@
 """The members of an instance's full item: what each shows, and in which form (contracts/nova-servers, section 7).
 
 Links are not among them: the addresses that they begin with are those of a request. Which members a request gets, and
-in which order they are kept, is in `views.compute.view`.
+in which order they are kept, is in `fleetlight.views.compute.view`.
 
 Members are fields of structures: the encoder has their names ready, which takes half the time of a dict.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from resources.fields import Record, from_microseconds
-from resources.instance import DEFAULT_ZONE
-from resources.server_status import WITH_FAULT, WITH_PROGRESS, status_of
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.instance import DEFAULT_ZONE
+from fleetlight.resources.server_status import WITH_FAULT, WITH_PROGRESS, status_of
 
 _MICROSECONDS = 1_000_000
 _DAY = 24 * 60 * 60

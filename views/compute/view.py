@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.compute import members
-from views.compute.members import Members
-from views.projection import Projection
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute import members
+from fleetlight.views.compute.members import Members
+from fleetlight.views.projection import Projection
 
 View = tuple[bytes, ...]
 """The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""

@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from resources.instance import INSTANCE_FIELDS
-from views.query2.instance import INSTANCE_VALUES
-from views.query2.items import item_values
-from views.query2.values import Values
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.query2.instance import INSTANCE_VALUES
+from fleetlight.views.query2.items import item_values
+from fleetlight.views.query2.values import Values
 
 
 @cache

@@ -7,16 +7,22 @@ value, and 2 where it has one that is not known.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from resources.fields import Kind, Record
-from resources.instance import INSTANCE_FIELDS
-from resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
-from resources.query_fields.ganeti import DERIVED, LIVE_FIELDS, TOLD_FIELDS, own_value, told_cell
-from resources.query_fields.instance import INSTANCE
-from resources.query_fields.instance_status import ADMIN_STATE_NEEDS, NODE_DOWN, Seen, admin_state, observed_status
-from views.query2.cell_facts import GROUPS, Group
-from views.query2.instance_devices import disk_values, nic_values
-from views.query2.instance_parameters import parameter_values
-from views.query2.values import (
+from fleetlight.resources.fields import Kind, Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
+from fleetlight.resources.query_fields.ganeti import DERIVED, LIVE_FIELDS, TOLD_FIELDS, own_value, told_cell
+from fleetlight.resources.query_fields.instance import INSTANCE
+from fleetlight.resources.query_fields.instance_status import (
+    ADMIN_STATE_NEEDS,
+    NODE_DOWN,
+    Seen,
+    admin_state,
+    observed_status,
+)
+from fleetlight.views.query2.cell_facts import GROUPS, Group
+from fleetlight.views.query2.instance_devices import disk_values, nic_values
+from fleetlight.views.query2.instance_parameters import parameter_values
+from fleetlight.views.query2.values import (
     NO_DATA,
     OFFLINE,
     UNAVAILABLE,
@@ -205,4 +211,4 @@ def _all() -> dict[str, Value]:
 
 
 INSTANCE_VALUES: Mapping[str, Value] = _all()
-"""How each field of resources.query_fields.instance comes about, aliases too."""
+"""How each field of fleetlight.resources.query_fields.instance comes about, aliases too."""

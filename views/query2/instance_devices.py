@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from resources.cluster_parameters import DEFAULT, Parameters
-from resources.fields import Record
-from resources.query_fields.ganeti import DISK_LISTS, own_value
-from resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
-from views.query2.cell_facts import NETWORKS
-from views.query2.instance_parameters import configured
-from views.query2.values import (
+from fleetlight.resources.cluster_parameters import DEFAULT, Parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
+from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from fleetlight.views.query2.cell_facts import NETWORKS
+from fleetlight.views.query2.instance_parameters import configured
+from fleetlight.views.query2.values import (
     NO_DATA,
     UNAVAILABLE,
     Cell,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from resources.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
-from resources.fields import Record
-from resources.query_fields.ganeti import own_value
-from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
-from views.query2.cell_facts import SYSTEMS
-from views.query2.values import (
+from fleetlight.resources.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import own_value
+from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
+from fleetlight.views.query2.cell_facts import SYSTEMS
+from fleetlight.views.query2.values import (
     NO_DATA,
     UNAVAILABLE,
     Cell,

@@ -1,13 +1,26 @@
-"""What the fields of items other than instances are: what the record of the item says (cells.model.ItemsAdapter)."""
+"""What the fields of items other than instances are: what the record of the item says
+(fleetlight.cells.model.ItemsAdapter).
+"""
 
 from collections.abc import Mapping
 
-from resources.fields import Kind
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.node import NODE
-from resources.query_fields.node_live import LIVE_FIELDS
-from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Facts, Make, Value, Values, is_of_kind, known, normal
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.node import NODE
+from fleetlight.resources.query_fields.node_live import LIVE_FIELDS
+from fleetlight.views.query2.values import (
+    NO_DATA,
+    UNAVAILABLE,
+    Cell,
+    Facts,
+    Make,
+    Value,
+    Values,
+    is_of_kind,
+    known,
+    normal,
+)
 
 CELL = "cell"
 """The field that no record has: which cell an item is in."""

@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from query.evaluate import matcher
-from query.filters import EVERYTHING, Filter, leaves
-from query.sort import SortOrder
-from resources.fields import Record
-from resources.query_fields.definitions import QueryFields
-from resources.query_fields.instance_status import Seen
-from views.projection import Projection
-from views.query2.catalog import values_of
-from views.query2.cell_facts import CellFacts
-from views.query2.values import UNKNOWN, Cell, Facts, Make, shown
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import EVERYTHING, Filter, leaves
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import QueryFields
+from fleetlight.resources.query_fields.instance_status import Seen
+from fleetlight.views.projection import Projection
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.cell_facts import CellFacts
+from fleetlight.views.query2.values import UNKNOWN, Cell, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
-from query.operators.anything import LooksInside
-from resources.instance import INSTANCE_FIELDS
-from views.query2.values import Values
+from fleetlight.query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
+from fleetlight.query.operators.anything import LooksInside
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.query2.values import Values
 
 
 def split(node: Filter, values: Values) -> tuple[Filter, Filter]:

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from resources.fields import Field, Kind, Record
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.instance_status import Seen
-from views.query2.cell_facts import CellFacts
+from fleetlight.resources.fields import Field, Kind, Record
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.instance_status import Seen
+from fleetlight.views.query2.cell_facts import CellFacts
 
 Cell = tuple[int, Any]
-"""A status (CellStatus), and the stored value (resources.fields) that only NORMAL has."""
+"""A status (CellStatus), and the stored value (fleetlight.resources.fields) that only NORMAL has."""
 
 # Plain numbers: to write an enumeration as JSON takes five times as long.
 _NORMAL = int(CellStatus.NORMAL)
@@ -57,7 +57,8 @@ class Value:
     """How the cell of a field comes about.
 
     needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
-    of_cell: what it is made of beside (views.query2.cell_facts). is_revision: whether it is made of the revision.
+    of_cell: what it is made of beside (fleetlight.views.query2.cell_facts). is_revision: whether it is made of the
+        revision.
     is_live: whether nodes are asked for it, those that have an agent.
     """
 

@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.errors import NotFoundError
-from api.http.request_body import ActionModel, Body, IfGiven, RequestModel
-from api.http.shapes import TEXT, Shape, page
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
+from fleetlight.api.http.shapes import TEXT, Shape, page
 
 
 class _Tenant(RequestModel):

@@ -7,16 +7,16 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.compute.flavors.known_extra_specs import check_extra_spec
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import MetadataKey, one_item
-from api.http.errors import BadRequestError, NotFoundError
-from api.http.request_body import Body, RootRequestModel
-from api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
-from cells.fleet.flavors import Flavor
+from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import MetadataKey, one_item
+from fleetlight.api.http.errors import BadRequestError, NotFoundError
+from fleetlight.api.http.request_body import Body, RootRequestModel
+from fleetlight.api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
+from fleetlight.cells.fleet.flavors import Flavor
 
 _CHECKED_SINCE = 86
 # Numbers are kept as text, and shown as they are to the caller who gives them.

@@ -10,18 +10,18 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
-from api.compute.protocol.parameters import strict_bool
-from api.compute.protocol.policy import RULES
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Count, Name, PositiveCount, is_printable
-from api.http.errors import ParameterError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import Body, BodyBool, RequestModel
-from api.http.shapes import (
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
+from fleetlight.api.compute.protocol.parameters import strict_bool
+from fleetlight.api.compute.protocol.policy import RULES
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import Count, Name, PositiveCount, is_printable
+from fleetlight.api.http.errors import ParameterError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.request_body import Body, BodyBool, RequestModel
+from fleetlight.api.http.shapes import (
     BOOL,
     INTEGER,
     LINKS,
@@ -35,12 +35,12 @@ from api.http.shapes import (
     or_null,
     page,
 )
-from api.http.versioned_models import Since, Until
-from cells.errors import ResourceNotFoundError
-from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
-from listing.errors import MarkerNotFoundError
-from query.errors import RegularExpressionError
-from query.regex import compile_pattern
+from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.cells.errors import ResourceNotFoundError
+from fleetlight.cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from fleetlight.listing.errors import MarkerNotFoundError
+from fleetlight.query.errors import RegularExpressionError
+from fleetlight.query.regex import compile_pattern
 
 _DESCRIPTION_SINCE = 55
 _EXTRA_SPECS_SINCE = 61

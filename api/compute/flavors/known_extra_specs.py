@@ -7,8 +7,8 @@ refused here for what Nova would refuse it for, and for nothing else.
 import re
 from collections.abc import Callable, Mapping
 
-from api.compute.protocol.parameters import FALSE_WORDS, TRUE_WORDS
-from api.http.errors import BadRequestError
+from fleetlight.api.compute.protocol.parameters import FALSE_WORDS, TRUE_WORDS
+from fleetlight.api.http.errors import BadRequestError
 
 _Check = Callable[[str], bool]
 _GROUP = "[a-zA-Z0-9_-]{0,64}"

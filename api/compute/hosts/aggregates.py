@@ -8,18 +8,18 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.times import without_zone
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
-from api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
-from api.http.request_body import ActionModel, Body, IfGiven, RequestModel
-from api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
-from cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
-from cells.fleet.aggregates import ZONE_KEY, Aggregate
-from operations.host_zones import HostZones
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
+from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
+from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
+from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
+from fleetlight.cells.fleet.aggregates import ZONE_KEY, Aggregate
+from fleetlight.operations.host_zones import HostZones
 
 _UUIDS_SINCE = 41
 _IMAGES_SINCE = 81

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from api.compute.hosts.fleet_hosts import FleetHosts
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError
-from api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
-from cells.kinds.native.nodes import COMPUTE
-from resources.clock import Clock
-from resources.fields import from_microseconds
+from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
+from fleetlight.cells.kinds.native.nodes import COMPUTE
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.fields import from_microseconds
 
 _FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 _LOG = Shape(

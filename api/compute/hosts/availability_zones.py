@@ -4,15 +4,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.times import without_zone
-from api.http.answers import json_answer
-from api.http.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
-from cells.kinds.native.nodes import ComputeService
-from cells.model import Cell
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
+from fleetlight.cells.kinds.native.nodes import ComputeService
+from fleetlight.cells.model import Cell
 
 _SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
 

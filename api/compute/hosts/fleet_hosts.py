@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.http.errors import ConflictError, NotFoundError
-from cells.errors import HostInUseError, HostNotFoundError
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
-from cells.model import Cell
-from resources.uuids import is_uuid
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.http.errors import ConflictError, NotFoundError
+from fleetlight.cells.errors import HostInUseError, HostNotFoundError
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
+from fleetlight.cells.model import Cell
+from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
 

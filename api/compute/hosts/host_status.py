@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.kinds.native.nodes import COMPUTE, ComputeService
-from cells.model import Cell, CellAdapter, HostReportingAdapter
-from listing.sources import CellReader
-from views.compute.view import HostStatuses
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
+from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter
+from fleetlight.listing.sources import CellReader
+from fleetlight.views.compute.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
 _SINCE = 16
@@ -28,7 +28,7 @@ _NOTHING_KNOWN: HostStatuses = {}
 
 
 class HostStatusCache:
-    """The statuses of all hosts, as `views.compute.view.ItemTemplate` takes them.
+    """The statuses of all hosts, as `fleetlight.views.compute.view.ItemTemplate` takes them.
 
     pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
     """

@@ -8,17 +8,17 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.errors import NotFoundError, NotSupportedError
-from api.http.query_parameters import QueryParameters
-from api.http.request_body import Body, IfGiven, RequestModel
-from api.http.shapes import INTEGER, TEXT, Shape, page
-from cells.kinds.native.nodes import Capacity
+from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import NotFoundError, NotSupportedError
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
+from fleetlight.cells.kinds.native.nodes import Capacity
 
 _UNTIL = 42
 _LIST = QueryParameters({"zone": 1}, refuses_unknown_since=None)

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, TypeSince, optional, or_null
-from cells.kinds.native.nodes import ComputeNode
-from resources.fields import from_microseconds
-from resources.uuids import number_of
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, TypeSince, optional, or_null
+from fleetlight.cells.kinds.native.nodes import ComputeNode
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.uuids import number_of
 
 _MINUTE_US = 60_000_000
 _MINUTES_PER_DAY = 24 * 60

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
-from api.compute.hosts.hypervisor_items import (
+from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
+from fleetlight.api.compute.hosts.hypervisor_items import (
     FULL,
     SHORT,
     STATISTICS,
@@ -18,20 +18,20 @@ from api.compute.hosts.hypervisor_items import (
     short_item,
     statistics,
 )
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError, NotFoundError, ParameterError
-from api.http.query_parameters import QueryParameters
-from api.http.request_body import BOOLEANS
-from api.http.shapes import Shape, page
-from cells.kinds.native.nodes import ComputeNode
-from listing.errors import CellDownError, MarkerNotFoundError
-from resources.clock import Clock
-from resources.uuids import is_uuid, number_of
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, NotFoundError, ParameterError
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.request_body import BOOLEANS
+from fleetlight.api.http.shapes import Shape, page
+from fleetlight.cells.kinds.native.nodes import ComputeNode
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.uuids import is_uuid, number_of
 
 _PAGES_SINCE = 33
 _UUIDS_SINCE = 53

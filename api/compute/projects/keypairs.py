@@ -6,22 +6,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
-from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.times import without_zone
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import ForbiddenError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import Body, IfGiven, RequestModel
-from api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
-from api.http.versioned_models import Since
-from cells.errors import ResourceNotFoundError
-from cells.fleet.key_material import generate_key, read_key
-from cells.fleet.keypairs import Keypair, PublicKey
-from cells.fleet.quotas import check
-from listing.errors import MarkerNotFoundError
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
+from fleetlight.api.http.versioned_models import Since
+from fleetlight.cells.errors import ResourceNotFoundError
+from fleetlight.cells.fleet.key_material import generate_key, read_key
+from fleetlight.cells.fleet.keypairs import Keypair, PublicKey
+from fleetlight.cells.fleet.quotas import check
+from fleetlight.listing.errors import MarkerNotFoundError
 
 _TYPES_SINCE = 2
 _OTHER_USERS_SINCE = 10

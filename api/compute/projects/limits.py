@@ -5,15 +5,15 @@ from functools import partial
 
 from starlette.responses import Response
 
-from api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.query_parameters import list_parameters
-from api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
-from cells.fleet.quotas import UNLIMITED
+from fleetlight.api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
+from fleetlight.cells.fleet.quotas import UNLIMITED
 
 _LIMITS = {
     "maxTotalInstances": "instances",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.projects.quota_names import (
+from fleetlight.api.compute.projects.quota_names import (
     CLASS_NETWORK_UNTIL,
     FILES_UNTIL,
     NETWORK,
@@ -15,17 +15,17 @@ from api.compute.projects.quota_names import (
     shape_of_limits,
     shown_limits,
 )
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, NotSupportedError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
-from api.http.shapes import INTEGER, TEXT, Shape
-from api.http.versioned_models import Until
-from cells.fleet.quotas import UNLIMITED
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import BadRequestError, NotSupportedError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from fleetlight.api.http.shapes import INTEGER, TEXT, Shape
+from fleetlight.api.http.versioned_models import Until
+from fleetlight.cells.fleet.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
 _LONGEST_NAME = 255

@@ -6,20 +6,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import whole_number
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Name, PositiveCount
-from api.http.errors import BadRequestError, ForbiddenError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import Body, IfGiven, RequestModel
-from api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
-from api.http.versioned_models import Since, Until
-from cells.fleet.quotas import check
-from cells.fleet.server_groups import ServerGroup
-from operations.usage import project_lock
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.paging import whole_number
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import Name, PositiveCount
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
+from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.operations.usage import project_lock
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64

@@ -9,26 +9,26 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.times import without_zone
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError
-from api.http.query_parameters import list_parameters
-from api.http.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
-from cells.errors import CellUnreachableError, UnreadableRowError
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell
-from listing.errors import MarkerNotFoundError
-from query.filters import Eq, Gt, IsNotNull, IsNull, Lt, all_of, any_of
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from resources.clock import Clock
-from resources.fields import from_microseconds, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import COMPLETE
+from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
+from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import MarkerNotFoundError
+from fleetlight.query.filters import Eq, Gt, IsNotNull, IsNull, Lt, all_of, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.fields import from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _PAGES_SINCE = 40
 _PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}

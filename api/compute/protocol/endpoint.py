@@ -15,12 +15,12 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from api.admission import ListAdmission
-from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
-from api.compute.protocol.policy import authorize
-from api.compute.protocol.proof import TOKEN_HEADER
-from api.http.client import address_of_client
-from api.http.errors import (
+from fleetlight.api.admission import ListAdmission
+from fleetlight.api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
+from fleetlight.api.compute.protocol.policy import authorize
+from fleetlight.api.compute.protocol.proof import TOKEN_HEADER
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
     IdentityServiceError,
@@ -29,15 +29,15 @@ from api.http.errors import (
     UnsupportedMicroversionError,
     status_of,
 )
-from api.http.faults import fault_of, no_such_route
-from api.http.links import Links
-from api.http.query_string import QueryString
-from api.identity.caller import Caller, Identity
-from api.identity.connection import Connection, LookingAhead
-from api.identity.faults import unauthorized
-from cells.model import InstanceRow, Request
-from listing.admission import admit_by
-from listing.consistency.tokens import ChangeToken
+from fleetlight.api.http.faults import fault_of, no_such_route
+from fleetlight.api.http.links import Links
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity.caller import Caller, Identity
+from fleetlight.api.identity.connection import Connection, LookingAhead
+from fleetlight.api.identity.faults import unauthorized
+from fleetlight.cells.model import InstanceRow, Request
+from fleetlight.listing.admission import admit_by
+from fleetlight.listing.consistency.tokens import ChangeToken
 
 _log = structlog.get_logger(__name__)
 _READING = frozenset({"GET", "HEAD"})
@@ -85,7 +85,9 @@ class ComputeRequest:
         await self.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
-        """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.protocol.policy) asks for."""
+        """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.compute.protocol.policy)
+        asks for.
+        """
         authorize(self.caller, rule)
 
 

@@ -1,6 +1,7 @@
 """How handlers ask the fleet database, and ask and change native cells, which all block.
 
-Cells are asked by the same pool as lists ask them by (cells.fan_out.cell_pool): what hangs for one hangs for all.
+Cells are asked by the same pool as lists ask them by (fleetlight.cells.fan_out.cell_pool): what hangs for one hangs for
+all.
 """
 
 import asyncio
@@ -12,19 +13,19 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from api.http.errors import BadRequestError
-from api.identity.caller import Caller
-from cells.daemon_threads import DaemonThreads
-from cells.errors import CellHangsError, CellUnreachableError
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import Cell
-from listing.errors import CellDownError
-from listing.find_instance import InstanceFinder
-from listing.sources import ask_fleet
-from operations.native_cells import NativeCells
-from operations.nodes.opening import NodeRpcs
-from operations.usage import size_in, with_sizes
-from resources.uuids import is_uuid
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import CellHangsError, CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import CellDownError
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.sources import ask_fleet
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.usage import size_in, with_sizes
+from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
 
@@ -173,7 +174,7 @@ class FleetAccess:
         return None
 
     async def in_use(self, project_id: str) -> "InUse":
-        """What counts against the quotas of a project (operations.usage). Raises FleetUnreachableError."""
+        """What counts against the quotas of a project (fleetlight.operations.usage). Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
         wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
         cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
-from api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
-from api.http.headers import Header
-from listing.answer import Consistency
+from fleetlight.api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
+from fleetlight.api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
+from fleetlight.api.http.headers import Header
+from fleetlight.listing.answer import Consistency
 
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _TOKEN_PATTERN = "[0-9a-f-]{36}:[0-9]+"  # noqa: S105  # of the header's value

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from api.http.errors import MicroversionSyntaxError, UnsupportedMicroversionError
-from views.compute.view import NEWEST_MICROVERSION
+from fleetlight.api.http.errors import MicroversionSyntaxError, UnsupportedMicroversionError
+from fleetlight.views.compute.view import NEWEST_MICROVERSION
 
 OLDEST = (2, 1)
 NEWEST = NEWEST_MICROVERSION

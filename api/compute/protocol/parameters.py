@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from api.compute.protocol.iso_times import parse_iso_time
-from api.http.errors import BadRequestError, ParameterError
-from api.http.query_string import QueryString
-from query.errors import RegularExpressionError
-from query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
-from query.regex import compile_pattern
+from fleetlight.api.compute.protocol.iso_times import parse_iso_time
+from fleetlight.api.http.errors import BadRequestError, ParameterError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.query.errors import RegularExpressionError
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
+from fleetlight.query.regex import compile_pattern
 
 FORBIDDEN = frozenset(
     {

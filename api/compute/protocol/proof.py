@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from api.http.errors import BadRequestError
-from api.identity.caller import Caller
-from listing.answer import CellAnswer, Consistency, Page
-from listing.consistency.read_your_writes import ReadYourWrites
-from listing.consistency.tokens import ChangeToken, parse_tokens
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.listing.answer import CellAnswer, Consistency, Page
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.consistency.tokens import ChangeToken, parse_tokens
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
 AT_LEAST = "at-least"

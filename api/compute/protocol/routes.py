@@ -1,7 +1,7 @@
 """One table of what the compute API answers, and the way from an address to a handler.
 
-Each resource lists its routes next to its handlers; `api.compute.resources` puts the lists together. What a request
-gets that finds no route (contracts/nova-rest, section 0):
+Each resource lists its routes next to its handlers; `fleetlight.api.compute.resources` puts the lists together. What a
+request gets that finds no route (contracts/nova-rest, section 0):
 
 * unknown address, or a method that the address never had: 404 in plain text;
 * the method exists, in another microversion: 404 in JSON;
@@ -15,15 +15,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from api.compute.protocol.microversion import NEWEST
-from api.http.errors import GoneError, NotInMicroversionError
-from api.http.faults import no_such_route
-from api.http.headers import Header
-from api.http.query_parameters import NO_PARAMETERS, QueryParameters
-from api.http.request_body import Body
-from api.http.request_metrics import name_route
-from api.http.shapes import JsonType
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
+from fleetlight.api.compute.protocol.microversion import NEWEST
+from fleetlight.api.http.errors import GoneError, NotInMicroversionError
+from fleetlight.api.http.faults import no_such_route
+from fleetlight.api.http.headers import Header
+from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
+from fleetlight.api.http.request_body import Body
+from fleetlight.api.http.request_metrics import name_route
+from fleetlight.api.http.shapes import JsonType
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 _NEWEST_MINOR = NEWEST[1]

@@ -1,8 +1,8 @@
 """Times as resources other than servers show them (contracts/nova-rest, sections 3 and 4)."""
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.parameters import parse_time
-from resources.fields import from_microseconds, to_microseconds
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.parameters import parse_time
+from fleetlight.resources.fields import from_microseconds, to_microseconds
 
 
 def without_zone(microseconds: int) -> str:

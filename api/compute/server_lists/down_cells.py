@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from api.http.links import Links
-from cells.fleet.fleet import InstanceMapping
-from resources.fields import from_microseconds
+from fleetlight.api.http.links import Links
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.resources.fields import from_microseconds
 
 UNKNOWN = "UNKNOWN"
 

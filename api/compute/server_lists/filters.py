@@ -1,11 +1,11 @@
 """What the accepted parameters of a list mean, as one filter tree (contracts/nova-servers, sections 3.3 and 4)."""
 
-from api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
-from api.http.errors import BadRequestError, ForbiddenError
-from api.http.query_string import QueryString
-from api.identity.caller import Caller
-from query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
-from resources.server_status import states_of
+from fleetlight.api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity.caller import Caller
+from fleetlight.query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
+from fleetlight.resources.server_status import states_of
 
 _INVALID_STATUS_IS_AN_ERROR_SINCE = 38
 _SOFT_DELETED = Eq("vm_state", "soft-delete")

@@ -1,7 +1,7 @@
 """How the items of an answer are put together for one request."""
 
-from api.compute.protocol.endpoint import ComputeRequest
-from views.compute.view import HostStatuses, ItemTemplate
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.views.compute.view import HostStatuses, ItemTemplate
 
 
 def full_template(request: ComputeRequest, host_statuses: HostStatuses | None) -> ItemTemplate:

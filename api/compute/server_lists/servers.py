@@ -10,37 +10,42 @@ import msgspec
 import structlog
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from api.compute.protocol.proof import asked_freshness, proof_headers
-from api.compute.server_lists import down_cells
-from api.compute.server_lists.filters import build_filter, found_before_the_marker, is_for_all_tenants, names_no_status
-from api.compute.server_lists.item_templates import full_template
-from api.compute.server_lists.sorting import build_order, check_sort_keys
-from api.compute.server_lists.watches import ServerWatches
-from api.http.links import Links
-from api.http.parts_response import HeadResponse, PartsResponse
-from api.http.query_string import QueryString
-from api.identity.caller import Caller
-from api.metrics import ApiMetrics
-from cells.errors import FleetUnreachableError
-from cells.fleet.fleet import InstanceMapping
-from cells.model import Cell
-from listing.admission import page_in_the_making
-from listing.answer import Page
-from listing.consistency.read_your_writes import ReadYourWrites
-from listing.errors import CellDownError, MarkerNotFoundError
-from listing.explanation import Observer
-from listing.find_instance import InstanceFinder
-from listing.list_instances import InstanceLister
-from listing.page_ends import PageEnds
-from listing.sources import CellFailure, ask_fleet
-from query.filters import Filter
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.uuids import is_uuid
-from views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
+from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
+from fleetlight.api.compute.server_lists import down_cells
+from fleetlight.api.compute.server_lists.filters import (
+    build_filter,
+    found_before_the_marker,
+    is_for_all_tenants,
+    names_no_status,
+)
+from fleetlight.api.compute.server_lists.item_templates import full_template
+from fleetlight.api.compute.server_lists.sorting import build_order, check_sort_keys
+from fleetlight.api.compute.server_lists.watches import ServerWatches
+from fleetlight.api.http.links import Links
+from fleetlight.api.http.parts_response import HeadResponse, PartsResponse
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.model import Cell
+from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.answer import Page
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
+from fleetlight.listing.explanation import Observer
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.page_ends import PageEnds
+from fleetlight.listing.sources import CellFailure, ask_fleet
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.uuids import is_uuid
+from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 
 _log = structlog.get_logger(__name__)
 # More digits than the largest page has, and few enough for int() to accept.
@@ -55,7 +60,7 @@ _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
 class Mappings(Protocol):
-    """What is needed of `cells.instance_mappings.Mappings`. Calls block."""
+    """What is needed of `fleetlight.cells.instance_mappings.Mappings`. Calls block."""
 
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int

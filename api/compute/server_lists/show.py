@@ -7,26 +7,26 @@ from functools import partial
 import msgspec
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
-from api.compute.server_lists import down_cells
-from api.compute.server_lists.item_templates import full_template
-from api.http.errors import BadRequestError, ServerNotFoundError
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
-from cells.fleet.fleet import InstanceMapping
-from cells.fleet.server_groups import ServerGroups
-from cells.kinds.nova_db.deployment import RequestSpec
-from cells.model import Cell, InstanceRow
-from listing.answer import CellAnswer, Page, Route
-from listing.errors import CellDownError
-from listing.find_instance import InstanceFinder
-from listing.sources import CellReader, ask_fleet, damaged_row, rendered
-from resources.fields import Record
-from resources.instance import BLANK_INSTANCE
-from resources.uuids import is_uuid
-from views.compute.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
+from fleetlight.api.compute.server_lists import down_cells
+from fleetlight.api.compute.server_lists.item_templates import full_template
+from fleetlight.api.http.errors import BadRequestError, ServerNotFoundError
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.fleet.server_groups import ServerGroups
+from fleetlight.cells.kinds.nova_db.deployment import RequestSpec
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.answer import CellAnswer, Page, Route
+from fleetlight.listing.errors import CellDownError
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.sources import CellReader, ask_fleet, damaged_row, rendered
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import BLANK_INSTANCE
+from fleetlight.resources.uuids import is_uuid
+from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
 
 _SERVER_GROUPS_SINCE = 71
 _NO_PARAMETERS_SINCE = 102

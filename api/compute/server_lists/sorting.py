@@ -1,9 +1,9 @@
 """The order of a list from `sort_key` and `sort_dir` (contracts/nova-servers, section 5)."""
 
-from api.http.errors import BadRequestError, ForbiddenError, ParameterError
-from api.http.query_string import QueryString
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError, ParameterError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 SORTED = frozenset(
     {

@@ -7,22 +7,22 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.parameters import accept
-from api.compute.server_lists.filters import build_filter, build_scope
-from api.compute.server_lists.item_templates import full_template
-from api.compute.server_lists.watch_places import WatchPlaces
-from api.identity.rights import Rights
-from cells.errors import UnreadableRowError
-from cells.model import InstanceRow
-from listing.sources import rendered
-from listing.watches.feed import ChangeFeed
-from listing.watches.positions import PositionCodec
-from listing.watches.watch import Watch, WatchRequest
-from query.check import check
-from query.evaluate import matcher
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.parameters import accept
+from fleetlight.api.compute.server_lists.filters import build_filter, build_scope
+from fleetlight.api.compute.server_lists.item_templates import full_template
+from fleetlight.api.compute.server_lists.watch_places import WatchPlaces
+from fleetlight.api.identity.rights import Rights
+from fleetlight.cells.errors import UnreadableRowError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.sources import rendered
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec
+from fleetlight.listing.watches.watch import Watch, WatchRequest
+from fleetlight.query.check import check
+from fleetlight.query.evaluate import matcher
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 EVENT_STREAM = "text/event-stream"
 _LAST_ID_HEADER = "Last-Event-ID"

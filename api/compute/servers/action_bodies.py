@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from api.compute.servers.create_body import (
+from fleetlight.api.compute.servers.create_body import (
     AccessIPv4,
     AccessIPv6,
     Address,
@@ -16,9 +16,9 @@ from api.compute.servers.create_body import (
     Hostname,
     UserData,
 )
-from api.http.body_types import Description, Fqdn, Metadata, Name, UuidText
-from api.http.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
-from api.http.versioned_models import Since, Until
+from fleetlight.api.http.body_types import Description, Fqdn, Metadata, Name, UuidText
+from fleetlight.api.http.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
+from fleetlight.api.http.versioned_models import Since, Until
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
 _KeyName = Annotated[str, Field(min_length=1, max_length=255)]

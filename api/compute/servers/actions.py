@@ -12,25 +12,31 @@ from typing import Any
 from pydantic import BaseModel, RootModel, SecretStr, create_model
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import ApiRoute
-from api.compute.servers import action_bodies as bodies
-from api.compute.servers.create import given_or_new
-from api.compute.servers.lookup import FoundServer, find_server
-from api.compute.servers.moves import MoveActions
-from api.compute.servers.orders import accept, change, order_of, require_ready, rule
-from api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
-from api.compute.servers.shape import ADMIN_PASSWORD
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
-from api.http.request_body import Body, RequestModel, read_json
-from api.http.shapes import OneOf, Shape
-from cells.model import InstanceRow
-from operations.usage import check_restored_instance, project_lock
-from resources.fields import Record
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import TOKEN
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.servers import action_bodies as bodies
+from fleetlight.api.compute.servers.create import given_or_new
+from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.api.compute.servers.moves import MoveActions
+from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
+from fleetlight.api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
+from fleetlight.api.compute.servers.shape import ADMIN_PASSWORD
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import (
+    BadRequestError,
+    GoneError,
+    NotFoundError,
+    NotInMicroversionError,
+    NotSupportedError,
+)
+from fleetlight.api.http.request_body import Body, RequestModel, read_json
+from fleetlight.api.http.shapes import OneOf, Shape
+from fleetlight.cells.model import InstanceRow
+from fleetlight.operations.usage import check_restored_instance, project_lock
+from fleetlight.resources.fields import Record
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000

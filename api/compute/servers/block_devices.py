@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from api.compute.servers.create_body import BlockDevice
-from api.http.errors import BadRequestError, NotSupportedError
-from cells.fleet.flavors import Flavor
+from fleetlight.api.compute.servers.create_body import BlockDevice
+from fleetlight.api.http.errors import BadRequestError, NotSupportedError
+from fleetlight.cells.fleet.flavors import Flavor
 
 _MAX_LOCAL = 3
 _NEW_DISK = ("blank", "local")

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.server_lists.show import show_item
-from api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
-from api.http.shapes import Key, Shape, TypeSince
-from cells.model import InstanceRow
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.server_lists.show import show_item
+from fleetlight.api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
+from fleetlight.api.http.shapes import Key, Shape, TypeSince
+from fleetlight.cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75
 # The keys before that, fewer than in show.

@@ -12,25 +12,25 @@ from uuid import uuid4
 from pydantic import SecretStr
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import ApiRoute
-from api.compute.servers.block_devices import check_block_devices
-from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
-from api.compute.servers.new_addresses import addresses_of, check_networks
-from api.compute.servers.references import named_flavor, named_keypairs
-from api.compute.servers.shape import NEW_SERVER
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
-from cells.errors import NoValidHostError, ResourceNotFoundError
-from cells.fleet.flavors import Flavor
-from cells.fleet.quotas import check
-from cells.fleet.server_groups import ServerGroup
-from cells.model import Cell, InstanceRow
-from listing.errors import CellDownError
-from operations.actions.request_spec import hints_as_lists
-from operations.scheduling.choose_cell import (
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.compute.protocol.headers import TOKEN
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.servers.block_devices import check_block_devices
+from fleetlight.api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
+from fleetlight.api.compute.servers.new_addresses import addresses_of, check_networks
+from fleetlight.api.compute.servers.references import named_flavor, named_keypairs
+from fleetlight.api.compute.servers.shape import NEW_SERVER
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
+from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.errors import CellDownError
+from fleetlight.operations.actions.request_spec import hints_as_lists
+from fleetlight.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
     is_enough,
@@ -38,8 +38,8 @@ from operations.scheduling.choose_cell import (
     read_capacity,
     requested_cells,
 )
-from operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
-from operations.usage import check_new_instances, project_lock
+from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
+from fleetlight.operations.usage import check_new_instances, project_lock
 
 _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.policy import full_name
-from api.compute.servers.lookup import FoundServer, find_server
-from cells.errors import InstanceLockedError, InvalidTransitionError
-from listing.sources import damaged_row
-from resources.fields import Record
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.policy import full_name
+from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.cells.errors import InstanceLockedError, InvalidTransitionError
+from fleetlight.listing.sources import damaged_row
+from fleetlight.resources.fields import Record
 
 T = TypeVar("T")
 

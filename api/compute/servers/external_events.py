@@ -12,16 +12,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import ApiRoute
-from api.http.answers import json_answer
-from api.http.body_types import UuidText
-from api.http.request_body import Body, RequestModel
-from api.http.shapes import INTEGER, TEXT, Shape, optional, page
-from api.http.versioned_models import Since
-from cells.model import Cell
-from listing.errors import CellDownError
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.body_types import UuidText
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, optional, page
+from fleetlight.api.http.versioned_models import Since
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import CellDownError
 
 _SERVICE = "service"
 _WITH_TAG = {"volume-extended", "power-update", "accelerator-request-bound"}

@@ -7,18 +7,18 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import next_link, paging_of
-from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.times import time_of, without_zone
-from api.compute.servers.lookup import FoundServer, find_server
-from api.http.answers import json_answer
-from api.http.errors import BadRequestError, NotFoundError
-from api.http.query_parameters import QueryParameters
-from api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
-from cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
-from listing.errors import MarkerNotFoundError
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.paging import next_link, paging_of
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.times import time_of, without_zone
+from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, NotFoundError
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
+from fleetlight.cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
+from fleetlight.listing.errors import MarkerNotFoundError
 
 _DELETED_SINCE = 21
 _EVENTS_FOR_ALL_SINCE = 51

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from functools import partial
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.http.errors import NotSupportedError, ServerNotFoundError
-from cells.model import Cell, InstanceRow
-from operations.actions.accepting import Acceptance
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.operations.actions.accepting import Acceptance
 
 
 @dataclass(frozen=True, slots=True)

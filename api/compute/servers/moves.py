@@ -9,20 +9,20 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.servers import action_bodies as bodies
-from api.compute.servers.create import given_or_new
-from api.compute.servers.lookup import FoundServer
-from api.compute.servers.orders import accept, change, order_of, require_ready, rule
-from api.compute.servers.references import named_flavor
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, ConflictError, NotFoundError
-from cells.fleet.flavors import Flavor
-from cells.kinds.native.nodes import ComputeNode
-from cells.model import InstanceRow
-from operations.usage import check_larger_flavor, project_lock
-from resources.fields import Record
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.servers import action_bodies as bodies
+from fleetlight.api.compute.servers.create import given_or_new
+from fleetlight.api.compute.servers.lookup import FoundServer
+from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
+from fleetlight.api.compute.servers.references import named_flavor
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError
+from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.kinds.native.nodes import ComputeNode
+from fleetlight.cells.model import InstanceRow
+from fleetlight.operations.usage import check_larger_flavor, project_lock
+from fleetlight.resources.fields import Record
 
 _PINNED = "pinned_availability_zone"
 _EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95

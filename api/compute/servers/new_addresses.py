@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from api.compute.servers.create_body import Network
-from api.http.errors import BadRequestError
+from fleetlight.api.compute.servers.create_body import Network
+from fleetlight.api.http.errors import BadRequestError
 
 _DEFAULT_LABEL = "private"
 

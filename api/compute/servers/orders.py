@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.servers.lookup import FoundServer
-from cells.model import InstanceRow
-from operations.actions.accepting import Order, refuse_unless_allowed
-from operations.actions.server_actions import ACTIONS
-from resources.fields import Record
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.servers.lookup import FoundServer
+from fleetlight.cells.model import InstanceRow
+from fleetlight.operations.actions.accepting import Order, refuse_unless_allowed
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.resources.fields import Record
 
 
 def rule(name: str) -> str:
@@ -29,12 +29,14 @@ def order_of(
     values: Mapping[str, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Order:
-    """What the caller wants to be done. See operations.actions.accepting.Order."""
+    """What the caller wants to be done. See fleetlight.operations.actions.accepting.Order."""
     return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
 
 
 def require_ready(request: ComputeRequest, server: FoundServer, action: str) -> None:
-    """Raise what keeps the server, as it was found, from `action` (a name in operations.actions.server_actions)."""
+    """Raise what keeps the server, as it was found, from `action` (a name in
+    fleetlight.operations.actions.server_actions).
+    """
     refuse_unless_allowed(ACTIONS[action], server.row.record, is_admin=request.caller.is_admin)
 
 

@@ -10,19 +10,19 @@ from uuid import UUID, uuid5
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest, Handler
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import whole_number
-from api.compute.protocol.routes import ApiRoute
-from api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
-from api.compute.servers.details import find_readable, read_record
-from api.compute.servers.lookup import find_server
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, NotFoundError, NotSupportedError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import Body
-from api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
-from resources.fields import Record
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.paging import whole_number
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
+from fleetlight.api.compute.servers.details import find_readable, read_record
+from fleetlight.api.compute.servers.lookup import find_server
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import BadRequestError, NotFoundError, NotSupportedError
+from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.request_body import Body
+from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.resources.fields import Record
 
 _CONSOLES_SINCE = 6
 _ATTACHMENT_TAGS_SINCE = 70

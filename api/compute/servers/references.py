@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.http.errors import BadRequestError
-from cells.errors import ResourceNotFoundError
-from cells.fleet.flavors import Flavor
-from cells.fleet.quotas import check
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.cells.errors import ResourceNotFoundError
+from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.quotas import check
 
 # Every call asks the fleet database, and so blocks.
 

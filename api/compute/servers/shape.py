@@ -5,7 +5,7 @@ from functools import cache
 
 import msgspec
 
-from api.http.shapes import (
+from fleetlight.api.http.shapes import (
     BOOL,
     INTEGER,
     LINKS,
@@ -22,9 +22,9 @@ from api.http.shapes import (
     or_null,
     page,
 )
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 
 _IMAGE_PROPERTIES_SINCE = 98
 _HOST_STATUS_SINCE = 16
@@ -138,7 +138,7 @@ SERVER_LIST = page(
 )
 SERVER_DETAILS = page("servers", LISTED_SERVER, "servers_links")
 _WHY = Shape({"reason": TEXT})
-# What a stream of these tells (listing.watches.watch), by the name of the event.
+# What a stream of these tells (fleetlight.listing.watches.watch), by the name of the event.
 SERVER_EVENTS: Mapping[str, JsonType] = {
     "ready": Shape({"complete": BOOL}),
     "changed": Shape({"server": LISTED_SERVER}),

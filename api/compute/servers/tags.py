@@ -5,17 +5,17 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import ApiRoute
-from api.compute.servers.details import change_record, read_record
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Tags
-from api.http.errors import BadRequestError, NotFoundError
-from api.http.request_body import Body, read_bytes
-from api.http.shapes import TEXT, page
-from resources.fields import Record
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import TOKEN
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.servers.details import change_record, read_record
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import Tags
+from fleetlight.api.http.errors import BadRequestError, NotFoundError
+from fleetlight.api.http.request_body import Body, read_bytes
+from fleetlight.api.http.shapes import TEXT, page
+from fleetlight.resources.fields import Record
 
 _SINCE = 26
 _MAX_TAGS = 50

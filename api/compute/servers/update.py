@@ -7,22 +7,22 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import ApiRoute
-from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
-from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
-from api.compute.servers.lookup import find_server
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Description, Fqdn, Name
-from api.http.errors import ConflictError
-from api.http.request_body import Body, RequestModel
-from api.http.shapes import Shape
-from api.http.versioned_models import Since
-from operations.actions.accepting import Order
-from resources.fields import Record
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.compute.protocol.headers import TOKEN
+from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.servers.changed_server import CHANGED_SERVER, changed_item
+from fleetlight.api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
+from fleetlight.api.compute.servers.lookup import find_server
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.body_types import Description, Fqdn, Name
+from fleetlight.api.http.errors import ConflictError
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.http.shapes import Shape
+from fleetlight.api.http.versioned_models import Since
+from fleetlight.operations.actions.accepting import Order
+from fleetlight.resources.fields import Record
 
 _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
 

@@ -5,20 +5,20 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
-from api.http.request_body import read_json
-from api.identity.connection import Connection
-from api.identity.refusals import telling_of_refusal
-from api.identity.tokens.catalog import catalog, version_document
-from api.identity.tokens.directory import Directory
-from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.login import Logins
-from api.identity.tokens.middleware import IdentityRequest
-from api.identity.tokens.requests import LOGIN
-from api.identity.tokens.token import Token, sign
-from api.identity.tokens.views import Views
-from resources.clock import Clock, system_clock
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
+from fleetlight.api.http.request_body import read_json
+from fleetlight.api.identity.connection import Connection
+from fleetlight.api.identity.refusals import telling_of_refusal
+from fleetlight.api.identity.tokens.catalog import catalog, version_document
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.api.identity.tokens.middleware import IdentityRequest
+from fleetlight.api.identity.tokens.requests import LOGIN
+from fleetlight.api.identity.tokens.token import Token, sign
+from fleetlight.api.identity.tokens.views import Views
+from fleetlight.resources.clock import Clock, system_clock
 
 _SUBJECT = "X-Subject-Token"
 

@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from api.http.answers import empty_answer, json_answer
-from api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
-from api.http.request_body import read_json
-from api.identity.caller import ROLES
-from api.identity.tokens.directory import Credential, Directory, new_id
-from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.login import Logins
-from api.identity.tokens.middleware import IdentityRequest
-from api.identity.tokens.requests import NEW_CREDENTIAL, NewCredential
-from api.identity.tokens.views import role_id
-from resources.clock import Clock, system_clock
-from resources.fields import to_microseconds
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
+from fleetlight.api.http.request_body import read_json
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.api.identity.tokens.middleware import IdentityRequest
+from fleetlight.api.identity.tokens.requests import NEW_CREDENTIAL, NewCredential
+from fleetlight.api.identity.tokens.views import role_id
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import to_microseconds
 
 _SECRET_BYTES = 64
 

@@ -13,12 +13,12 @@ from tempfile import mkstemp
 
 import msgspec
 
-from api.fair_queue import FairQueue
-from api.http.errors import DirectoryUnavailableError
-from api.identity.login_limit import too_many_at_once
-from api.identity.tokens.directory import Directory
-from api.identity.watched_file import WatchedFile
-from cells.database.file_lock import FileLock
+from fleetlight.api.fair_queue import FairQueue
+from fleetlight.api.http.errors import DirectoryUnavailableError
+from fleetlight.api.identity.login_limit import too_many_at_once
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.cells.database.file_lock import FileLock
 
 _MOST_WAITING = 128
 _MOST_WAITING_OF_USER = 16

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import structlog
 
-from api.http.errors import BadRequestError, UnauthorizedError
-from api.identity.caller import Caller, with_implied
-from api.identity.connection import Connection
-from api.identity.login_limit import LoginLimit
-from api.identity.passwords import PasswordChecks
-from api.identity.tokens.directory import Credential, Directory, Project, User
-from api.identity.tokens.requests import (
+from fleetlight.api.http.errors import BadRequestError, UnauthorizedError
+from fleetlight.api.identity.caller import Caller, with_implied
+from fleetlight.api.identity.connection import Connection
+from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.identity.passwords import PasswordChecks
+from fleetlight.api.identity.tokens.directory import Credential, Directory, Project, User
+from fleetlight.api.identity.tokens.requests import (
     Authentication,
     CredentialMethod,
     PasswordMethod,
@@ -23,8 +23,8 @@ from api.identity.tokens.requests import (
     TokenMethod,
     UserReference,
 )
-from api.identity.tokens.token import Token, new_audit_id, signed_token
-from resources.clock import Clock, system_clock
+from fleetlight.api.identity.tokens.token import Token, new_audit_id, signed_token
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 _SECOND = 1_000_000

@@ -10,13 +10,13 @@ from typing import Any
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from api.http.answers import json_answer
-from api.http.errors import IdentityNotFoundError
-from api.identity.caller import ROLES
-from api.identity.tokens.catalog import SERVICES, endpoints
-from api.identity.tokens.directory import DOMAIN_ID
-from api.identity.tokens.middleware import IdentityRequest
-from api.identity.tokens.views import role_id
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import IdentityNotFoundError
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.tokens.catalog import SERVICES, endpoints
+from fleetlight.api.identity.tokens.directory import DOMAIN_ID
+from fleetlight.api.identity.tokens.middleware import IdentityRequest
+from fleetlight.api.identity.tokens.views import role_id
 
 _FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 

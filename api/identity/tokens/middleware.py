@@ -8,15 +8,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.client import address_of_client
-from api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
-from api.http.links import Links
-from api.identity.caller import Caller
-from api.identity.faults import identity_fault_of
-from api.identity.tokens.directory import Directory
-from api.identity.tokens.login import Logins, caller_of
-from api.identity.tokens.token import Token
-from api.identity.tokens.views import Views
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
+from fleetlight.api.http.links import Links
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.faults import identity_fault_of
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.tokens.login import Logins, caller_of
+from fleetlight.api.identity.tokens.token import Token
+from fleetlight.api.identity.tokens.views import Views
 
 _log = structlog.get_logger(__name__)
 

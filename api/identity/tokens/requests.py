@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from api.http.request_body import Body, RequestModel
-from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
 # A shorter secret can be guessed, a longer one protects no better.
 _MIN_SECRET, _MAX_SECRET = 16, 255

@@ -1,6 +1,6 @@
 """What answers of the identity service look like (contracts/nova-rest, 5.1 to 5.4)."""
 
-from api.http.shapes import BOOL, NOTHING, TEXT, ListOf, MapOf, Shape, optional, or_null
+from fleetlight.api.http.shapes import BOOL, NOTHING, TEXT, ListOf, MapOf, Shape, optional, or_null
 
 _SELF = Shape({"self": TEXT})
 _OPTIONS = MapOf(NOTHING)

@@ -9,23 +9,23 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.documented import Operation
-from api.http.errors import IdentityNotFoundError, UnauthorizedError
-from api.http.headers import Header
-from api.http.shapes import JsonType, Shape
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.identity.tokens import shapes
-from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
-from api.identity.tokens.credential_handlers import CredentialHandlers
-from api.identity.tokens.directory import Directory
-from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.login import Logins, caller_of
-from api.identity.tokens.lookups import Lookups
-from api.identity.tokens.middleware import Handler, IdentityMiddleware
-from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_password
-from api.identity.tokens.token import Token
-from resources.clock import Clock, system_clock
+from fleetlight.api.documented import Operation
+from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
+from fleetlight.api.http.headers import Header
+from fleetlight.api.http.shapes import JsonType, Shape
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.identity.tokens import shapes
+from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
+from fleetlight.api.identity.tokens.credential_handlers import CredentialHandlers
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.login import Logins, caller_of
+from fleetlight.api.identity.tokens.lookups import Lookups
+from fleetlight.api.identity.tokens.middleware import Handler, IdentityMiddleware
+from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_password
+from fleetlight.api.identity.tokens.token import Token
+from fleetlight.resources.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from api.identity.caller import ROLES
-from api.identity.tokens import shapes
-from api.identity.tokens.catalog import stable_id
-from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
-from api.identity.tokens.login import roles_of
-from api.identity.tokens.token import Token
-from resources.fields import from_microseconds
+from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.identity.tokens import shapes
+from fleetlight.api.identity.tokens.catalog import stable_id
+from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
+from fleetlight.api.identity.tokens.login import roles_of
+from fleetlight.api.identity.tokens.token import Token
+from fleetlight.resources.fields import from_microseconds
 
 _MINOR = 1  # there are no microversions here
 _DOMAIN = {"id": DOMAIN_ID, "name": DOMAIN_NAME}

@@ -9,19 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, select
 from starlette.responses import Response
 
-from api.compute.protocol.fleet_access import FleetAccess
-from api.http.errors import NotFoundError
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import check_texts, in_words
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from api.rapi.faults import RapiError
-from api.rapi.items import answer
-from cells.model import Cell
-from cells.tables import job_filters
-from operations.opcodes.filters.predicates import PredicateError, check_predicate
-from operations.opcodes.filters.storing import JobFilters, NewFilter
-from resources.uuids import is_uuid
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import check_texts, in_words
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.items import answer
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_filters
+from fleetlight.operations.opcodes.filters.predicates import PredicateError, check_predicate
+from fleetlight.operations.opcodes.filters.storing import JobFilters, NewFilter
+from fleetlight.resources.uuids import is_uuid
 
 _ONE = f"/filters/(?P<filter>{NAME})"
 _RESOURCE = "gnt:library:rlib2:filters"

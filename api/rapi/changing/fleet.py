@@ -6,17 +6,17 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from api.compute.protocol.fleet_access import FleetAccess
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import opcode_of
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import JOB, RapiRequest, Resource, Verb, resource
-from api.rapi.faults import RapiError
-from api.rapi.items import answer
-from cells.job_numbers import number_in_cell
-from operations.jobs.canceling import cancel_job
-from operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import JOB, RapiRequest, Resource, Verb, resource
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.items import answer
+from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.operations.jobs.canceling import cancel_job
+from fleetlight.operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration
 
 
 class FleetChanges:

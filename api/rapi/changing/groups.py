@@ -6,13 +6,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import opcode_of
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRemove, GroupRename, GroupSetParams
-from operations.opcodes.lookups import groups_called
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRemove, GroupRename, GroupSetParams
+from fleetlight.operations.opcodes.lookups import groups_called
 
 _ONE = f"/groups/(?P<group>{NAME})"
 _NAMES_OF_VALUES = {

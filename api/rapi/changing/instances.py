@@ -7,14 +7,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import opcode_of
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from api.rapi.faults import RapiError
-from cells.kinds.native.nodes import Capacity
-from operations.opcodes.instances.contents import (
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.opcodes.instances.contents import (
     BackupExport,
     BackupPrepare,
     BackupRemove,
@@ -24,13 +24,13 @@ from operations.opcodes.instances.contents import (
     InstanceRecreateDisks,
     InstanceReinstall,
 )
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
-from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
-from operations.opcodes.instances.remove import InstanceRemove
-from operations.opcodes.instances.several import InstanceMultiAlloc
-from operations.opcodes.opcode import InstanceOpCode, OpCode
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
+from fleetlight.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.operations.opcodes.instances.several import InstanceMultiAlloc
+from fleetlight.operations.opcodes.opcode import InstanceOpCode, OpCode
 
 _ONE = f"/instances/(?P<instance>{NAME})"
 _REQUEST_VERSION = 1

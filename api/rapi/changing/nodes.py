@@ -7,17 +7,17 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import opcode_of
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from api.rapi.faults import RapiError
-from cells.model import Cell
-from operations.opcodes.evacuation import NodeEvacuate, NodeMigrate
-from operations.opcodes.lookups import nodes_called
-from operations.opcodes.nodes import NodePowercycle, NodeSetParams
-from operations.opcodes.storage import NodeModifyStorage, NodeQueryStorage, RepairNodeStorage
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.cells.model import Cell
+from fleetlight.operations.opcodes.evacuation import NodeEvacuate, NodeMigrate
+from fleetlight.operations.opcodes.lookups import nodes_called
+from fleetlight.operations.opcodes.nodes import NodePowercycle, NodeSetParams
+from fleetlight.operations.opcodes.storage import NodeModifyStorage, NodeQueryStorage, RepairNodeStorage
 
 _ONE = f"/nodes/(?P<node>{NAME})"
 _FLAGS_OF_ROLES: Mapping[str, Mapping[str, bool]] = {

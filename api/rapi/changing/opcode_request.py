@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError
-from operations.opcodes.opcode import OpCode
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.operations.opcodes.opcode import OpCode
 
 Op = TypeVar("Op", bound=OpCode)
 _MOST_NAMED = 3

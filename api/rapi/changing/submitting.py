@@ -6,13 +6,13 @@ from http import HTTPStatus
 import structlog
 from starlette.responses import Response
 
-from api.compute.protocol.fleet_access import FleetAccess
-from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError
-from api.rapi.items import answer
-from cells.model import Cell, Request
-from operations.opcodes.opcode import OpCode, OtherCellError
-from operations.opcodes.submitting import JobSubmission
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.items import answer
+from fleetlight.cells.model import Cell, Request
+from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
+from fleetlight.operations.opcodes.submitting import JobSubmission
 
 
 class Submitter:

@@ -6,14 +6,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.rapi.access import OPERATORS
-from api.rapi.changing.opcode_request import opcode_of
-from api.rapi.changing.submitting import Submitter
-from api.rapi.changing.target import Targets
-from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from cells.model import Cell
-from operations.opcodes.lookups import groups_called, networks_called, nodes_called
-from operations.opcodes.tags import TagsDel, TagsSet
+from fleetlight.api.rapi.access import OPERATORS
+from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
+from fleetlight.cells.model import Cell
+from fleetlight.operations.opcodes.lookups import groups_called, networks_called, nodes_called
+from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
 
 _NAME = "name"
 # By the collection of a path: what the operation calls them, and what finds one.

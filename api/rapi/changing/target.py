@@ -6,20 +6,20 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.rapi.endpoint import RapiRequest
-from api.rapi.faults import RapiError
-from cells.database.engines import cell_failures
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from listing.errors import CellDownError
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.places import nodes_called
-from operations.opcodes.lookups import groups_called
-from operations.opcodes.named_instances import instances_called, instances_with_name
-from operations.scheduling.choose_cell import rank_cells, read_capacity
-from operations.scheduling.request_spec import RequestSpec
-from resources.uuids import is_uuid
+from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.faults import RapiError
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import CellDownError
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.places import nodes_called
+from fleetlight.operations.opcodes.lookups import groups_called
+from fleetlight.operations.opcodes.named_instances import instances_called, instances_with_name
+from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.uuids import is_uuid
 
 
 class Targets:

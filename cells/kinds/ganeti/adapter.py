@@ -10,28 +10,28 @@ from heapq import nsmallest
 from threading import Lock
 from typing import Any, TypeVar
 
-from cells.errors import CellUnreachableError, UpstreamError
-from cells.kinds.ganeti.capacity import INSTANCE_QUERY as CAPACITY_OF_INSTANCES
-from cells.kinds.ganeti.capacity import NODE_QUERY as CAPACITY_OF_NODES
-from cells.kinds.ganeti.capacity import capacity_of
-from cells.kinds.ganeti.client import Expression, GanetiApi
-from cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
-from cells.kinds.ganeti.operating_systems import operating_systems_of
-from cells.kinds.ganeti.query import expression_of
-from cells.kinds.ganeti.values import record_of
-from cells.model import Cell, InstanceRow
-from cells.node_capacity import NodeCapacity
-from cells.upstream.address import UpstreamAddress
-from query.evaluate import matcher
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.configuration import OPERATING_SYSTEM
-from resources.query_fields.definitions import QueryFields
+from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.kinds.ganeti.capacity import INSTANCE_QUERY as CAPACITY_OF_INSTANCES
+from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY as CAPACITY_OF_NODES
+from fleetlight.cells.kinds.ganeti.capacity import capacity_of
+from fleetlight.cells.kinds.ganeti.client import Expression, GanetiApi
+from fleetlight.cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
+from fleetlight.cells.kinds.ganeti.operating_systems import operating_systems_of
+from fleetlight.cells.kinds.ganeti.query import expression_of
+from fleetlight.cells.kinds.ganeti.values import record_of
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.configuration import OPERATING_SYSTEM
+from fleetlight.resources.query_fields.definitions import QueryFields
 
 _TIMEOUT_S = 60.0
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
@@ -41,7 +41,8 @@ Result = TypeVar("Result")
 
 
 class GanetiAdapter:
-    """An ItemsAdapter (cells.model) for a cluster; may be used by several threads, of which one asks at a time.
+    """An ItemsAdapter (fleetlight.cells.model) for a cluster; may be used by several threads, of which one asks at a
+    time.
 
     timeout_s: how long one question may take, with the wait for those before it. Raises UpstreamError for an address
     that can never work.
@@ -79,7 +80,9 @@ class GanetiAdapter:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of cells.model.ItemsAdapter; a cluster is not asked for single items, since there are few of them."""
+        """As of fleetlight.cells.model.ItemsAdapter; a cluster is not asked for single items, since there are few of
+        them.
+        """
         known = ITEM_TYPES[item_type]
         if item_type == OPERATING_SYSTEM.name:
             return self._asking(lambda deadline_s: operating_systems_of(self._api.operating_systems(deadline_s)))

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cells.node_capacity import Amounts, NodeCapacity
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 NODE_QUERY: Final = (
     "name",

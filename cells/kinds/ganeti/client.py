@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from cells.errors import UpstreamError
-from cells.upstream.address import UpstreamAddress
-from cells.upstream.credentials import Fixed, read_secret
-from cells.upstream.http import Connection
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.cells.upstream.credentials import Fixed, read_secret
+from fleetlight.cells.upstream.http import Connection
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 Expression = Sequence[Any]
 """A filter as Ganeti takes it: its operator, then its operands."""

@@ -1,21 +1,21 @@
 """From an instance as a cluster shows it to its record; pure (docs/reference/ganeti.md says it in words).
 
 The compute API's words are made of Ganeti's where they mean the same. What a cluster has no word for, such as projects,
-is unset. What only a cluster has words for is kept beside (resources.query_fields.ganeti).
+is unset. What only a cluster has words for is kept beside (fleetlight.resources.query_fields.ganeti).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from cells.errors import UpstreamError
-from cells.kinds.ganeti.values import record_of
-from resources.fields import Record
-from resources.instance import BLANK_INSTANCE
-from resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
-from resources.query_fields.definitions import CellStatus
-from resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
-from resources.query_fields.instance import INSTANCE
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.ganeti.values import record_of
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import BLANK_INSTANCE
+from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
+from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
+from fleetlight.resources.query_fields.instance import INSTANCE
 
 _MIB_OF_GIB = 1024
 _LISTS = ("snodes", "snodes.group", "snodes.group.uuid", *DISK_LISTS.values(), *NIC_LISTS.values())

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cells.errors import UpstreamError
-from cells.kinds.ganeti.values import stored
-from resources.fields import Record
-from resources.query_fields.configuration import OPERATING_SYSTEM
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.ganeti.values import stored
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.configuration import OPERATING_SYSTEM
 
 _BEFORE_VARIANT = "+"
 _LISTED = frozenset({"name", "valid", "variants", "parameters", "api_versions", "blacklisted", "hidden", "trusted"})

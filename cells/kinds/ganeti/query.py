@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from cells.kinds.ganeti.client import Expression
-from query.filters import And, Eq, Filter, In
-from query.page import PageRequest
-from query.sort import Direction
+from fleetlight.cells.kinds.ganeti.client import Expression
+from fleetlight.query.filters import And, Eq, Filter, In
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction
 
 
 def expression_of(request: PageRequest) -> Expression | None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from cells.errors import UpstreamError
-from query.operators.fits import MAX_INTEGER, MIN_INTEGER
-from resources.fields import Field, Kind, Record, from_microseconds
-from resources.query_fields.definitions import CellStatus, QueryFields
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.query.operators.fits import MAX_INTEGER, MIN_INTEGER
+from fleetlight.resources.fields import Field, Kind, Record, from_microseconds
+from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
 
 _MICROSECONDS = 1_000_000
 
@@ -42,7 +42,7 @@ _SHAPES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
-    """What a record has of a row: as of cells.model.ItemsAdapter.
+    """What a record has of a row: as of fleetlight.cells.model.ItemsAdapter.
 
     It lacks what the cluster does not know as a field, and has None for what an item does not have. Raises
     UpstreamError for a value that is none of its field.
@@ -60,7 +60,9 @@ def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
 
 
 def stored(field: Field, value: Any) -> Any:
-    """The value as a record has it (resources.fields). Raises UpstreamError for one that is none of the field."""
+    """The value as a record has it (fleetlight.resources.fields). Raises UpstreamError for one that is none of the
+    field.
+    """
     match field.kind, value:
         case Kind.OTHER, _:
             if not _SHAPES.get(field.name, _is_anything)(value):

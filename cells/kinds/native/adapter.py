@@ -9,14 +9,14 @@ from typing import Any, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, select
 
-from cells.counting import count_by_pages
-from cells.database.engines import cell_failures, create_database_engine
-from cells.database.statements import recorded_statements
-from cells.digests import RangeDigest, select_digests, to_digests, within
-from cells.epochs import EpochHistory, Position
-from cells.kinds.native.capacity import read_capacity
-from cells.kinds.native.epochs import read_epoch_history
-from cells.kinds.native.instance_rows import (
+from fleetlight.cells.counting import count_by_pages
+from fleetlight.cells.database.engines import cell_failures, create_database_engine
+from fleetlight.cells.database.statements import recorded_statements
+from fleetlight.cells.digests import RangeDigest, select_digests, to_digests, within
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.kinds.native.capacity import read_capacity
+from fleetlight.cells.kinds.native.epochs import read_epoch_history
+from fleetlight.cells.kinds.native.instance_rows import (
     UNDECODABLE,
     FieldsReader,
     dialect_of,
@@ -25,22 +25,22 @@ from cells.kinds.native.instance_rows import (
     read_damaged,
     read_row,
 )
-from cells.kinds.native.items.reading import READERS, ROW_READERS
-from cells.kinds.native.past_instances import PastInstances
-from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow, ItemRows
-from cells.node_capacity import NodeCapacity
-from cells.tables import cell_state, changes, epochs, instances
-from query.counts import CountRequest, Counts, limited
-from query.counts_in_sql import count_statement
-from query.evaluate import first_of, matcher
-from query.filters import EVERYTHING, Filter, In, split_expressible
-from query.page import PageRequest
-from query.retention import remembered
-from query.sort import SortOrder
-from query.to_sql import after, can_express, next_after, order_by, to_sql
-from resources.fields import Record
-from resources.indexed_items import INDEXED_ITEMS
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.native.items.reading import READERS, ROW_READERS
+from fleetlight.cells.kinds.native.past_instances import PastInstances
+from fleetlight.cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow, ItemRows
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.cells.tables import cell_state, changes, epochs, instances
+from fleetlight.query.counts import CountRequest, Counts, limited
+from fleetlight.query.counts_in_sql import count_statement
+from fleetlight.query.evaluate import first_of, matcher
+from fleetlight.query.filters import EVERYTHING, Filter, In, split_expressible
+from fleetlight.query.page import PageRequest
+from fleetlight.query.retention import remembered
+from fleetlight.query.sort import SortOrder
+from fleetlight.query.to_sql import after, can_express, next_after, order_by, to_sql
+from fleetlight.resources.fields import Record
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
@@ -50,7 +50,8 @@ _RESIDUAL_BATCH_SIZE = 500
 
 
 class NativeAdapter:
-    """A ChangelogAdapter, PastAdapter and ItemsAdapter (cells.model) of native cells; may be used by several threads.
+    """A ChangelogAdapter, PastAdapter and ItemsAdapter (fleetlight.cells.model) of native cells; may be used by several
+    threads.
 
     statement_timeout_s: PostgreSQL ends a statement that takes longer. engine: its database, where it is open.
     """

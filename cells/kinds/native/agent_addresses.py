@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, or_, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.errors import HostNotFoundError
-from cells.kinds.native.stored_nodes import announce_changed_nodes
-from cells.model import Cell
-from cells.tables import compute_nodes, services
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.errors import HostNotFoundError
+from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import compute_nodes, services
+from fleetlight.resources.clock import Clock, system_clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, func, select
 
-from cells.kinds.native.agent_addresses import read_agents
-from cells.kinds.native.nodes import Capacity, read_nodes
-from cells.node_capacity import Amounts, NodeCapacity
-from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
+from fleetlight.cells.kinds.native.agent_addresses import read_agents
+from fleetlight.cells.kinds.native.nodes import Capacity, read_nodes
+from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
 
 _MIB_OF_GIB = 1024
 

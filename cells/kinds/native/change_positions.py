@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, func, select
 
-from cells.database.engines import cell_failures
-from cells.epochs import EpochHistory
-from cells.errors import ChangeNotFoundError
-from cells.kinds.native.epochs import read_epoch_history
-from cells.model import Cell
-from cells.tables import cell_state, changes, instances
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.epochs import EpochHistory
+from fleetlight.cells.errors import ChangeNotFoundError
+from fleetlight.cells.kinds.native.epochs import read_epoch_history
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cell_state, changes, instances
 
 
 @dataclass(frozen=True, slots=True)

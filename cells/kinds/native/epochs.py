@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from cells.epochs import EpochHistory
-from cells.tables import cell_state, epochs
+from fleetlight.cells.epochs import EpochHistory
+from fleetlight.cells.tables import cell_state, epochs
 
 # One for each start of a relay. An indexer that knows only a forgotten one syncs its cell.
 _KEPT = 1000

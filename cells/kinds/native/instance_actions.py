@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from cells.database.engines import cell_failures
-from cells.model import Cell, Request
-from cells.tables import instance_action_events, instance_actions
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.tables import instance_action_events, instance_actions
 
 SUCCESS = "Success"
 ERROR = "Error"

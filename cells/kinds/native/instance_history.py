@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from cells.database.engines import cell_failures
-from cells.kinds.native.instance_payload import from_payload
-from cells.model import NO_REVISION, Cell
-from cells.tables import changes
-from notifications.envelope import decode
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.registry import parse_payload
-from resources.fields import Record
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.model import NO_REVISION, Cell
+from fleetlight.cells.tables import changes
+from fleetlight.notifications.envelope import decode
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.resources.fields import Record
 
 # Every change sets it.
 _SAYS_NOTHING = frozenset({"updated_at"})

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, or_, select, update
 
-from cells.database.engines import cell_failures
-from cells.errors import NotResizedError
-from cells.model import Cell, Request
-from cells.tables import migrations
-from resources.fields import Record
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.errors import NotResizedError
+from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.tables import migrations
+from fleetlight.resources.fields import Record
 
 FINISHED = "finished"
 LIVE = "live-migration"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from cells.model import NO_REQUEST, Request
-from notifications.payloads import fleetlight as ours
-from notifications.payloads import instance as nova
-from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
-from notifications.versioned import VersionedPayload
-from resources.fields import Kind, Record, from_microseconds, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.notifications.payloads import fleetlight as ours
+from fleetlight.notifications.payloads import instance as nova
+from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.resources.fields import Kind, Record, from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # contracts/nova-db, section 9; numbers 2 and 5 were never given out.
 POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
@@ -27,7 +27,8 @@ _DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is
 def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
     """The complete payload of a complete record; `request` is what changed it.
 
-    Raises PayloadError (notifications.errors) naming the field when the record holds what the contract does not allow.
+    Raises PayloadError (fleetlight.notifications.errors) naming the field when the record holds what the contract does
+    not allow.
     """
     fields = {name: value for name, value in record.items() if name not in _DERIVED}
     for name in _TIMES:

@@ -21,11 +21,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.engines import reason_of, tells_of_damage
-from cells.model import Cell, DamagedRecord, InstanceRow
-from cells.tables import instances
-from resources.fields import Kind, Record
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.database.engines import reason_of, tells_of_damage
+from fleetlight.cells.model import Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.tables import instances
+from fleetlight.resources.fields import Kind, Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 Dialect = Literal["sqlite", "postgresql"]
 

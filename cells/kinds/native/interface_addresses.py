@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, delete
 
-from cells.tables import network_nics, nic_macs
+from fleetlight.cells.tables import network_nics, nic_macs
 
 
 def give_up_interfaces(connection: Connection, instance_uuid: str) -> None:

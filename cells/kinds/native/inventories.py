@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from sqlalchemy import Engine, delete, insert, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.errors import HostNotFoundError
-from cells.model import Cell
-from cells.tables import compute_nodes, node_traits, services
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.errors import HostNotFoundError
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import compute_nodes, node_traits, services
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from cells.errors import InstanceNotFoundError
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_rows import change_row, read_row
-from cells.model import NO_REQUEST, Cell, InstanceRow, Request
-from resources.fields import Record
+from fleetlight.cells.errors import InstanceNotFoundError
+from fleetlight.cells.kinds.native import outbox
+from fleetlight.cells.kinds.native.instance_rows import change_row, read_row
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, Request
+from fleetlight.resources.fields import Record
 
 
 class LockedInstance:
@@ -51,7 +51,7 @@ class LockedInstance:
     ) -> None:
         """Set `values`, with revision + 1, and announce the instance as it is then.
 
-        now: microseconds since the epoch. Raises PayloadError (notifications.errors).
+        now: microseconds since the epoch. Raises PayloadError (fleetlight.notifications.errors).
         """
         changed = {"updated_at": now, **values}
         previous = {name: self.record[name] for name in changed}

@@ -22,17 +22,21 @@ from sqlalchemy import (
     update,
 )
 
-from cells.database.engines import cell_failures, writing
-from cells.errors import HostInUseError, HostNotFoundError
-from cells.kinds.native.outbox import append_event
-from cells.kinds.native.stored_nodes import announce_changed_nodes, announce_new_nodes, announce_removed_nodes
-from cells.model import Cell
-from cells.tables import SIZES, allocations, compute_nodes, instances, node_groups, node_traits, services
-from notifications.payloads.resources import ServiceStatusPayload
-from resources.clock import Clock, system_clock
-from resources.fields import from_microseconds
-from resources.instance import DEFAULT_ZONE
-from resources.uuids import beginning_of
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.errors import HostInUseError, HostNotFoundError
+from fleetlight.cells.kinds.native.outbox import append_event
+from fleetlight.cells.kinds.native.stored_nodes import (
+    announce_changed_nodes,
+    announce_new_nodes,
+    announce_removed_nodes,
+)
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import SIZES, allocations, compute_nodes, instances, node_groups, node_traits, services
+from fleetlight.notifications.payloads.resources import ServiceStatusPayload
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import DEFAULT_ZONE
+from fleetlight.resources.uuids import beginning_of
 
 COMPUTE = "nova-compute"
 """The binary of a compute service, as clients know it."""

@@ -10,18 +10,18 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, insert
 
-from bus import topology
-from bus.bus import Headers, Message
-from cells.database.engines import cell_failures, writing
-from cells.kinds.native.instance_payload import to_payload
-from cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
-from cells.tables import changes
-from notifications.envelope import Notification, decode, encode
-from notifications.event_types import CELL_HEARTBEAT
-from notifications.payloads.fleetlight import CellHeartbeatPayload
-from notifications.versioned import VersionedPayload
-from resources.clock import system_clock
-from resources.fields import from_microseconds
+from fleetlight.bus import topology
+from fleetlight.bus.bus import Headers, Message
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
+from fleetlight.cells.tables import changes
+from fleetlight.notifications.envelope import Notification, decode, encode
+from fleetlight.notifications.event_types import CELL_HEARTBEAT
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload
+from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import from_microseconds
 
 _APPEND = insert(changes)
 _INFO = "INFO"
@@ -40,7 +40,7 @@ def announcements(
     """Rows of `changes` that announce `rows` as they are now.
 
     committed_at: microseconds since the epoch. publisher_id: the cell itself unless given. request: what asked for it.
-    Raises PayloadError (notifications.errors).
+    Raises PayloadError (fleetlight.notifications.errors).
     """
     return [
         {
@@ -70,7 +70,7 @@ def append_event(
     """Append a notification of our own that is about no instance: of a service, of the scheduler, of a node.
 
     at: microseconds since the epoch. revision: of what it is about, if an index has that.
-    Raises PayloadError (notifications.errors).
+    Raises PayloadError (fleetlight.notifications.errors).
     """
     connection.execute(
         insert(changes).values(
@@ -94,7 +94,7 @@ def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str
     """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
 
     It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
-    Raises EnvelopeError (notifications.errors) when it is no notification, and CellUnreachableError.
+    Raises EnvelopeError (fleetlight.notifications.errors) when it is no notification, and CellUnreachableError.
     """
     event_type = decode(message).event_type
     with cell_failures(cell.name), writing(engine) as connection:
@@ -111,7 +111,7 @@ def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str
 
 
 def to_message(cell: Cell, row: Row[Any], epoch: str) -> Message:
-    """The message of a numbered row of `changes`. epoch: of the cell (cells.kinds.native.epochs)."""
+    """The message of a numbered row of `changes`. epoch: of the cell (fleetlight.cells.kinds.native.epochs)."""
     headers: Headers = {
         topology.CELL_HEADER: cell.uuid,
         topology.EPOCH_HEADER: epoch,

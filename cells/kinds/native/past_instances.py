@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
 
-from cells.batched import batched
-from cells.errors import PastNotKeptError
-from cells.model import NO_REVISION, Cell, InstanceRow
-from cells.tables import cell_state, changes, instances
+from fleetlight.cells.batched import batched
+from fleetlight.cells.errors import PastNotKeptError
+from fleetlight.cells.model import NO_REVISION, Cell, InstanceRow
+from fleetlight.cells.tables import cell_state, changes, instances
 
 MAX_UNDONE = 20_000
 """So many changes one page undoes in a cell, and no more."""

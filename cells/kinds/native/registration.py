@@ -5,11 +5,11 @@ Documents of an index, queues and numbers of jobs go by uuid and number of the c
 
 from sqlalchemy import Engine, or_, select, update
 
-from cells.capabilities import CellKind
-from cells.database.engines import writing
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.tables import cell_state
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cell_state
 
 
 def register_native_cell(fleet: Fleet, engine: Engine, name: str, database_url: str, transport_url: str) -> Cell:

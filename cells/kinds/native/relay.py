@@ -14,20 +14,20 @@ import structlog
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine, Row, delete, func, select, update
 
-from bus.bus import Message
-from cells.database.engines import cell_failures, create_database_engine, writing
-from cells.database.leases import ExclusiveLock, open_leases
-from cells.errors import CellUnreachableError
-from cells.kinds.native.epochs import begin_epoch, current_epoch
-from cells.kinds.native.outbox import heartbeat_message, to_message
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell
-from cells.retrying import retrying_until
-from cells.settings import RelaySettings
-from cells.tables import cell_state, changes
-from notifications.envelope import size_problem
-from notifications.errors import BusError, MessageRefusedError
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Message
+from fleetlight.cells.database.engines import cell_failures, create_database_engine, writing
+from fleetlight.cells.database.leases import ExclusiveLock, open_leases
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.epochs import begin_epoch, current_epoch
+from fleetlight.cells.kinds.native.outbox import heartbeat_message, to_message
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.model import Cell
+from fleetlight.cells.retrying import retrying_until
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import cell_state, changes
+from fleetlight.notifications.envelope import size_problem
+from fleetlight.notifications.errors import BusError, MessageRefusedError
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -79,11 +79,12 @@ class Relay:
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone,
     hangs, or cannot reach the bus. A relay that hung, and wakes up anywhere, gives out no number any more: that takes
     the epoch that it has begun itself, in the transaction of the numbers.
-    sign: gives a message the signature of the cell (cells.fleet.cell_keys); without it nobody takes it for the cell's.
+    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it nobody takes it for
+        the cell's.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
-    takeover_after_s: how long the active one may show no sign of life (cells.database.leases).
+    takeover_after_s: how long the active one may show no sign of life (fleetlight.cells.database.leases).
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from resources.clock import Clock, system_clock
+from fleetlight.resources.clock import Clock, system_clock
 
 _MICROSECONDS = 1_000_000
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)

@@ -1,4 +1,5 @@
-"""The nodes of a native cell as they are stored (resources.node), and the announcement of each change of one.
+"""The nodes of a native cell as they are stored (fleetlight.resources.node), and the announcement of each change of
+one.
 
 A node changes with its row, its service, its group, the parameters of the cell, and what it was found to be. What
 writes one of these calls `announce_changed_nodes` in the same transaction: the rows of the nodes are locked there, so
@@ -11,19 +12,19 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, select, update
 
-from cells.batched import batched
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
-from cells.kinds.native.outbox import append_event
-from cells.model import ItemRow
-from cells.tables import compute_nodes, node_groups, observed_statuses, services
-from notifications.errors import PayloadError
-from notifications.event_types import HYPERVISOR_CREATE, HYPERVISOR_DELETE, HYPERVISOR_UPDATE
-from notifications.payloads.fleetlight import HypervisorPayload
-from resources.cluster_parameters import Parameters
-from resources.fields import Record, from_microseconds, to_microseconds
-from resources.node import NODE_FIELDS
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.batched import batched
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
+from fleetlight.cells.kinds.native.outbox import append_event
+from fleetlight.cells.model import ItemRow
+from fleetlight.cells.tables import compute_nodes, node_groups, observed_statuses, services
+from fleetlight.notifications.errors import PayloadError
+from fleetlight.notifications.event_types import HYPERVISOR_CREATE, HYPERVISOR_DELETE, HYPERVISOR_UPDATE
+from fleetlight.notifications.payloads.fleetlight import HypervisorPayload
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.fields import Record, from_microseconds, to_microseconds
+from fleetlight.resources.node import NODE_FIELDS
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 OBSERVED_NODE = "node"
 """The kind of the rows of `observed_statuses` that are about nodes."""
@@ -34,7 +35,9 @@ _TIMES = ("created_at", "updated_at", "status_since")
 
 
 class StoredNode(msgspec.Struct, frozen=True):
-    """id: of the row. revision: +1 with each change, assigned under the row lock. record: of resources.node."""
+    """id: of the row. revision: +1 with each change, assigned under the row lock. record: of
+    fleetlight.resources.node.
+    """
 
     id: int
     revision: int

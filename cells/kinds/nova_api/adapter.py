@@ -15,23 +15,23 @@ from itertools import chain, groupby, islice, takewhile
 from typing import Any
 from urllib.parse import urlencode
 
-from cells.errors import CellUnreachableError, UpstreamError
-from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
-from cells.kinds.nova_api.items import to_record
-from cells.kinds.nova_api.nodes import node_capacities, node_records
-from cells.kinds.nova_api.query import query_of
-from cells.kinds.nova_api.upstream import Upstream
-from cells.model import Cell, InstanceRow
-from cells.node_capacity import NodeCapacity
-from cells.upstream.address import UpstreamAddress
-from query.evaluate import matcher
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record, from_microseconds
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.node import NODE
+from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
+from fleetlight.cells.kinds.nova_api.items import to_record
+from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
+from fleetlight.cells.kinds.nova_api.query import query_of
+from fleetlight.cells.kinds.nova_api.upstream import Upstream
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.node import NODE
 
 _TIMEOUT_S = 60.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
@@ -43,7 +43,7 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaApiAdapter:
-    """A CellAdapter and ItemsAdapter (cells.model) for a compute API; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a compute API; may be used by several threads.
 
     timeout_s: how long one question may take, whatever it takes. Raises UpstreamError.
     """
@@ -80,7 +80,7 @@ class NovaApiAdapter:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        """As of fleetlight.cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
         if item_type != NODE.name:
             return []
         deadline_s = time.monotonic() + self._timeout_s
@@ -90,7 +90,7 @@ class NovaApiAdapter:
             return node_records(hypervisors, client.compute_services(deadline_s=deadline_s))
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of cells.model.CapacityAdapter; an API tells no ratios."""
+        """As of fleetlight.cells.model.CapacityAdapter; an API tells no ratios."""
         deadline_s = time.monotonic() + self._timeout_s
         with self._client() as client:
             hypervisors = client.hypervisors(deadline_s=deadline_s)

@@ -10,10 +10,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from cells.errors import UpstreamError
-from cells.upstream.credentials import Credentials
-from cells.upstream.http import Answer, Connection, PassingError
-from resources.malformed_json import MALFORMED_JSON
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.upstream.credentials import Credentials
+from fleetlight.cells.upstream.http import Answer, Connection, PassingError
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 Query = Sequence[tuple[str, str]]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from cells.errors import UpstreamError
-from cells.upstream.credentials import Credentials, Fixed
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.upstream.credentials import Credentials, Fixed
 
 _PLACES = (
     Path("clouds.yaml"),
@@ -72,7 +72,7 @@ def _credentials(
         return Fixed.token(str(auth["token"]))
     if kind in _PASSWORD:
         _check_password(auth)
-    from cells.kinds.nova_api.keystone_login import log_in_with  # noqa: PLC0415  # it takes long to load
+    from fleetlight.cells.kinds.nova_api.keystone_login import log_in_with  # noqa: PLC0415  # it takes long to load
 
     return log_in_with(kind, _with_domains(auth), timeout_s=timeout_s, ca_certs=ca_certs)
 

@@ -1,4 +1,5 @@
-"""From a server as a compute API shows it to what that says of a record: the way back from views.compute.members; pure.
+"""From a server as a compute API shows it to what that says of a record: the way back from
+fleetlight.views.compute.members; pure.
 
 Shapes: contracts/nova-servers, section 7, with the rights of an administrator. What an older microversion does not show
 is not carried, so that it stays as it is known.
@@ -9,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from resources.fields import Record, to_microseconds
-from resources.instance import BLANK_INSTANCE
-from resources.server_status import DELETED
+from fleetlight.resources.fields import Record, to_microseconds
+from fleetlight.resources.instance import BLANK_INSTANCE
+from fleetlight.resources.server_status import DELETED
 
 _ADMIN = "OS-EXT-SRV-ATTR:"
 _VOLUMES = "os-extended-volumes:volumes_attached"

@@ -14,9 +14,9 @@ from keystoneauth1.loading import get_plugin_loader
 from keystoneauth1.plugin import BaseAuthPlugin
 from keystoneauth1.session import Session
 
-from cells.errors import UpstreamError
-from cells.upstream.credentials import TOKEN
-from cells.upstream.http import PassingError
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.upstream.credentials import TOKEN
+from fleetlight.cells.upstream.http import PassingError
 
 _FIRST_SERVER_ERROR = 500
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from cells.errors import UpstreamError
-from cells.kinds.node_records import NodeSize, node_record
-from cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
-from cells.node_capacity import NodeCapacity
-from query.sort import nice_key
-from resources.fields import Record
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.node_records import NodeSize, node_record
+from fleetlight.cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Record
 
 _Items = Sequence[Mapping[str, Any]]
 _T = TypeVar("_T")

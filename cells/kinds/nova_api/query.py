@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cells.kinds.nova_api.client import Query
-from query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of
+from fleetlight.cells.kinds.nova_api.client import Query
+from fleetlight.query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of
 
 _LIVE: Query = ()
 _DELETED: Query = (("deleted", "True"),)

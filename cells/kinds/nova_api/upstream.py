@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from cells.kinds.nova_api.client import ComputeApi
-from cells.kinds.nova_api.clouds import read_cloud
-from cells.upstream.address import UpstreamAddress
-from cells.upstream.credentials import Credentials, Fixed, TokenFile, read_secret
+from fleetlight.cells.kinds.nova_api.client import ComputeApi
+from fleetlight.cells.kinds.nova_api.clouds import read_cloud
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.cells.upstream.credentials import Credentials, Fixed, TokenFile, read_secret
 
 
 class Upstream:

@@ -13,31 +13,31 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row
 
-from cells.batched import batched
-from cells.database.engines import external_cell_failures
-from cells.database.statements import Statement, recorded_statements
-from cells.errors import CellUnreachableError, UnreadableRowError
-from cells.kinds.nova_db.api_database import API_DATABASES
-from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
-from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
-from cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
-from cells.kinds.nova_db.nodes import read_capacity, read_nodes
-from cells.kinds.nova_db.pages import page_statement
-from cells.kinds.nova_db.predicates import Predicates
-from cells.kinds.nova_db.records import to_record
-from cells.kinds.nova_db.services import host_statuses
-from cells.kinds.nova_db.tables import instances
-from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
-from cells.node_capacity import NodeCapacity
-from query.evaluate import first_of, matcher
-from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.clock import Clock, system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.node import NODE
-from resources.server_status import WITH_FAULT, status_of
+from fleetlight.cells.batched import batched
+from fleetlight.cells.database.engines import external_cell_failures
+from fleetlight.cells.database.statements import Statement, recorded_statements
+from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
+from fleetlight.cells.kinds.nova_db.api_database import API_DATABASES
+from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
+from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from fleetlight.cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
+from fleetlight.cells.kinds.nova_db.nodes import read_capacity, read_nodes
+from fleetlight.cells.kinds.nova_db.pages import page_statement
+from fleetlight.cells.kinds.nova_db.predicates import Predicates
+from fleetlight.cells.kinds.nova_db.records import to_record
+from fleetlight.cells.kinds.nova_db.services import host_statuses
+from fleetlight.cells.kinds.nova_db.tables import instances
+from fleetlight.cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.query.evaluate import first_of, matcher
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.node import NODE
+from fleetlight.resources.server_status import WITH_FAULT, status_of
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaDbAdapter:
-    """A CellAdapter and ItemsAdapter (cells.model) for a cell of Nova; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a cell of Nova; may be used by several threads.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
     clock: microseconds since the epoch.
@@ -122,7 +122,7 @@ class NovaDbAdapter:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        """As of fleetlight.cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
         if item_type != NODE.name:
             return []
         with external_cell_failures(self._cell.name):
@@ -130,7 +130,7 @@ class NovaDbAdapter:
             return read(self._engine, partial(self._read_nodes, fields), at_one_moment=True)
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of cells.model.CapacityAdapter; zones are aggregates, which are not read."""
+        """As of fleetlight.cells.model.CapacityAdapter; zones are aggregates, which are not read."""
         with external_cell_failures(self._cell.name):
             return read(self._engine, read_capacity)
 

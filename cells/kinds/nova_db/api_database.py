@@ -7,10 +7,10 @@ from functools import partial
 
 from sqlalchemy import Connection, select
 
-from cells.daemon_threads import DaemonThreads
-from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
-from cells.kinds.nova_db.deployment import read_mapped
-from cells.kinds.nova_db.details import ApiDetails, Details
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from fleetlight.cells.kinds.nova_db.deployment import read_mapped
+from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 
 # Connections of one process to the API database of a deployment, however many cells that has.
 _CONNECTIONS = 8

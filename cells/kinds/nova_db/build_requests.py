@@ -10,24 +10,25 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, select
 
-from cells.database.engines import external_cell_failures
-from cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
-from cells.kinds.nova_db.databases import dialect_of, open_nova_database
-from cells.kinds.nova_db.deployment import read_mapped
-from cells.kinds.nova_db.details import ApiDetails, Details
-from cells.kinds.nova_db.records import build_request_record, readable_build_request
-from cells.kinds.nova_db.tables import build_requests, instance_mappings
-from cells.model import Cell, DamagedRecord, InstanceRow
-from cells.node_capacity import NodeCapacity
-from query.evaluate import sorted_page
-from query.filters import And, Eq
-from query.page import PageRequest
-from resources.clock import Clock, system_clock
-from resources.fields import Record
+from fleetlight.cells.database.engines import external_cell_failures
+from fleetlight.cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
+from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database
+from fleetlight.cells.kinds.nova_db.deployment import read_mapped
+from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
+from fleetlight.cells.kinds.nova_db.records import build_request_record, readable_build_request
+from fleetlight.cells.kinds.nova_db.tables import build_requests, instance_mappings
+from fleetlight.cells.model import Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.query.evaluate import sorted_page
+from fleetlight.query.filters import And, Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
 
 
 class NovaBuildRequests:
-    """A CellAdapter and ItemsAdapter (cells.model) for what no cell of Nova has yet; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for what no cell of Nova has yet; may be used by several
+    threads.
 
     cell: its database is the API database. The rest is as of NovaDbAdapter.
     """
@@ -56,11 +57,11 @@ class NovaBuildRequests:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of cells.model.ItemsAdapter: nothing but servers waits for a cell."""
+        """As of fleetlight.cells.model.ItemsAdapter: nothing but servers waits for a cell."""
         return []
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of cells.model.CapacityAdapter: there are no nodes before cells."""
+        """As of fleetlight.cells.model.CapacityAdapter: there are no nodes before cells."""
         return []
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:

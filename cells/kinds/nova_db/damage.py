@@ -1,7 +1,7 @@
 """Rows of Nova's databases that hold what Nova never writes, and what can still be read of them.
 
-JSON that says something else than it should is as good as none (cells.kinds.nova_db.json_columns). What is told here is
-all
+JSON that says something else than it should is as good as none (fleetlight.cells.kinds.nova_db.json_columns). What is
+told here is all
 else: times that no calendar has, nulls where Nova has none, bytes that are no text.
 """
 
@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Select
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.engines import reason_of, tells_of_damage
-from cells.kinds.nova_db.records import PLAIN_COLUMNS
-from resources.fields import Record
+from fleetlight.cells.database.engines import reason_of, tells_of_damage
+from fleetlight.cells.kinds.nova_db.records import PLAIN_COLUMNS
+from fleetlight.resources.fields import Record
 
 MISSHAPEN = (ValueError, TypeError, LookupError, AttributeError)
 """What reading such a row raises, of drivers and of what is here."""

@@ -17,9 +17,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from cells.database.engines import VANISHED_AFTER_MS
-from cells.errors import DatabaseUrlError
-from query.sqlite_functions import register_functions
+from fleetlight.cells.database.engines import VANISHED_AFTER_MS
+from fleetlight.cells.errors import DatabaseUrlError
+from fleetlight.query.sqlite_functions import register_functions
 
 NovaDialect = Literal["sqlite", "postgresql", "mysql"]
 T = TypeVar("T")
@@ -87,8 +87,8 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
     """An engine whose connections can only read; nothing is opened yet.
 
     statement_timeout_s: the server ends a statement that takes longer; SQLite has no such limit. Without one a silent
-        server is given up all the same: PostgreSQL see cells.database.silent_servers, MySQL and MariaDB after two
-        minutes.
+        server is given up all the same: PostgreSQL see fleetlight.cells.database.silent_servers, MySQL and MariaDB
+        after two minutes.
     Raises DatabaseUrlError.
     """
     parsed = parse_nova_url(url)
@@ -104,7 +104,7 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
         if dialect == "postgresql":
             engine = create_engine(parsed, connect_args=_postgresql_arguments(statement_timeout_s), **options)
             # The driver takes long to load, and the other databases need it not.
-            from cells.database.silent_servers import limit_answers  # noqa: PLC0415
+            from fleetlight.cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
             limit_answers(engine)
             return engine

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, select, true
 
-from cells.database.engines import translated_failures
-from cells.errors import DatabaseUrlError, FleetUnreachableError
-from cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
-from cells.kinds.nova_db.json_columns import decoded, flavor
-from cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, request_specs, utf8
-from resources.clock import system_clock
-from resources.fields import Record
+from fleetlight.cells.database.engines import translated_failures
+from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
+from fleetlight.cells.kinds.nova_db.json_columns import decoded, flavor
+from fleetlight.cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, request_specs, utf8
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import Record
 
 _PLACE = re.compile(r"\{(\w+)\}")
 

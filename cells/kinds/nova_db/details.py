@@ -27,10 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from cells.kinds.nova_db import tables
-from cells.kinds.nova_db.databases import NovaDialect
-from cells.kinds.nova_db.image_properties import IMAGE_PROPERTIES
-from resources.fields import to_microseconds
+from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db.databases import NovaDialect
+from fleetlight.cells.kinds.nova_db.image_properties import IMAGE_PROPERTIES
+from fleetlight.resources.fields import to_microseconds
 
 # How an image's properties that a server shows are stored.
 _STORED_PROPERTIES = {f"image_{name}": name for name in IMAGE_PROPERTIES}

@@ -9,13 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, false, func, select
 
-from cells.kinds.node_records import NodeSize, node_record
-from cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
-from cells.kinds.nova_db.databases import NovaDialect
-from cells.kinds.nova_db.tables import as_text, compute_nodes, instances, services
-from cells.node_capacity import NodeCapacity
-from query.sort import nice_key
-from resources.fields import Record
+from fleetlight.cells.kinds.node_records import NodeSize, node_record
+from fleetlight.cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
+from fleetlight.cells.kinds.nova_db.databases import NovaDialect
+from fleetlight.cells.kinds.nova_db.tables import as_text, compute_nodes, instances, services
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Record
 
 _COMPUTE = "nova-compute"
 _OF_HOST = and_(services.c.host == compute_nodes.c.host, services.c.binary == _COMPUTE, services.c.deleted == 0)

@@ -5,15 +5,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Subquery, null, select, union_all
 
-from cells.kinds.nova_db import tables
-from cells.kinds.nova_db.databases import NovaDialect
-from cells.kinds.nova_db.predicates import Predicates
-from cells.kinds.nova_db.records import columns_for
-from query.filters import Filter
-from query.page import PageRequest
-from query.sort import Direction
-from query.to_sql import after, order_by
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db.databases import NovaDialect
+from fleetlight.cells.kinds.nova_db.predicates import Predicates
+from fleetlight.cells.kinds.nova_db.records import columns_for
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction
+from fleetlight.query.to_sql import after, order_by
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # Times that an index of Nova's has the rows of a list in the order of.
 _INDEXED_TIMES = frozenset({"created_at", "updated_at"})

@@ -1,8 +1,8 @@
 """Filters about instances -> SQL on Nova's tables (contracts/nova-db, 3 and 6).
 
 The meaning is that of every other source: Nova's own differs between databases. What a column holds is compared by
-query.to_sql; here is what Nova keeps elsewhere, and what lets its indexes help. A filter that has no exact predicate is
-tried on the rows that are read, of which `superset` may leave some out beforehand.
+fleetlight.query.to_sql; here is what Nova keeps elsewhere, and what lets its indexes help. A filter that has no exact
+predicate is tried on the rows that are read, of which `superset` may leave some out beforehand.
 """
 
 import re
@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, and_, exists, false, func, literal, not_, or_, select, true
 
-from cells.kinds.nova_db.databases import NovaDialect
-from cells.kinds.nova_db.tables import field_columns, instance_extra, instance_info_caches, tags, utf8
-from query.filters import And, Eq, Filter, Has, HasAddress, In, Lacks, Matches, NotMatches, Or
-from query.sort import Collation, SortOrder
-from query.to_sql import can_express, to_sql
-from resources.fields import Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.nova_db.databases import NovaDialect
+from fleetlight.cells.kinds.nova_db.tables import field_columns, instance_extra, instance_info_caches, tags, utf8
+from fleetlight.query.filters import And, Eq, Filter, Has, HasAddress, In, Lacks, Matches, NotMatches, Or
+from fleetlight.query.sort import Collation, SortOrder
+from fleetlight.query.to_sql import can_express, to_sql
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 Predicate = ColumnElement[bool]
 

@@ -1,4 +1,4 @@
-"""From what Nova has of an instance to a record (resources.instance); pure (contracts/nova-db, 2)."""
+"""From what Nova has of an instance to a record (fleetlight.resources.instance); pure (contracts/nova-db, 2)."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from cells.kinds.nova_db.details import Details, image_properties
-from cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
-from cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX
-from resources.fields import Kind, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.nova_db.details import Details, image_properties
+from fleetlight.cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
+from fleetlight.cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX
+from fleetlight.resources.fields import Kind, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _FROM_ELSEWHERE = {"deleted", "hidden", "locked", "flavor", "flavor_id", "instance_name", "ip_addresses"}
 _DETAILS = tuple(each.name for each in fields(Details))
@@ -56,7 +56,7 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
 def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | None:
     """The record of a build request; None for one that cannot be read, which Nova treats as absent.
 
-    Raises cells.kinds.nova_db.damage.MISSHAPEN for one that says something else than it should.
+    Raises fleetlight.cells.kinds.nova_db.damage.MISSHAPEN for one that says something else than it should.
     """
     found = decoded(row.instance)
     if not isinstance(found, dict):

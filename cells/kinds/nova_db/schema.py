@@ -6,11 +6,11 @@ from functools import partial
 from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import NoSuchTableError
 
-from cells.database.engines import external_cell_failures
-from cells.errors import CellUnreachableError, DatabaseUrlError
-from cells.kinds.nova_db.databases import open_nova_database, read
-from cells.kinds.nova_db.tables import API_TABLES, CELL_TABLES
-from cells.model import Cell
+from fleetlight.cells.database.engines import external_cell_failures
+from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database, read
+from fleetlight.cells.kinds.nova_db.tables import API_TABLES, CELL_TABLES
+from fleetlight.cells.model import Cell
 
 
 def check_schema(cell: Cell) -> None:

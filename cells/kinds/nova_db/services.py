@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.nova_db.tables import services
+from fleetlight.cells.kinds.nova_db.tables import services
 
 _COMPUTE = "nova-compute"
 # Nova's service_down_time, unless it is configured.

@@ -30,8 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-from cells.kinds.nova_db.databases import NovaDialect
-from resources.fields import from_microseconds, to_microseconds
+from fleetlight.cells.kinds.nova_db.databases import NovaDialect
+from fleetlight.resources.fields import from_microseconds, to_microseconds
 
 INSTANCE_NAME_PREFIX = "instance-"
 """How names begin that `[DEFAULT] instance_name_template` gives unless it is configured; the row's number follows."""
@@ -195,7 +195,9 @@ compute_nodes = _table(
 
 
 def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnElement[Any]]:
-    """The fields (resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be compared."""
+    """The fields (fleetlight.resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be
+    compared.
+    """
     columns: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in (*_NUMBERS, *_TIMES, "auto_disk_config")}
     columns |= {name: _comparable_text(rows.c[name], dialect) for name in _TEXTS}
     columns["uuid"] = rows.c.uuid

@@ -1,4 +1,4 @@
-from cells.fleet.tables import fleet_metadata
-from cells.migrations.environment import run_migrations
+from fleetlight.cells.fleet.tables import fleet_metadata
+from fleetlight.cells.migrations.environment import run_migrations
 
 run_migrations(fleet_metadata, "fleetlight_fleet_version")

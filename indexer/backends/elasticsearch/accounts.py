@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.elasticsearch.client import open_client, send
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexForbiddenError, IndexLoginError, IndexRequestError
+from fleetlight.indexer.backends.elasticsearch.client import open_client, send
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexForbiddenError, IndexLoginError, IndexRequestError
 
 ACCOUNTS = ("api", "indexer")
 

@@ -11,8 +11,8 @@ import msgspec
 from elastic_transport import ApiResponse, Serializer, TransportError
 from elasticsearch import ApiError, Elasticsearch
 
-from indexer.backends.settings import IndexSettings
-from indexer.errors import (
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import (
     IndexAbsentError,
     IndexForbiddenError,
     IndexLoginError,
@@ -28,7 +28,8 @@ NDJSON = "application/x-ndjson"
 _MISSING_INDEX = "index_not_found_exception"
 _SEARCH_FAILED, _NO_SHARD = "search_phase_execution_exception", "all shards failed"
 _BLOCKED = "cluster_block_exception"
-# By its number: `index.blocks.write`, which is what pauses are made of (indexer.backends.elasticsearch.pause).
+# By its number: `index.blocks.write`, which is what pauses are made of
+# (fleetlight.indexer.backends.elasticsearch.pause).
 _WRITE_BLOCK = "/8/"
 _CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"

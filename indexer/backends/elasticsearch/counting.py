@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import counts_by_cell
-from indexer.backends.elasticsearch.rows import decoded
-from query.counts import CountRequest, Counts
+from fleetlight.indexer.backends.base import counts_by_cell
+from fleetlight.indexer.backends.elasticsearch.rows import decoded
+from fleetlight.query.counts import CountRequest, Counts
 
 
 class _Bucket(msgspec.Struct):

@@ -1,8 +1,8 @@
 """What is compared with a cell, out of Elasticsearch: bodies of requests, and what their answers say; pure.
 
-A document carries its version and the two numbers of its digest (cells.digests) as fields of their own, because the
-server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one request are a
-`filters` aggregation: measured on 50,000 documents, 256 ranges take 30 ms, and 1,024 small ones 100 ms.
+A document carries its version and the two numbers of its digest (fleetlight.cells.digests) as fields of their own,
+because the server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one
+request are a `filters` aggregation: measured on 50,000 documents, 256 ranges take 30 ms, and 1,024 small ones 100 ms.
 """
 
 import itertools
@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from cells.digests import RangeDigest
-from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.backends.elasticsearch.client import Cause, is_passing
-from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
-from indexer.errors import IndexRequestError, IndexUnavailableError
-from query.retention import forgotten, remembered
-from query.to_dsl import to_dsl
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.indexer.backends.elasticsearch.client import Cause, is_passing
+from fleetlight.indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
+from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
+from fleetlight.query.retention import forgotten, remembered
+from fleetlight.query.to_dsl import to_dsl
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _HEXADECIMAL = "0123456789abcdef"
 # Where a uuid in its usual form has dashes; the index rejects uuids in any other form.

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from cells.digests import row_digest
-from indexer.backends.base import CellProgress, Document
-from indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
-from indexer.backends.elasticsearch.items import item_lines
-from indexer.backends.elasticsearch.mapping import (
+from fleetlight.cells.digests import row_digest
+from fleetlight.indexer.backends.base import CellProgress, Document
+from fleetlight.indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
+from fleetlight.indexer.backends.elasticsearch.items import item_lines
+from fleetlight.indexer.backends.elasticsearch.mapping import (
     DIGEST_HIGH,
     DIGEST_LOW,
     EXTRA_FIELDS,
@@ -24,14 +24,14 @@ from indexer.backends.elasticsearch.mapping import (
     STATE_UUID,
     VERSION,
 )
-from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
-from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
-from indexer.extra_fields import Extra
-from query.sort import nice_key
-from query.to_dsl import NICE_KEYS, UUID_PARTS, uuid_parts
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import PIECE_NAMES
+from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
+from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.query.sort import nice_key
+from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS, uuid_parts
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import PIECE_NAMES
 
 # Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
 BULK_MAX_DOCUMENTS = 500

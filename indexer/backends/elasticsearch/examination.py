@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.elasticsearch.client import open_client, send
-from indexer.backends.elasticsearch.names import Names
-from indexer.backends.elasticsearch.pause import is_marked
-from indexer.backends.elasticsearch.physical import closed_of
-from indexer.backends.elasticsearch.versions import is_unusable
-from indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexForbiddenError
+from fleetlight.indexer.backends.elasticsearch.client import open_client, send
+from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.pause import is_marked
+from fleetlight.indexer.backends.elasticsearch.physical import closed_of
+from fleetlight.indexer.backends.elasticsearch.versions import is_unusable
+from fleetlight.indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexForbiddenError
 
 _decode = msgspec.json.Decoder().decode
 _BLOCKS = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import BareDocument
-from indexer.backends.elasticsearch.client import open_client, send
-from indexer.backends.elasticsearch.mapping import (
+from fleetlight.indexer.backends.base import BareDocument
+from fleetlight.indexer.backends.elasticsearch.client import open_client, send
+from fleetlight.indexer.backends.elasticsearch.mapping import (
     CONTINUES,
     INDEX_UUID,
     index_settings,
@@ -20,19 +20,19 @@ from indexer.backends.elasticsearch.mapping import (
     progress_mapping,
     progress_settings,
 )
-from indexer.backends.elasticsearch.names import Names, new_physical_name
-from indexer.backends.elasticsearch.pause import end_pause, pause_writes
-from indexer.backends.elasticsearch.target import Target, give_progress_to, index_uuid, mappings_of
-from indexer.backends.elasticsearch.versions import bare_documents, is_unusable
-from indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
+from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
+from fleetlight.indexer.backends.elasticsearch.pause import end_pause, pause_writes
+from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, index_uuid, mappings_of
+from fleetlight.indexer.backends.elasticsearch.versions import bare_documents, is_unusable
+from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError, RebuildError
 
 _decode = msgspec.json.Decoder().decode
 
 
 class ElasticsearchGenerations:
-    """indexer.backends.base.Generations."""
+    """fleetlight.indexer.backends.base.Generations."""
 
     def __init__(self, settings: IndexSettings) -> None:
         self._settings = settings

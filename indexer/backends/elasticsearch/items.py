@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import Document
-from indexer.backends.elasticsearch.mapping import copies
-from indexer.backends.elasticsearch.rows import decoded
-from resources.fields import Record
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.backends.elasticsearch.mapping import copies
+from fleetlight.indexer.backends.elasticsearch.rows import decoded
+from fleetlight.resources.fields import Record
 
 # That of a document which says that all items of the type are there; no item has it.
 _WHOLE = "whole"
@@ -130,7 +130,7 @@ def read_items(search: Search, item_type: str, cell_uuid: str) -> dict[str, Docu
 
 
 def search_items(search: Search, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
-    """indexer.backends.base.IndexSearcher.items."""
+    """fleetlight.indexer.backends.base.IndexSearcher.items."""
     wanted = _of(item_type, cells)
     wanted["bool"]["must_not"] = {"exists": {"field": "deleted_at"}}
     whole: set[str] = set()

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from indexer.backends.base import FoundPage, FoundRow
-from indexer.backends.elasticsearch.rows import Write
+from fleetlight.indexer.backends.base import FoundPage, FoundRow
+from fleetlight.indexer.backends.elasticsearch.rows import Write
 
 # A page of few rows costs little more than to ask which they are.
 _MIN_ROWS = 100

@@ -1,8 +1,8 @@
 """The Elasticsearch mapping of an instance document, derived from the field definitions; pure.
 
 A document holds the fields of a record under their own names (nulls left out), the cell, two numbers made of the uuid,
-the keys of nice orders, the version and its digest (cells.digests), and the stored view. The mapping is strict: a
-document with a field that is not defined here is rejected, by name.
+the keys of nice orders, the version and its digest (fleetlight.cells.digests), and the stored view. The mapping is
+strict: a document with a field that is not defined here is rejected, by name.
 
 Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 bytes gets the document rejected.
 Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
@@ -10,10 +10,10 @@ Ignoring such a value instead would keep the document but lose it from filters a
 
 from typing import Any
 
-from query.to_dsl import NICE_KEYS, UUID_PARTS
-from resources.fields import Field, Kind
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import PIECE_NAMES
+from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS
+from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import PIECE_NAMES
 
 MAPPING_VERSION = 7
 """Kept in the index, which a program with a lower number refuses to write to.
@@ -36,7 +36,7 @@ ABOUT = "index_uuid"
 """The key in `_meta` of the index of facts: the uuid of the index of instances that they are about."""
 INDEX_UUID, STATE_UUID = "index_uuid", "state_uuid"
 """Of a progress: which index of instances it is about, and beside which facts."""
-# Where documents without a creation time go: last, as everywhere when descending (query.sort).
+# Where documents without a creation time go: last, as everywhere when descending (fleetlight.query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 
 _TYPES: dict[Kind, dict[str, Any]] = {

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from indexer.backends.elasticsearch.mapping import MAPPING_VERSION
+from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from elasticsearch import Elasticsearch
 
-from indexer.backends.elasticsearch.client import send
-from indexer.errors import RebuildError
+from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.errors import RebuildError
 
 _decode = msgspec.json.Decoder().decode
 _MARK = "paused"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from elasticsearch import Elasticsearch
 
-from indexer.backends.elasticsearch.client import send
-from indexer.backends.elasticsearch.rows import decoded
+from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.rows import decoded
 
 _ASKED = (
     "*.aliases,*.mappings._meta,*.mappings.dynamic,"

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
-from indexer.errors import IndexDocumentError, IndexRequestError
-from query.to_dsl import uuid_of
-from views.compute.view import PIECE_NAMES
-from views.projection import Projection
+from fleetlight.indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
+from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError
+from fleetlight.query.to_dsl import uuid_of
+from fleetlight.views.compute.view import PIECE_NAMES
+from fleetlight.views.projection import Projection
 
 _PIECES = ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
 SOURCE = b'{%%b,"cell_uuid":%%b,"view":{%b}}' % _PIECES

@@ -5,32 +5,32 @@ from typing import Any, TypeVar
 
 from elasticsearch import Elasticsearch
 
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
-from indexer.backends.elasticsearch.client import TooComplexError, open_client, send
-from indexer.backends.elasticsearch.counting import count_body, counts_in
-from indexer.backends.elasticsearch.documents import (
+from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
+from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.elasticsearch.client import TooComplexError, open_client, send
+from fleetlight.indexer.backends.elasticsearch.counting import count_body, counts_in
+from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
     from_progress_hits,
     from_states_hits,
     state_of,
 )
-from indexer.backends.elasticsearch.items import search_items
-from indexer.backends.elasticsearch.known_pages import KnownPages
-from indexer.backends.elasticsearch.names import Names
-from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
-from indexer.backends.elasticsearch.values import value_decoder
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
-from query.counts import CountRequest, Counts
-from query.errors import NotExpressibleError
-from query.filters import Filter
-from query.page import PageRequest
-from query.to_dsl import search_after, sort, to_dsl
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from fleetlight.indexer.backends.elasticsearch.items import search_items
+from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
+from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
+from fleetlight.indexer.backends.elasticsearch.values import value_decoder
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.query.to_dsl import search_after, sort, to_dsl
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ _SEARCH_THREADS = 16
 
 
 class ElasticsearchSearcher:
-    """The reading side (indexer.backends.base.IndexSearcher); needs no right but to read.
+    """The reading side (fleetlight.indexer.backends.base.IndexSearcher); needs no right but to read.
 
     The client blocks, in threads: reading a page of 3 MB takes it a fraction of what the asynchronous one needs.
     """
@@ -120,7 +120,7 @@ class ElasticsearchSearcher:
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
         except TooComplexError as error:
-            # How much work a pattern is, the server knows (query.regex).
+            # How much work a pattern is, the server knows (fleetlight.query.regex).
             raise NotExpressibleError("Elasticsearch", "a pattern as complex as this one") from error
 
 

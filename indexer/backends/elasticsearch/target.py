@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 from elasticsearch import Elasticsearch
 
-from indexer.backends.elasticsearch.client import send
-from indexer.backends.elasticsearch.mapping import CONTINUES
-from indexer.backends.elasticsearch.names import Names
-from indexer.backends.elasticsearch.physical import PhysicalIndex, alias_changes, behind, physical_indexes
-from indexer.backends.elasticsearch.versions import require_usable
-from indexer.errors import IndexAbsentError, IndexReplacedError, IndexUnavailableError
+from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.mapping import CONTINUES
+from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.physical import PhysicalIndex, alias_changes, behind, physical_indexes
+from fleetlight.indexer.backends.elasticsearch.versions import require_usable
+from fleetlight.indexer.errors import IndexAbsentError, IndexReplacedError, IndexUnavailableError
 
 _decode = msgspec.json.Decoder().decode
 

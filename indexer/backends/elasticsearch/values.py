@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import MISSHAPEN, FoundRow
-from indexer.backends.elasticsearch.mapping import VERSION
-from indexer.backends.elasticsearch.rows import decoded_documents
-from indexer.errors import IndexDocumentError
-from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from fleetlight.indexer.backends.base import MISSHAPEN, FoundRow
+from fleetlight.indexer.backends.elasticsearch.mapping import VERSION
+from fleetlight.indexer.backends.elasticsearch.rows import decoded_documents
+from fleetlight.indexer.errors import IndexDocumentError
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import Projection
 
 _NULL, _NO_MEMBERS = msgspec.Raw(b"null"), msgspec.Raw(b"[]")
 

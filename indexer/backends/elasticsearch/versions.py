@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from elasticsearch import Elasticsearch
 
-from indexer.backends.base import BareDocument, is_time
-from indexer.backends.elasticsearch.client import send
-from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, OLDEST_MAPPING_VERSION, is_usable
-from indexer.errors import IndexVersionError
+from fleetlight.indexer.backends.base import BareDocument, is_time
+from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, OLDEST_MAPPING_VERSION, is_usable
+from fleetlight.indexer.errors import IndexVersionError
 
 _BATCH = 500
 _decode = msgspec.json.Decoder().decode
@@ -32,7 +32,7 @@ def require_usable(mappings: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def bare_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
-    """indexer.backends.base.Generations.bare_documents, with what every mapping had: uuid, cell, version."""
+    """fleetlight.indexer.backends.base.Generations.bare_documents, with what every mapping had: uuid, cell, version."""
     send(client, "POST", f"/{index}/_refresh")
     body: dict[str, Any] = {
         "size": _BATCH,

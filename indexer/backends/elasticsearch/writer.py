@@ -10,13 +10,26 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from cells.digests import RangeDigest
-from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
-from indexer.backends.damaged import read_around_damage
-from indexer.backends.elasticsearch import digests as compared
-from indexer.backends.elasticsearch import items
-from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, TooLargeError, open_client, send
-from indexer.backends.elasticsearch.documents import (
+from fleetlight.cells.digests import RangeDigest
+from fleetlight.indexer.backends.base import (
+    CellProgress,
+    Document,
+    PartlyWrittenError,
+    Rejection,
+    WriteResult,
+    ignore_removed,
+)
+from fleetlight.indexer.backends.damaged import read_around_damage
+from fleetlight.indexer.backends.elasticsearch import digests as compared
+from fleetlight.indexer.backends.elasticsearch import items
+from fleetlight.indexer.backends.elasticsearch.client import (
+    NDJSON,
+    ResourceExistsError,
+    TooLargeError,
+    open_client,
+    send,
+)
+from fleetlight.indexer.backends.elasticsearch.documents import (
     MAX_ROWS,
     Bulk,
     BulkOutcome,
@@ -35,7 +48,7 @@ from indexer.backends.elasticsearch.documents import (
     to_progress_bulk,
     to_state_bulk,
 )
-from indexer.backends.elasticsearch.mapping import (
+from fleetlight.indexer.backends.elasticsearch.mapping import (
     ABOUT,
     EXTRA_FIELDS,
     EXTRA_TERMS,
@@ -45,14 +58,19 @@ from indexer.backends.elasticsearch.mapping import (
     progress_settings,
     state_mapping,
 )
-from indexer.backends.elasticsearch.names import Names, new_physical_name
-from indexer.backends.elasticsearch.pause import end_pause
-from indexer.backends.elasticsearch.physical import alias_changes, drop_guessed, make_usable, physical_indexes
-from indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
-from indexer.backends.elasticsearch.versions import require_usable
-from indexer.backends.extra import count_schema_violations, described_documents
-from indexer.backends.settings import IndexSettings
-from indexer.errors import (
+from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
+from fleetlight.indexer.backends.elasticsearch.pause import end_pause
+from fleetlight.indexer.backends.elasticsearch.physical import (
+    alias_changes,
+    drop_guessed,
+    make_usable,
+    physical_indexes,
+)
+from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
+from fleetlight.indexer.backends.elasticsearch.versions import require_usable
+from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import (
     IndexAbsentError,
     IndexReplacedError,
     IndexRequestError,
@@ -74,7 +92,7 @@ _FORGET_ATTEMPTS = 20
 
 
 class ElasticsearchWriter:
-    """The writing side (indexer.backends.base.IndexWriter); threads may share one."""
+    """The writing side (fleetlight.indexer.backends.base.IndexWriter); threads may share one."""
 
     def __init__(self, settings: IndexSettings, *, of_next: bool = False) -> None:
         """of_next: what is written and read is the next generation, which is there; do not `prepare` it."""

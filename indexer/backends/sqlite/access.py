@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from indexer.backends.base import CellProgress
-from indexer.backends.sqlite.schema import SCHEMA_VERSION
-from indexer.errors import (
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION
+from fleetlight.indexer.errors import (
     IndexAbsentError,
     IndexDamagedError,
     IndexRequestError,

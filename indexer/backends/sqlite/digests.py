@@ -11,19 +11,19 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Table, func, literal_column, select
 from sqlalchemy.dialects import sqlite
 
-from cells.digests import RangeDigest, select_digests, to_digests, within
-from indexer.backends.base import OLDEST_TIME_VERSION
-from query.filters import Filter
-from query.retention import forgotten, remembered
-from query.to_sql import to_sql
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.digests import RangeDigest, select_digests, to_digests, within
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.query.filters import Filter
+from fleetlight.query.retention import forgotten, remembered
+from fleetlight.query.to_sql import to_sql
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The documents that are looked at; see indexer.backends.base.IndexWriter.digests."""
+    """The documents that are looked at; see fleetlight.indexer.backends.base.IndexWriter.digests."""
 
     documents: Table
     cell_uuid: str
@@ -41,7 +41,7 @@ class Compared:
 def read_digests(
     connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str], length: int
 ) -> dict[str, RangeDigest]:
-    """`connection` has what cells.digests.register_digest registers."""
+    """`connection` has what fleetlight.cells.digests.register_digest registers."""
     columns = compared.documents.c
     statement = select_digests(columns.uuid, columns.version, prefixes, length, "sqlite", terms=compared.terms)
     return to_digests(_execute(connection, statement))

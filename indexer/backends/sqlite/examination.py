@@ -3,8 +3,8 @@
 import os
 import sqlite3
 
-from indexer.backends.examination import MAKE, IndexExamination, IndexProblem
-from indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.examination import MAKE, IndexExamination, IndexProblem
+from fleetlight.indexer.backends.settings import IndexSettings
 
 
 def examine(settings: IndexSettings, _timeout_s: float) -> IndexExamination:

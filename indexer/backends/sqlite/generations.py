@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument
-from indexer.backends.sqlite.access import schema_version
-from indexer.backends.sqlite.schema import (
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument
+from fleetlight.indexer.backends.sqlite.access import schema_version
+from fleetlight.indexer.backends.sqlite.schema import (
     NEXT_SUFFIX,
     PREVIOUS_SUFFIX,
     SCHEMA_VERSION,
     bare_record,
     creation_statements,
 )
-from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.errors import RebuildError
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.errors import RebuildError
 
 _TABLES = ("documents", "progress")
 _SCHEMAS, _PREVIOUS = "schema", "previous"
@@ -26,7 +26,7 @@ _BATCH = 500
 
 
 class SqliteGenerations:
-    """indexer.backends.base.Generations."""
+    """fleetlight.indexer.backends.base.Generations."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None) -> None:
         # One connection for both: in a pause only the one that holds the lock can write.

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import Document
-from resources.fields import Record
+from fleetlight.indexer.backends.base import Document
+from fleetlight.resources.fields import Record
 
 # That of a row which says that all items of the type are there; no item has it.
 _WHOLE = ""
@@ -79,7 +79,7 @@ def remove_items_of(connection: sqlite3.Connection, cell_uuid: str) -> None:
 
 
 def search_items(connection: sqlite3.Connection, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
-    """indexer.backends.base.IndexSearcher.items; one statement, so that all is of one moment."""
+    """fleetlight.indexer.backends.base.IndexSearcher.items; one statement, so that all is of one moment."""
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'items'").fetchone() is None:
         # An older program has prepared the file, and then no cell is whole.
         return {}

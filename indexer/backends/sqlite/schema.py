@@ -10,13 +10,13 @@ from sqlalchemy.dialects.sqlite import REAL, dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from indexer.backends.base import MISSHAPEN, Document
-from indexer.errors import IndexDocumentError
-from indexer.extra_fields import Extra
-from query.sort import nice_key
-from resources.fields import Kind, Record
-from resources.instance import INSTANCE_FIELDS
-from views.compute.view import PIECE_NAMES
+from fleetlight.indexer.backends.base import MISSHAPEN, Document
+from fleetlight.indexer.errors import IndexDocumentError
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Kind, Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import PIECE_NAMES
 
 # Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
 SCHEMA_VERSION = 5

@@ -8,19 +8,19 @@ from typing import Any
 from sqlalchemy import Select, and_, select
 from sqlalchemy.dialects import sqlite
 
-from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow, counts_by_cell
-from indexer.backends.sqlite.schema import DOCUMENTS, NICE_NAME, field_column, piece_column, reader_of
-from indexer.errors import IndexDocumentError
-from query.counts import CountRequest, Counts
-from query.counts_in_sql import count_statement
-from query.errors import NotExpressibleError
-from query.filters import Filter, leaves
-from query.page import PageRequest
-from query.sort import SortOrder
-from query.to_sql import after, in_nice_order, order_by, to_sql
-from resources.fields import Kind
-from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from fleetlight.indexer.backends.base import MISSHAPEN, FoundPage, FoundRow, counts_by_cell
+from fleetlight.indexer.backends.sqlite.schema import DOCUMENTS, NICE_NAME, field_column, piece_column, reader_of
+from fleetlight.indexer.errors import IndexDocumentError
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.counts_in_sql import count_statement
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import Filter, leaves
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.query.to_sql import after, in_nice_order, order_by, to_sql
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import Projection
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
 _DIALECT = sqlite.dialect(paramstyle="qmark")
@@ -32,7 +32,7 @@ COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUME
 def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
-    """Run one search; `connection` has what query.sqlite_functions registers."""
+    """Run one search; `connection` has what fleetlight.query.sqlite_functions registers."""
     render, order = projection.render, request.order
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []

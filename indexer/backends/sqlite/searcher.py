@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
-from indexer.backends.sqlite.access import (
+from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     file_of,
     read_progress,
@@ -20,14 +20,14 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from indexer.backends.sqlite.items import search_items
-from indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
-from indexer.errors import IndexUnavailableError
-from query.counts import CountRequest, Counts
-from query.page import PageRequest
-from query.sqlite_functions import register_functions
-from resources.fields import Record
-from views.projection import Projection
+from fleetlight.indexer.backends.sqlite.items import search_items
+from fleetlight.indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sqlite_functions import register_functions
+from fleetlight.resources.fields import Record
+from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 
@@ -41,7 +41,8 @@ _READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?, ?)"
 
 
 class SqliteSearcher:
-    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search.
+    """The reading side (fleetlight.indexer.backends.base.IndexSearcher): a few threads, and a connection for each
+    search.
 
     A search for a single row, and what is asked about the index itself, have threads that pages do not use.
     """

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from cells.batched import batched
-from cells.database.write_ahead import use_write_ahead_log
-from cells.digests import RangeDigest, register_digest
-from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
-from indexer.backends.damaged import read_around_damage
-from indexer.backends.extra import count_schema_violations, described_documents
-from indexer.backends.sqlite import items
-from indexer.backends.sqlite.access import (
+from fleetlight.cells.batched import batched
+from fleetlight.cells.database.write_ahead import use_write_ahead_log
+from fleetlight.cells.digests import RangeDigest, register_digest
+from fleetlight.indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
+from fleetlight.indexer.backends.damaged import read_around_damage
+from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
+from fleetlight.indexer.backends.sqlite import items
+from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     UNSTORABLE,
     file_of,
@@ -29,9 +29,15 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from indexer.backends.sqlite.damage import put_aside
-from indexer.backends.sqlite.digests import Compared, count_external, forgotten_rows, read_digests, read_revisions
-from indexer.backends.sqlite.schema import (
+from fleetlight.indexer.backends.sqlite.damage import put_aside
+from fleetlight.indexer.backends.sqlite.digests import (
+    Compared,
+    count_external,
+    forgotten_rows,
+    read_digests,
+    read_revisions,
+)
+from fleetlight.indexer.backends.sqlite.schema import (
     DOCUMENTS,
     NEXT_DOCUMENTS,
     NEXT_SUFFIX,
@@ -41,7 +47,7 @@ from indexer.backends.sqlite.schema import (
     row_of,
     upsert_statement,
 )
-from indexer.errors import IndexDamagedError, IndexReplacedError, IndexUnreadableError
+from fleetlight.indexer.errors import IndexDamagedError, IndexReplacedError, IndexUnreadableError
 
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
@@ -54,7 +60,7 @@ _CREATE_STATE = (
 
 
 class SqliteWriter:
-    """The writing side (indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
+    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None, of_next: bool = False) -> None:
         """schemas_dir: see IndexSettings. of_next: what is written and read is the next generation."""

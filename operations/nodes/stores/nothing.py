@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from operations.nodes.stores.store import Change, Found, Ticket
+from fleetlight.operations.nodes.stores.store import Change, Found, Ticket
 
 _TICKET = Ticket(None, 0)
 

@@ -16,10 +16,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, Ticket, new_name
+from fleetlight.operations.nodes.errors import StoreUnreachableError
+from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, Ticket, new_name
 
-_SCRIPT = files("operations.nodes.stores").joinpath("steps.lua").read_text(encoding="utf-8")
+_SCRIPT = files("fleetlight.operations.nodes.stores").joinpath("steps.lua").read_text(encoding="utf-8")
 # With another form of entries it gets another number.
 _VERSION = 1
 _TIMEOUT_S = 1.0

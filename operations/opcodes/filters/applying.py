@@ -11,18 +11,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, case, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.database.locks import wait_for_lock
-from cells.job_numbers import job_number
-from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
-from cells.model import Cell
-from cells.tables import job_filters, job_operations, jobs
-from operations.jobs.ending import end_jobs
-from operations.jobs.errors import JobCanceledError
-from operations.jobs.locks import give_up_locks
-from operations.jobs.model import ENDED, Stage, Status
-from operations.opcodes.filters.predicates import FilteredJob, PredicateError, check_predicate, holds
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_filters, job_operations, jobs
+from fleetlight.operations.jobs.ending import end_jobs
+from fleetlight.operations.jobs.errors import JobCanceledError
+from fleetlight.operations.jobs.locks import give_up_locks
+from fleetlight.operations.jobs.model import ENDED, Stage, Status
+from fleetlight.operations.opcodes.filters.predicates import FilteredJob, PredicateError, check_predicate, holds
+from fleetlight.resources.clock import Clock, system_clock
 
 RATE_LIMIT = "RATE_LIMIT"
 _PREFIX = "OP_"

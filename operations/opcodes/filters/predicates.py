@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from query.errors import RegularExpressionError
-from query.regex import compile_pattern
+from fleetlight.query.errors import RegularExpressionError
+from fleetlight.query.regex import compile_pattern
 
 WATERMARK = "watermark"
 """In the place of a number of a job: the newest job when the filter was made."""

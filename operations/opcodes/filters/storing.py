@@ -7,16 +7,16 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from cells.database.engines import cell_failures, writing
-from cells.model import Cell
-from cells.tables import job_filters, jobs
-from operations.opcodes.filters.applying import apply_filters
-from resources.clock import Clock, system_clock
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_filters, jobs
+from fleetlight.operations.opcodes.filters.applying import apply_filters
+from fleetlight.resources.clock import Clock, system_clock
 
 
 @dataclass(frozen=True, slots=True)
 class NewFilter:
-    """What a filter is made of; see resources.query_fields.configuration."""
+    """What a filter is made of; see fleetlight.resources.query_fields.configuration."""
 
     priority: int
     predicates: Sequence[Any]

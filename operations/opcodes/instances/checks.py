@@ -6,14 +6,14 @@ from typing import Protocol
 
 from sqlalchemy import select
 
-from cells.database.locks import wait_for_lock
-from cells.tables import compute_nodes, instances, operating_systems, services
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Task
-from operations.opcodes.parameter_values import hypervisor_parameters
-from resources.cluster_parameters import Parameters
-from resources.fields import Record
-from resources.uuids import is_uuid
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.tables import compute_nodes, instances, operating_systems, services
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.parameter_values import hypervisor_parameters
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.uuids import is_uuid
 
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"

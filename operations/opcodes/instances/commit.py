@@ -2,22 +2,22 @@
 
 from dataclasses import replace
 
-from cells.kinds.native.interface_addresses import give_up_interfaces
-from cells.kinds.native.items.cluster import read_parameters
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Task
-from operations.opcodes.instances.checks import (
+from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.instances.checks import (
     check_hypervisor,
     check_hypervisor_parameters,
     check_system,
     check_template,
     known_instance,
 )
-from operations.opcodes.instances.configuration import Configuration, configuration_of, new_disk
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.interfaces import take_interfaces
-from operations.opcodes.instances.parameters import MIRRORED
-from operations.opcodes.instances.places import (
+from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of, new_disk
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED
+from fleetlight.operations.opcodes.instances.places import (
     Places,
     Wanted,
     change_places,
@@ -27,12 +27,12 @@ from operations.opcodes.instances.places import (
     take_places,
     usable_node,
 )
-from operations.opcodes.instances.policy import check_policy
-from operations.opcodes.parameter_values import check_memory
-from operations.opcodes.tags import check_tags
-from resources.cluster_parameters import Parameters
-from resources.fields import Record
-from resources.power_states import NO_STATE
+from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.parameter_values import check_memory
+from fleetlight.operations.opcodes.tags import check_tags
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.fields import Record
+from fleetlight.resources.power_states import NO_STATE
 
 
 def commit_reservation(op: InstanceCreate, task: Task) -> Places:

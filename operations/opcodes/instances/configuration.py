@@ -1,7 +1,7 @@
 """What an instance is made of in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the table).
 
 Memory, processors and the sum of the disks are in the flavor of the record, which both faces read and by which
-placement counts. What only Ganeti has words for is kept beside (resources.query_fields.ganeti).
+placement counts. What only Ganeti has words for is kept beside (fleetlight.resources.query_fields.ganeti).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from operations.opcodes.instances.parameters import MIRRORED, Disk
-from resources.cluster_parameters import DEFAULT, Parameters, filled
-from resources.fields import Record
-from resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, own_value, told_in_part
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED, Disk
+from fleetlight.resources.cluster_parameters import DEFAULT, Parameters, filled
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, own_value, told_in_part
 
 _MIB_OF_GIB = 1024
 _METADATA_MIB = 128
@@ -49,7 +49,7 @@ class Configuration:
         return sum(disk["size"] + metadata for disk in self.disks)
 
     def filled_backend(self, cluster: Parameters) -> Parameters:
-        """cluster: as of resources.cluster_parameters.filled_cluster."""
+        """cluster: as of fleetlight.resources.cluster_parameters.filled_cluster."""
         return filled(cluster["beparams"][DEFAULT], self.backend)
 
     def values(self, cluster: Parameters, *, is_forthcoming: bool) -> dict[str, Any]:

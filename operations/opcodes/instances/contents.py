@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from notifications.event_types import INSTANCE_UPDATE
-from operations.jobs.errors import JobError, PrerequisiteError, Reason
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, host_step, instance_lock, operation
-from operations.opcodes.instances.checks import check_state, check_system, known_instance, real_instance
-from operations.opcodes.instances.configuration import configuration_of
-from operations.opcodes.opcode import InstanceOpCode, OpCode
-from resources.query_fields.ganeti import DISKS_FORTHCOMING, own_value
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, host_step, instance_lock, operation
+from fleetlight.operations.opcodes.instances.checks import check_state, check_system, known_instance, real_instance
+from fleetlight.operations.opcodes.instances.configuration import configuration_of
+from fleetlight.operations.opcodes.opcode import InstanceOpCode, OpCode
+from fleetlight.resources.query_fields.ganeti import DISKS_FORTHCOMING, own_value
 
 _OFF = frozenset({"stopped", "error"})
 

@@ -4,20 +4,20 @@ What it takes, its name and addresses among it, is taken in one transaction, so 
 From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
 """
 
-from cells.kinds.native.interface_addresses import give_up_interfaces
-from notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
-from operations.actions.host_parameters import guest_of, with_copies
-from operations.actions.values import deleted
-from operations.jobs.errors import NodeCallError, text_for_callers
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, instance_lock, operation
-from operations.opcodes.instances.commit import commit_reservation, reserve_again
-from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
-from operations.opcodes.instances.expiry import clear_expiry
-from operations.opcodes.instances.new import add_instance
-from operations.scheduling.allocations import release_except
-from resources.power_states import RUNNING, SHUT_DOWN
+from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
+from fleetlight.notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
+from fleetlight.operations.actions.host_parameters import guest_of, with_copies
+from fleetlight.operations.actions.values import deleted
+from fleetlight.operations.jobs.errors import NodeCallError, text_for_callers
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instances.commit import commit_reservation, reserve_again
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate, check_input
+from fleetlight.operations.opcodes.instances.expiry import clear_expiry
+from fleetlight.operations.opcodes.instances.new import add_instance
+from fleetlight.operations.scheduling.allocations import release_except
+from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
 
 
 def _create(op: InstanceCreate, task: Task) -> None:

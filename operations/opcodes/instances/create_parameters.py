@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from cells.kinds.native.nodes import Capacity
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.opcodes.instances.parameters import BackendParameters, Disks, Moment, Nics, Template
-from operations.opcodes.opcode import OpCode
-from resources.cluster_parameters import BACKEND_DEFAULTS
-from resources.uuids import is_uuid
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instances.parameters import BackendParameters, Disks, Moment, Nics, Template
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.resources.cluster_parameters import BACKEND_DEFAULTS
+from fleetlight.resources.uuids import is_uuid
 
 
 class InstanceCreate(OpCode):

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, delete, exists, insert, select
 
-from cells.tables import job_operations, reservation_expiries
+from fleetlight.cells.tables import job_operations, reservation_expiries
 
 
 def set_expiry(connection: Connection, instance_uuid: str, at: int) -> None:

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, delete, insert, or_, select
 
-from cells.database.locks import wait_for_lock
-from cells.kinds.native.address_pools import AddressPool
-from cells.kinds.native.items.json_columns import as_text, decoded_list
-from cells.tables import network_connections, network_nics, networks, nic_macs
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.opcodes.instances.configuration import NicValues
-from operations.opcodes.instances.parameters import Nic
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.kinds.native.address_pools import AddressPool
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_list
+from fleetlight.cells.tables import network_connections, network_nics, networks, nic_macs
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instances.configuration import NicValues
+from fleetlight.operations.opcodes.instances.parameters import Nic
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _GENERATED = frozenset({None, "auto", "generate"})

@@ -6,16 +6,16 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Task
-from operations.opcodes.instances.configuration import DiskValues, NicValues, new_disk
-from operations.opcodes.instances.interfaces import (
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.instances.configuration import DiskValues, NicValues, new_disk
+from fleetlight.operations.opcodes.instances.interfaces import (
     give_up_interface,
     move_up_interfaces,
     take_interface,
     wait_for_addresses,
 )
-from operations.opcodes.instances.parameters import MAX_DISKS, MAX_NICS, Disk, Nic, Part
+from fleetlight.operations.opcodes.instances.parameters import MAX_DISKS, MAX_NICS, Disk, Nic, Part
 
 Changes = Annotated[list[list[Any]], Field(max_length=64)]
 P = TypeVar("P", bound=Part)

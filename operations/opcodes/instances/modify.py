@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.nodes import Capacity
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
-from operations.opcodes.instances.checks import (
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
+from fleetlight.operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor_parameters,
     check_name_is_free,
@@ -23,11 +23,11 @@ from operations.opcodes.instances.checks import (
     known_instance,
     real_instance,
 )
-from operations.opcodes.instances.configuration import Configuration, configuration_of
-from operations.opcodes.instances.expiry import clear_expiry, set_expiry
-from operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
-from operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
-from operations.opcodes.instances.places import (
+from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
+from fleetlight.operations.opcodes.instances.expiry import clear_expiry, set_expiry
+from fleetlight.operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
+from fleetlight.operations.opcodes.instances.places import (
     Places,
     Wanted,
     change_places,
@@ -36,10 +36,10 @@ from operations.opcodes.instances.places import (
     node_called,
     take_places,
 )
-from operations.opcodes.instances.policy import check_policy
-from operations.opcodes.opcode import InstanceOpCode
-from operations.opcodes.parameter_values import check_memory
-from resources.cluster_parameters import Parameters
+from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.operations.opcodes.parameter_values import check_memory
+from fleetlight.resources.cluster_parameters import Parameters
 
 _MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"

@@ -9,19 +9,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from cells.errors import NoValidHostError
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.nodes import Capacity
-from notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
-from operations.actions.host_parameters import guest_of
-from operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
-from operations.jobs.nodes import NodeCall
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, instance_lock, operation
-from operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
-from operations.opcodes.instances.configuration import Configuration, configuration_of
-from operations.opcodes.instances.parameters import MIRRORED, SHARED
-from operations.opcodes.instances.places import (
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
+from fleetlight.operations.actions.host_parameters import guest_of
+from fleetlight.operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
+from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED, SHARED
+from fleetlight.operations.opcodes.instances.places import (
     Node,
     Wanted,
     demand_of_instance,
@@ -32,13 +32,13 @@ from operations.opcodes.instances.places import (
     take_secondary,
     usable_node,
 )
-from operations.opcodes.instances.power import task_ends
-from operations.opcodes.opcode import InstanceOpCode
-from operations.scheduling.allocations import allocate, release
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host
-from resources.fields import Record
-from resources.power_states import RUNNING
+from fleetlight.operations.opcodes.instances.power import task_ends
+from fleetlight.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.operations.scheduling.allocations import allocate, release
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_host
+from fleetlight.resources.fields import Record
+from fleetlight.resources.power_states import RUNNING
 
 _MOVABLE = MIRRORED | SHARED | {"diskless"}
 

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from cells.fleet.fleet import InstanceMapping
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_rows import add_rows
-from cells.kinds.native.items.cluster import read_parameters
-from cells.model import InstanceRow
-from operations.actions.new_instance import new_record
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Task
-from operations.opcodes.instances.checks import (
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.kinds.native import outbox
+from fleetlight.cells.kinds.native.instance_rows import add_rows
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.model import InstanceRow
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor,
     check_hypervisor_parameters,
@@ -19,17 +19,17 @@ from operations.opcodes.instances.checks import (
     check_system,
     check_template,
 )
-from operations.opcodes.instances.configuration import Configuration, new_disk
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.expiry import set_expiry
-from operations.opcodes.instances.interfaces import take_interfaces
-from operations.opcodes.instances.parameters import MIRRORED
-from operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
-from operations.opcodes.instances.policy import check_policy
-from operations.opcodes.parameter_values import check_memory
-from operations.opcodes.tags import check_tags
-from resources.cluster_parameters import DEFAULT, Parameters, filled
-from resources.power_states import NO_STATE
+from fleetlight.operations.opcodes.instances.configuration import Configuration, new_disk
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.expiry import set_expiry
+from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED
+from fleetlight.operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
+from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.parameter_values import check_memory
+from fleetlight.operations.opcodes.tags import check_tags
+from fleetlight.resources.cluster_parameters import DEFAULT, Parameters, filled
+from fleetlight.resources.power_states import NO_STATE
 
 _FIRST_REVISION = 1
 _MICROSECONDS = 1_000_000

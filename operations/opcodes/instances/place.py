@@ -5,21 +5,21 @@ Ours: Ganeti changes one node of a reservation at a time. Nothing of it is on an
 
 from dataclasses import replace
 
-from cells.kinds.native.items.cluster import read_parameters
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, instance_lock, operation
-from operations.opcodes.instances.checks import known_instance
-from operations.opcodes.instances.configuration import configuration_of
-from operations.opcodes.instances.parameters import MIRRORED
-from operations.opcodes.instances.places import (
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instances.checks import known_instance
+from fleetlight.operations.opcodes.instances.configuration import configuration_of
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED
+from fleetlight.operations.opcodes.instances.places import (
     Wanted,
     demand_of_instance,
     node_called,
     take_places,
 )
-from operations.opcodes.opcode import InstanceOpCode
-from operations.scheduling.allocations import release_except
+from fleetlight.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.operations.scheduling.allocations import release_except
 
 
 class InstancePlace(InstanceOpCode):

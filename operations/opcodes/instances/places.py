@@ -1,7 +1,7 @@
 """On which nodes an instance is, in the words of Ganeti: a primary one, and a secondary one for mirrored disks.
 
-What is taken up of them is claimed by the one scheduler (operations.scheduling), reservations included, so that each of
-them can be made real (contracts/ganeti-reservations, 5).
+What is taken up of them is claimed by the one scheduler (fleetlight.operations.scheduling), reservations included, so
+that each of them can be made real (contracts/ganeti-reservations, 5).
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, or_, select, update
 
-from cells.errors import NoValidHostError
-from cells.kinds.native.nodes import Capacity
-from cells.tables import allocations, compute_nodes, node_groups, services
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.opcodes.instances.configuration import Configuration
-from operations.opcodes.instances.parameters import MIRRORED
-from operations.scheduling.allocations import allocate, release
-from operations.scheduling.hosts import Host, Question, read_locked_host
-from operations.scheduling.neighbours import find_neighbours
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
-from resources.cluster_parameters import Parameters
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.tables import allocations, compute_nodes, node_groups, services
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instances.configuration import Configuration
+from fleetlight.operations.opcodes.instances.parameters import MIRRORED
+from fleetlight.operations.scheduling.allocations import allocate, release
+from fleetlight.operations.scheduling.hosts import Host, Question, read_locked_host
+from fleetlight.operations.scheduling.neighbours import find_neighbours
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
+from fleetlight.resources.cluster_parameters import Parameters
 
 _MIB_OF_GIB = 1024
 _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_instance"))

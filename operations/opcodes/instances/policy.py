@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.json_columns import as_text, decoded_or
-from cells.tables import node_groups
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.opcodes.instances.configuration import Configuration
-from resources.cluster_parameters import Parameters, filled
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
+from fleetlight.cells.tables import node_groups
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instances.configuration import Configuration
+from fleetlight.resources.cluster_parameters import Parameters, filled
 
 
 def check_policy(

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from notifications.event_types import INSTANCE_UPDATE
-from operations.actions.server_actions import ACTIONS
-from operations.actions.steps import origin_of
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
-from operations.opcodes.instances.checks import check_node_online, check_state, real_instance
-from operations.opcodes.opcode import InstanceOpCode
-from resources.power_states import RUNNING, SHUT_DOWN
+from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.actions.steps import origin_of
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
+from fleetlight.operations.opcodes.instances.checks import check_node_online, check_state, real_instance
+from fleetlight.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
 
 _ON_ITS_NODE = frozenset({"active", "stopped", "error", "paused", "suspended", "rescued", "resized"})
 _STARTABLE = frozenset({"active", "stopped", "error"})

@@ -4,16 +4,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cells.kinds.native.interface_addresses import give_up_interfaces
-from operations.actions.server_actions import ACTIONS
-from operations.actions.values import deleted
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
-from operations.opcodes.instances.checks import known_instance
-from operations.opcodes.instances.expiry import clear_expiry
-from operations.opcodes.instances.power import task_begins, task_ends
-from operations.opcodes.opcode import InstanceOpCode
-from operations.scheduling.allocations import release_except
+from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
+from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.actions.values import deleted
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
+from fleetlight.operations.opcodes.instances.checks import known_instance
+from fleetlight.operations.opcodes.instances.expiry import clear_expiry
+from fleetlight.operations.opcodes.instances.power import task_begins, task_ends
+from fleetlight.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.operations.scheduling.allocations import release_except
 
 
 class InstanceRemove(InstanceOpCode):

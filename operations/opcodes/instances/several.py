@@ -4,18 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cells.job_numbers import job_number
-from operations.jobs.errors import PrerequisiteError, Reason
-from operations.jobs.model import NewJob
-from operations.jobs.queue import add_jobs
-from operations.jobs.vocabulary import Operation, Task
-from operations.opcodes.building import operation
-from operations.opcodes.filters.applying import apply_filters
-from operations.opcodes.instances.create import CREATE
-from operations.opcodes.instances.create_parameters import InstanceCreate, check_input
-from operations.opcodes.instances.new import add_instance
-from operations.opcodes.opcode import OpCode, OtherCellError, dependencies_of
-from operations.scheduling.select_destinations import wait_for_several_nodes
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.jobs.model import NewJob
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.opcodes.building import operation
+from fleetlight.operations.opcodes.filters.applying import apply_filters
+from fleetlight.operations.opcodes.instances.create import CREATE
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate, check_input
+from fleetlight.operations.opcodes.instances.new import add_instance
+from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError, dependencies_of
+from fleetlight.operations.scheduling.select_destinations import wait_for_several_nodes
 
 
 class InstanceMultiAlloc(OpCode):

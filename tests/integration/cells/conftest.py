@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from operations.actions.immediate import InstanceOperations
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.operations.actions.immediate import InstanceOperations
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

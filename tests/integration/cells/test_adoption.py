@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from cells.errors import FleetUnreachableError, InstanceExistsError
-from cells.fleet import adoption
-from cells.fleet.adoption import MappingComparison, MappingDifferences, compare_mappings, map_instances
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.fleet.tables import cells as cells_table
-from cells.fleet.tables import fleet_metadata, instance_mappings
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell, InstanceRow
-from cells.tables import instances
-from operations.actions.immediate import InstanceOperations
-from operations.jobs.metrics import WorkerMetrics
-from operations.mapping_upkeep import MappingUpkeep
-from query.page import PageRequest
+from fleetlight.cells.errors import FleetUnreachableError, InstanceExistsError
+from fleetlight.cells.fleet import adoption
+from fleetlight.cells.fleet.adoption import MappingComparison, MappingDifferences, compare_mappings, map_instances
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.fleet.tables import cells as cells_table
+from fleetlight.cells.fleet.tables import fleet_metadata, instance_mappings
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import instances
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.query.page import PageRequest
 from tests.support.backups import Backup
 from tests.support.documents import make_uuid
 

@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import Engine
 
-from cells.errors import HostNotFoundError
-from cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
-from cells.kinds.native.capacity import read_capacity
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.model import Cell
+from fleetlight.cells.errors import HostNotFoundError
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.kinds.native.capacity import read_capacity
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.model import Cell
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 

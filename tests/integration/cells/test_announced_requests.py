@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cells.kinds.opening import open_changelog_adapter
-from cells.tables import changes
-from indexer.transform.native_messages import read_record
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.tables import changes
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import render_view
 from tests.contract.compute_fleet import ComputeFleet, microversion
 from tests.support.shown_items import shown_items
-from views.compute.view import render_view
 
 STRANGE = '\u2028\u2029\x7f"]\\,["\ufeff😀\ue000'
 CALLER = {"X-Project-Id": "red", "X-User-Id": "ada", **microversion("2.100")}

@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import insert, select, text
 from structlog.testing import capture_logs
 
-from bus.bus import Message
-from bus.topology import CELL_HEADER
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import FleetUnreachableError
-from cells.fleet.cell_keys import Keyring
-from cells.fleet.fleet import Fleet
-from cells.fleet.tables import (
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import CELL_HEADER
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.cell_keys import Keyring
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.tables import (
     announced_instances,
     cell_keys,
     cells,
@@ -21,8 +21,8 @@ from cells.fleet.tables import (
     listening_processes,
     recent_changes,
 )
-from cells.migrations import upgrade_fleet
-from cells.model import Cell
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import Cell
 
 HOUR = 3_600_000_000
 

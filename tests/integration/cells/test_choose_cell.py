@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from cells.database.engines import writing
-from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.model import Cell
-from cells.tables import allocations
-from operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
-from operations.scheduling.request_spec import RequestSpec
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations
+from fleetlight.operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
+from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 ZONES = ("west", "east", "empty")
 WISHES = (

@@ -13,22 +13,22 @@ from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from cells.database.engines import writing
-from cells.errors import NoValidHostError
-from cells.fleet.fleet import Fleet
-from cells.fleet.server_groups import ServerGroup
-from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.model import NO_REQUEST, Cell
-from cells.tables import allocations, instances, jobs
-from operations.actions.accepting import Acceptance
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.jobs.worker import Worker
-from operations.scheduling import hosts
-from operations.scheduling.announced_selection import tried_selection
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_alternate, claim_host
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.tables import allocations, instances, jobs
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.scheduling import hosts
+from fleetlight.operations.scheduling.announced_selection import tried_selection
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_alternate, claim_host
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -147,7 +147,7 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     def locked(connection: Connection, question: hosts.Question, node_id: int) -> hosts.Host | None:
         return None if node_id in full else read(connection, question, node_id)
 
-    monkeypatch.setattr("operations.scheduling.select_destinations.read_host", locked)
+    monkeypatch.setattr("fleetlight.operations.scheduling.select_destinations.read_host", locked)
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h6"
     assert claimed(engine, Capacity(1, 512, 1), RequestSpec(without=("h6",))) is None
 

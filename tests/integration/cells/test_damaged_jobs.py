@@ -4,12 +4,12 @@ import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from cells.database.engines import writing
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
-from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
-from cells.model import Cell
-from operations.actions.reclaiming import Reclaimer
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.instance_actions import ERROR, InstanceActionLog
+from fleetlight.cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
+from fleetlight.cells.model import Cell
+from fleetlight.operations.actions.reclaiming import Reclaimer
 from tests.support.acting_cell import REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until

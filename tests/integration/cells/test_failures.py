@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
-from cells.fleet.fleet import Fleet
-from cells.settings import FailureLimits
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.settings import FailureLimits
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 INSTANCE = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
@@ -54,7 +54,7 @@ def test_message_that_two_cells_got_from_one_broker_is_one_failure_of_the_first(
 
 
 def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cells.fleet.failures._BATCH", 3)
+    monkeypatch.setattr("fleetlight.cells.fleet.failures._BATCH", 3)
     bodies = [str(number).encode() for number in range(10)]
     store.add([failed(body, 100 - number // 2) for number, body in enumerate(bodies)])
     store.add([failed(b"of another cell", cell_uuid=TWO)])

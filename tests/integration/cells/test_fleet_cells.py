@@ -4,13 +4,13 @@ from contextlib import closing
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellInUseError, UnknownCellError
-from cells.fleet.adoption import map_instances
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.opening import open_adapter
-from cells.model import Cell
-from operations.actions.immediate import InstanceOperations
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellInUseError, UnknownCellError
+from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.operations.actions.immediate import InstanceOperations
 from tests.support.documents import make_uuid
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.errors import FleetUnreachableError
-from cells.fleet.database import FleetDatabase
-from cells.fleet.fleet_clock import FleetClock
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.resources.clock import system_clock
 
 _HOUR_S = 3600
 _SECOND = 1_000_000

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 
-from cells.database.engines import create_database_engine
-from cells.errors import FleetUnreachableError, FleetUnusableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.nova_db.databases import open_nova_database
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import FleetUnreachableError, FleetUnusableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database
 from tests.integration.test_up import free_port
 
 pytestmark = pytest.mark.postgresql
@@ -44,8 +44,8 @@ def test_database_that_cannot_be_used_says_what_would_be_right(postgresql_databa
 def test_refusal_is_known_by_its_code_in_whatever_language_the_server_speaks(
     postgresql_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.fleet.database._REMEDIES", {})
-    monkeypatch.setattr("cells.database.refused_logins._looked_at_s", float("-inf"))
+    monkeypatch.setattr("fleetlight.cells.fleet.database._REMEDIES", {})
+    monkeypatch.setattr("fleetlight.cells.database.refused_logins._looked_at_s", float("-inf"))
     nowhere = make_url(postgresql_database).set(database="no-such")
     assert isinstance(problem_of(nowhere), FleetUnusableError)
     assert type(problem_of(nowhere)) is FleetUnreachableError, "it is not looked each time, since that costs memory"
@@ -54,7 +54,7 @@ def test_refusal_is_known_by_its_code_in_whatever_language_the_server_speaks(
 def test_server_that_refuses_for_a_while_is_waited_for(
     postgresql_url: str, postgresql_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.database.refused_logins._looked_at_s", float("-inf"))
+    monkeypatch.setattr("fleetlight.cells.database.refused_logins._looked_at_s", float("-inf"))
     name = make_url(postgresql_database).database
     with psycopg.connect(
         make_url(postgresql_url).set(drivername="postgresql").render_as_string(hide_password=False),

@@ -6,14 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from cells.errors import AggregateInUseError, QuotaExceededError, ResourceExistsError, ResourceNotFoundError
-from cells.fleet.default_flavors import DEFAULT_FLAVORS
-from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.fleet.keypairs import SSH, PublicKey
-from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
-from cells.migrations import upgrade_fleet
-from cells.model import Cell
+from fleetlight.cells.errors import AggregateInUseError, QuotaExceededError, ResourceExistsError, ResourceNotFoundError
+from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.fleet.keypairs import SSH, PublicKey
+from fleetlight.cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import Cell
 
 TINY = Flavor("tiny", memory_mb=64, vcpus=1, root_gb=1, flavorid="t")
 

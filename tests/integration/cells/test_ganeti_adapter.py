@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, ItemsAdapter
-from cells.upstream.address import UpstreamAddress
-from query.filters import EVERYTHING, Eq, Filter, Has, In, Matches, Ne, all_of, any_of
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
+from fleetlight.cells.upstream.address import UpstreamAddress
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, Has, In, Matches, Ne, all_of, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import CellStatus
 from tests.support.filter_oracle import expected_page
 from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
 
@@ -265,7 +265,7 @@ NONSENSE = {
 def test_cluster_that_answers_nonsense_is_down_with_the_reason(
     adapter: CellAdapter, cluster: PlayedCluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.upstream.http._LARGEST_ANSWER", 1_000_000)
+    monkeypatch.setattr("fleetlight.cells.upstream.http._LARGEST_ANSWER", 1_000_000)
     cluster.fault, reason = NONSENSE[name]
     with pytest.raises(CellUnreachableError, match=reason):
         records(adapter)

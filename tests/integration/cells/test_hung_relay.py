@@ -15,13 +15,13 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import InternalError
 from structlog.testing import capture_logs
 
-from cells.database.engines import create_database_engine, writing
-from cells.kinds.native.relay import Relay
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell
-from cells.tables import cell_state
-from operations.actions.immediate import InstanceOperations
-from resources.clock import Clock
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cell_state
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.resources.clock import Clock
 from tests.integration.cells.test_leases import END_THE_HOLDERS
 from tests.integration.cells.test_relay import SETTINGS, Bus, epochs_of
 from tests.support.waiting import wait_until
@@ -39,10 +39,10 @@ import sys
 from pathlib import Path
 from threading import Event
 import msgspec
-from cells.database.engines import create_database_engine
-from cells.kinds.native.relay import Relay
-from cells.model import Cell
-from cells.settings import RelaySettings
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import RelaySettings
 
 cell, log = msgspec.json.decode(sys.argv[1], type=Cell), Path(sys.argv[2])
 

@@ -11,16 +11,16 @@ import pytest
 from sqlalchemy import Engine, delete, event
 from structlog.testing import capture_logs
 
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.tables import jobs
-from operations.jobs.canceling import cancel_job
-from operations.jobs.ending import end_jobs
-from operations.jobs.errors import NodeCallError
-from operations.jobs.model import NewOperation, Status
-from operations.jobs.pruning import Pruner
-from operations.jobs.vocabulary import Operation, Step, Task
-from operations.jobs.worker import Worker
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import jobs
+from fleetlight.operations.jobs.canceling import cancel_job
+from fleetlight.operations.jobs.ending import end_jobs
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.model import NewOperation, Status
+from fleetlight.operations.jobs.pruning import Pruner
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.jobs.worker import Worker
 from tests.support.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of
 from tests.support.waiting import wait_until
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.epochs import Position
-from cells.fleet import journals as journals_module
-from cells.fleet.announced_instances import AnnouncedInstance
-from cells.fleet.fleet import Fleet
-from cells.fleet.journals import DetectedChange, Journals
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.fleet import journals as journals_module
+from fleetlight.cells.fleet.announced_instances import AnnouncedInstance
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.journals import DetectedChange, Journals
 from tests.support.documents import make_record, make_uuid
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
@@ -127,7 +127,7 @@ def test_of_what_is_announced_the_newest_state_is_kept_whole(fleet: Fleet) -> No
 def test_what_was_announced_goes_with_the_retention_and_never_is_more_than_the_limit(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.fleet.announced_instances.MOST_KEPT", 2)
+    monkeypatch.setattr("fleetlight.cells.fleet.announced_instances.MOST_KEPT", 2)
     store = fleet.journals.announced
     old, young = ({"deleted": True, "deleted_at": moment} for moment in (99, 100))
     store.keep(ONE, [announced(1, 9, **old), announced(2, 1, **young), announced(3, 2), announced(4, 3)])

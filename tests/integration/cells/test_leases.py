@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from cells.database.engines import create_database_engine
-from cells.database.file_lock import FileLock
-from cells.database.leases import Leases, open_leases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.file_lock import FileLock
+from fleetlight.cells.database.leases import Leases, open_leases
 from tests.support.waiting import wait_until
 
 HOLDER = """
 import sys
-from cells.database.engines import create_database_engine
-from cells.database.leases import open_leases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.leases import open_leases
 leases = open_leases(create_database_engine(sys.argv[1]), "index sync")
 assert leases.acquire("cell")
 assert leases.acquire("other", shared=True)

@@ -1,8 +1,8 @@
 import pytest
 from sqlalchemy import text
 
-from cells.database.engines import create_database_engine
-from cells.database.leases import ExclusiveLock, open_leases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 
 END_THE_HOLDER = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"

@@ -12,17 +12,17 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, select, text
 
-from cells import migrations
-from cells.database.engines import create_database_engine
-from cells.errors import MixedTablesError
-from cells.fleet.tables import fleet_metadata
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import cell_metadata, cell_state, instances, job_locks, job_operations, jobs
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.model import NewJob, NewOperation
-from operations.jobs.queue import add_jobs
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells import migrations
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import MixedTablesError
+from fleetlight.cells.fleet.tables import fleet_metadata
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.tables import cell_metadata, cell_state, instances, job_locks, job_operations, jobs
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.model import NewJob, NewOperation
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 pytestmark = pytest.mark.usefixtures("migrated_each_time")
 

@@ -10,31 +10,31 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
-from cells.capabilities import CellKind
-from cells.counting import count_by_pages
-from cells.database.engines import create_database_engine, writing
-from cells.digests import digests_of
-from cells.errors import CellUnreachableError
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.migrations import upgrade_cell
-from cells.model import Cell, InstanceRow
-from cells.tables import changes, instances
-from indexer.backends.base import Document
-from indexer.backends.elasticsearch.documents import to_bulks
-from indexer.backends.sqlite.schema import row_of
-from indexer.transform.documents import to_document
-from indexer.transform.native_messages import read_record
-from indexer.writing.rereading import RenderedRows
-from operations.actions.immediate import InstanceOperations
-from operations.actions.new_instance import new_record
-from operations.simulation.simulated_instances import new_instance
-from query.counts import CountRequest, Counts
-from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.fields import Record, from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.counting import count_by_pages
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.digests import digests_of
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import changes, instances
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
+from fleetlight.indexer.backends.sqlite.schema import row_of
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.indexer.writing.rereading import RenderedRows
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.operations.simulation.simulated_instances import new_instance
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.filter_oracle import expected_page, is_kept
 
 NOW = 1_800_000_000_000_000
@@ -138,7 +138,7 @@ def test_page_reads_the_fields_that_are_asked_for_and_the_place_of_its_rows(
 def test_counts_are_those_of_the_records_by_the_database_and_page_by_page(
     adapter: NativeAdapter, records: list[Record], by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.counting._PAGE_ROWS", 7)
+    monkeypatch.setattr("fleetlight.cells.counting._PAGE_ROWS", 7)
     for wanted in FILTERS:
         expected = Counter[tuple[Any, ...]]()
         for record in (record for record in records if is_kept(wanted, record, INSTANCE_FIELDS)):

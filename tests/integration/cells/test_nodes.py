@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, insert, select
 
-from cells.errors import HostInUseError, HostNotFoundError
-from cells.kinds.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
-from cells.model import Cell
-from cells.tables import allocations, changes
-from resources.uuids import number_of
+from fleetlight.cells.errors import HostInUseError, HostNotFoundError
+from fleetlight.cells.kinds.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations, changes
+from fleetlight.resources.uuids import number_of
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 HOSTS = [NewHost("host1", SIZE, "zone-a", "node1.example.org"), NewHost("host2", SIZE, "zone-b")]

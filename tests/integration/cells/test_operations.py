@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import (
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import (
     CellUnreachableError,
     FleetUnreachableError,
     InstanceExistsError,
@@ -16,16 +16,16 @@ from cells.errors import (
     InvalidTransitionError,
     InvalidValueError,
 )
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.instance_payload import from_payload
-from cells.model import Cell, InstanceRow
-from cells.tables import changes
-from notifications.envelope import decode
-from notifications.errors import PayloadError
-from notifications.payloads.fleetlight import InstancePayload
-from operations.actions.immediate import Changed, InstanceOperations
-from resources.errors import UnknownFieldError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import changes
+from fleetlight.notifications.envelope import decode
+from fleetlight.notifications.errors import PayloadError
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.operations.actions.immediate import Changed, InstanceOperations
+from fleetlight.resources.errors import UnknownFieldError
 
 UNUSED = "0c3b5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 FLAVOR = {"flavorid": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 10, "ephemeral_gb": 0, "name": "tiny"}

@@ -5,13 +5,13 @@ from threading import Event, Thread
 import pytest
 from sqlalchemy import Engine
 
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.settings import FleetSettings
-from cli.processes.working import worker_of
-from cli.settings import Settings
-from operations.actions.accepting import Acceptance
-from operations.actions.reclaiming import Reclaimer
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import FleetSettings
+from fleetlight.cli.processes.working import worker_of
+from fleetlight.cli.settings import Settings
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.reclaiming import Reclaimer
 from tests.support.acting_cell import ActingCell
 from tests.support.waiting import wait_until
 

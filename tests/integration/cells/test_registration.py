@@ -6,12 +6,12 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Engine, update
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.registration import register_native_cell, remember_cell
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cells.tables import cell_state
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.registration import register_native_cell, remember_cell
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cell_state
 
 NewDatabase = Callable[[], str]
 Joins = Callable[[Fleet, str, str], Cell]

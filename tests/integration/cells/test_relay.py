@@ -13,24 +13,24 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, delete, event, func, select, update
 from structlog.testing import capture_logs
 
-from bus.bus import Message
-from bus.signatures import SigningKey, signed
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.instance_payload import from_payload
-from cells.kinds.native.outbox import append_external
-from cells.kinds.native.relay import Relay, is_relayed
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell
-from cells.settings import RelaySettings
-from cells.tables import cell_state, changes, epochs
-from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
-from notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
-from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
-from operations.actions.immediate import InstanceOperations
-from resources.clock import Clock
-from resources.fields import from_microseconds, to_microseconds
+from fleetlight.bus.bus import Message
+from fleetlight.bus.signatures import SigningKey, signed
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.kinds.native.outbox import append_external
+from fleetlight.cells.kinds.native.relay import Relay, is_relayed
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import cell_state, changes, epochs
+from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
+from fleetlight.notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
@@ -434,7 +434,7 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
             assert standby.run_once() == 0
         assert len(checks) == 1, "it looks now and then"
         assert [entry["event"] for entry in logs] == ["relay.standby_without_bus"], "at its first look"
-        monkeypatch.setattr("cells.kinds.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
+        monkeypatch.setattr("fleetlight.cells.kinds.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
         standby._bus_check_due = 0.0
         standby.run_once()
         wrong.clear()

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from bus.bus import Delivery, Publisher, Receiver
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import Relay
-from cells.migrations import upgrade_fleet
-from cells.model import Cell
-from cells.settings import RelaySettings
-from operations.actions.immediate import InstanceOperations
+from fleetlight.bus.bus import Delivery, Publisher, Receiver
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.operations.actions.immediate import InstanceOperations
 
 
 @pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])

@@ -6,11 +6,11 @@ from contextlib import closing
 import pytest
 from sqlalchemy import Engine
 
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.adapter import NativeAdapter
-from cells.model import Cell, ItemRow
-from indexer.transform.items import ItemChange
-from indexer.transform.messages import interpret, read_headers
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell, ItemRow
+from fleetlight.indexer.transform.items import ItemChange
+from fleetlight.indexer.transform.messages import interpret, read_headers
 from tests.support.changing_nodes import ChangingNodes
 
 Change = Callable[[ChangingNodes], object]

@@ -9,18 +9,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cells.kinds.native.adapter import NativeAdapter
-from cells.kinds.native.instance_payload import from_payload
-from cells.model import Cell, InstanceRow
-from indexer.backends.base import Document
-from indexer.writing.rereading import RenderedRows
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.registry import parse_payload
-from operations.actions.immediate import InstanceOperations
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.writing.rereading import RenderedRows
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.documents import make_uuid
 from tests.support.shown_items import shown_items

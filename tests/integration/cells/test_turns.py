@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.errors import QuotaExceededError
-from cells.fleet.fleet import Fleet
-from cells.fleet.quotas import check
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import QuotaExceededError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.quotas import check
 
 LIMIT = 3
 

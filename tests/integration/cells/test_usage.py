@@ -9,15 +9,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from cells.capabilities import CellKind
-from cells.errors import QuotaExceededError
-from cells.fan_out.cell_pool import CellPool
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter
-from operations.actions.immediate import InstanceOperations
-from operations.native_cells import NativeCells
-from operations.usage import check_new_instances, in_use
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import QuotaExceededError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.operations.usage import check_new_instances, in_use
 
 
 def test_usage_is_the_sum_of_the_flavors_of_a_project(

@@ -16,20 +16,20 @@ from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
-from cells.database.engines import create_database_engine
-from cells.errors import CellUnreachableError
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
-from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
-from cells.model import Cell
-from cells.settings import FleetSettings
-from cells.tables import changes, instances
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.working import run_worker, run_workers
-from cli.settings import Settings
-from indexer.stream.liveness import Probe
-from operations.cell_worker import new_worker
-from operations.jobs.worker import Worker
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from fleetlight.cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import FleetSettings
+from fleetlight.cells.tables import changes, instances
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.working import run_worker, run_workers
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.stream.liveness import Probe
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
@@ -37,9 +37,9 @@ from tests.support.waiting import wait_until
 _WORKER = """
 import sys
 from threading import Event
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from operations.cell_worker import new_worker
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.operations.cell_worker import new_worker
 fleet = Fleet(create_database_engine(sys.argv[1]))
 cell = fleet.cell("one")
 print("ready", flush=True)

@@ -10,13 +10,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from cells.capabilities import CellKind
-from cells.kinds.opening import open_adapter
-from cli.app import app
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_writer
-from indexer.reconcile.external_cell import compare_cell
-from resources.clock import system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cli.app import app
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.htools import Htools

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.certificates import Role
-from operations.nodes.client import AgentClient
+from fleetlight.agents.certificates import Role
+from fleetlight.operations.nodes.client import AgentClient
 from tests.support.agents import Certificates, ServedAgent, serving
 
 NewAgent = Callable[..., ServedAgent]

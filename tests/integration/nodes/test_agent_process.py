@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agents.certificates import Role
-from operations.nodes.client import AgentClient
-from operations.nodes.model import Node
+from fleetlight.agents.certificates import Role
+from fleetlight.operations.nodes.client import AgentClient
+from fleetlight.operations.nodes.model import Node
 from tests.support.agents import Certificates
 from tests.support.waiting import wait_until
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.certificates import Role
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import CellError
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.agents.certificates import Role
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
@@ -45,7 +45,7 @@ class Program:
     def start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "cli", *self._arguments]
+            command = [sys.executable, "-m", "fleetlight.cli", *self._arguments]
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def kill(self) -> None:

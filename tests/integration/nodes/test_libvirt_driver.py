@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agents.drivers.libvirt import LibvirtDriver
-from agents.errors import AgentError
+from fleetlight.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.agents.errors import AgentError
 from tests.support.libvirt_binding import libvirt_calls
 
 URI = "test:///default"

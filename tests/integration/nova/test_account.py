@@ -10,16 +10,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from cells.capabilities import CellKind
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.kinds.nova_db.build_requests import NovaBuildRequests
-from cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
-from cells.kinds.nova_db.deployment import Deployment
-from cells.model import Cell
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.nova_db.build_requests import NovaBuildRequests
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
+from fleetlight.cells.kinds.nova_db.deployment import Deployment
+from fleetlight.cells.model import Cell
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import identifier
 from tests.support.nova import NovaWorld
 

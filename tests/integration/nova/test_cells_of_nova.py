@@ -6,19 +6,19 @@ from contextlib import closing
 
 import pytest
 
-from cells.counting import count_rows
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, InstanceRow
-from indexer.backends.opening import open_writer
-from indexer.reconcile.external_cell import ExternalComparison
-from indexer.reconcile.reconcile import verify
-from indexer.writing.journaling import CellJournal
-from query.counts import CountRequest, Counts
-from query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, any_of
-from query.page import PageRequest
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.counting import count_rows
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.external_cell import ExternalComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.writing.journaling import CellJournal
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, any_of
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.nice_order import parts
 from tests.support.nova_fleet import NovaFleet
 
@@ -88,7 +88,7 @@ def test_field_is_the_same_whether_it_is_asked_for_alone_or_not(cell: NovaDbAdap
 
 
 def test_rows_are_counted_page_by_page(cell: NovaDbAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cells.counting._PAGE_ROWS", 3)
+    monkeypatch.setattr("fleetlight.cells.counting._PAGE_ROWS", 3)
     by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
     records = [row.record for row in cell.read_page(PageRequest(EVERYTHING, by_uuid, 1000))]
     by = Counter((record["flavor_id"], tag) for record in records for tag in record["tags"] or [None])

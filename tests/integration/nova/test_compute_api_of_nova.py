@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter
-from query.filters import EVERYTHING, Eq
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.query.filters import EVERYTHING, Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import DEMO, Asked, identifier
 from tests.support.nova import NovaWorld
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
 
 
 @pytest.fixture(

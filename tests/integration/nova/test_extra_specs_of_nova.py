@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.compute.flavors.known_extra_specs import check_extra_spec
-from api.http.errors import BadRequestError
+from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
+from fleetlight.api.http.errors import BadRequestError
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "extra_specs.py"
 

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.fan_out.cell_pool import CellPool
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, InstanceRow
-from query.page import PageRequest
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.query.page import PageRequest
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.nova_tables import SmallNova, small_nova
 from tests.support.waiting import wait_until

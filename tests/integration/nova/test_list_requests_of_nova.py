@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cells.kinds.opening import open_adapter
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api
 from tests.property.request_strategies import TIMES, Values, requests
 from tests.support.list_oracle import Times, expected_list

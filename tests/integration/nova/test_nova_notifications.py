@@ -19,27 +19,27 @@ import kombu
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Receiver
-from bus.external_exchange import split_address
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_adapter
-from cells.migrations import upgrade_fleet
-from cells.model import Cell
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexerError
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.external_follower import ExternalFollower
-from indexer.stream.follower import Shared
-from indexer.writing.leases import CellLeases
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.bus.bus import Receiver
+from fleetlight.bus.external_exchange import split_address
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.external_follower import ExternalFollower
+from fleetlight.indexer.stream.follower import Shared
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
@@ -47,7 +47,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "notify.py"
-FLEETLIGHT = (sys.executable, "-m", "cli")
+FLEETLIGHT = (sys.executable, "-m", "fleetlight.cli")
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Receiver
-from bus.external_exchange import split_address
-from cells.kinds.opening import open_adapter
-from indexer.backends.base import CellProgress
-from indexer.backends.opening import open_writer
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.external_follower import ExternalFollower
-from indexer.stream.follower import Shared
-from indexer.writing.leases import CellLeases
+from fleetlight.bus.bus import Receiver
+from fleetlight.bus.external_exchange import split_address
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.external_follower import ExternalFollower
+from fleetlight.indexer.stream.follower import Shared
+from fleetlight.indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.streams import Stream, stream
 from tests.integration.nova.test_nova_notifications import NovaCell, running_nova_cell

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Agent
-from agents.calls import CALLS
-from agents.database import AgentDatabase
-from agents.drivers.driver import Guest, HypervisorState
-from agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
-from agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
-from agents.journal import Journal
-from agents.wire import CallRequest
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.calls import CALLS
+from fleetlight.agents.database import AgentDatabase
+from fleetlight.agents.drivers.driver import Guest, HypervisorState
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
+from fleetlight.agents.journal import Journal
+from fleetlight.agents.wire import CallRequest
 from tests.support.agents import simulated_agent
 
 SIZE = Size(vcpus=8, memory_mib=4096, disk_mib=10_000)
@@ -318,7 +318,7 @@ def test_call_of_an_earlier_order_comes_too_late(agent: Agent, monkeypatch: pyte
     assert guests(agent) == {}
     assert ask("instance_start", {**WEB, "instance": "db"}, "d", 6) == [True, None]
     # An hour later it is no worker that was held up, but a cell that was restored.
-    monkeypatch.setattr("agents.journal._HELD_UP_S", 0.0)
+    monkeypatch.setattr("fleetlight.agents.journal._HELD_UP_S", 0.0)
     assert ask("instance_start", WEB, "e", 6) == [True, None]
 
 
@@ -362,7 +362,7 @@ def test_agent_whose_last_change_could_not_be_committed_goes_on(agent: Agent, da
 
 
 def test_no_more_is_kept_than_a_limit(agent: Agent, database: AgentDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agents.journal._KEPT", 10)
+    monkeypatch.setattr("fleetlight.agents.journal._KEPT", 10)
     for number in range(50):
         request = CallRequest(arguments={"instance": f"i{number % 25}"}, key=str(number), order=number)
         agent.call("instance_shutdown", request)

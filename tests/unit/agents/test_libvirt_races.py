@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.drivers.libvirt import LibvirtDriver
-from agents.errors import DriverError
+from fleetlight.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.agents.errors import DriverError
 
 NO_DOMAIN, OTHER = 42, 1
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.calls import CALLS
-from agents.rpcs import RPCS, Effect, effect_of, rpc
+from fleetlight.agents.calls import CALLS
+from fleetlight.agents.rpcs import RPCS, Effect, effect_of, rpc
 
 _CONTRACT = Path(__file__).parents[3] / "docs" / "contracts" / "ganeti-node-state-cache.md"
 

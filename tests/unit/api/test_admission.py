@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import generate_latest
 
-from api.admission import ListAdmission, RequestAdmission
-from api.fair_queue import FairQueue
-from api.http.errors import CallerLeftError, TooManyListsError
-from api.identity.caller import Caller
-from api.identity.connection import UNKNOWN, Connection
-from api.metrics import ApiMetrics
-from api.settings import ApiSettings
-from listing.admission import Place, admit_by, for_one_item, page_in_the_making
+from fleetlight.api.admission import ListAdmission, RequestAdmission
+from fleetlight.api.fair_queue import FairQueue
+from fleetlight.api.http.errors import CallerLeftError, TooManyListsError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.settings import ApiSettings
+from fleetlight.listing.admission import Place, admit_by, for_one_item, page_in_the_making
 
 
 def named(name: str) -> Caller:

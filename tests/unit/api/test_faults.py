@@ -2,8 +2,8 @@
 
 import msgspec
 
-from api.http.faults import fault_of
-from cells.errors import CellUnreachableError
+from fleetlight.api.http.faults import fault_of
+from fleetlight.cells.errors import CellUnreachableError
 
 
 def test_who_needs_a_cell_that_is_down_is_told_so_but_not_where_its_database_is() -> None:

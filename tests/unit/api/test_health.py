@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.health import Health, HealthEndpoints
-from api.http.errors import ForbiddenError
-from api.identity.caller import Caller
-from api.maintenance import Maintenance
-from api.metrics import ApiMetrics
-from indexer.errors import IndexUnavailableError
-from indexer.stream.liveness import ALIVE, Probe
-from listing.index_gateway import IndexGateway
-from listing.safe_connect import SafeConnect
-from listing.settings import SearchSettings
+from fleetlight.api.health import Health, HealthEndpoints
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.maintenance import Maintenance
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.safe_connect import SafeConnect
+from fleetlight.listing.settings import SearchSettings
 
 
 class OneCell:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
-from api.identity.connection import Connection
-from api.identity.login_limit import (
+from fleetlight.api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
+from fleetlight.api.identity.connection import Connection
+from fleetlight.api.identity.login_limit import (
     MOST_FAILURES,
     MOST_FAILURES_OF_ADDRESS,
     MOST_WAITING,
@@ -13,7 +13,7 @@ from api.identity.login_limit import (
     WINDOW_S,
     LoginLimit,
 )
-from api.identity.passwords import CHECKS_AT_ONCE
+from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
 from tests.support.waiting import eventually
 
 HOME, AWAY = Connection("192.0.2.1"), Connection("198.51.100.7")

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from api.admission import ListAdmission, RequestAdmission
-from api.http.errors import TooManyListsError
-from api.identity.caller import Caller
-from api.metrics import ApiMetrics
-from api.paced_bodies import PIECE_BYTES, PacedBodies
-from api.settings import ApiSettings
-from listing.admission import admit_by
+from fleetlight.api.admission import ListAdmission, RequestAdmission
+from fleetlight.api.http.errors import TooManyListsError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.paced_bodies import PIECE_BYTES, PacedBodies
+from fleetlight.api.settings import ApiSettings
+from fleetlight.listing.admission import admit_by
 
 ADA, BOB, EVE, DAN, JOE = (Caller(name, None, frozenset()) for name in ("ada", "bob", "eve", "dan", "joe"))
 MIB = 2**20

@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.compute.protocol.parameters import PARAMETERS, accept, parse_time
-from api.compute.server_lists.filters import build_filter
-from api.compute.server_lists.sorting import IGNORED, SORTED, build_order
-from api.http.errors import BadRequestError, ForbiddenError, ParameterError
-from api.http.query_string import QueryString
-from api.identity import Caller
-from query.check import check
-from query.filters import NOTHING, And, Eq, leaves
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.api.compute.protocol.parameters import PARAMETERS, accept, parse_time
+from fleetlight.api.compute.server_lists.filters import build_filter
+from fleetlight.api.compute.server_lists.sorting import IGNORED, SORTED, build_order
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError, ParameterError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity import Caller
+from fleetlight.query.check import check
+from fleetlight.query.filters import NOTHING, And, Eq, leaves
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # contracts/nova-servers, section 3.2
 PUBLIC = {

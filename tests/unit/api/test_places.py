@@ -2,9 +2,9 @@
 
 import pytest
 
-from api.query.places import keys_in
-from query.expressions import to_filter
-from resources.query_fields.job import JOB
+from fleetlight.api.query.places import keys_in
+from fleetlight.query.expressions import to_filter
+from fleetlight.resources.query_fields.job import JOB
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from api.compute.protocol.policy import RULES, authorize
-from api.http.errors import ForbiddenError
-from api.identity import Caller
-from api.identity.caller import ROLES
+from fleetlight.api.compute.protocol.policy import RULES, authorize
+from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.identity import Caller
+from fleetlight.api.identity.caller import ROLES
 
 
 def may(role: str, rule: str) -> bool:

@@ -4,11 +4,11 @@ from uuid import UUID
 
 import pytest
 
-from api.compute.protocol.proof import proof_headers
-from api.identity.caller import Caller
-from cells.capabilities import CellKind
-from cells.model import Cell
-from listing.answer import CellAnswer, Page, Route
+from fleetlight.api.compute.protocol.proof import proof_headers
+from fleetlight.api.identity.caller import Caller
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import CellAnswer, Page, Route
 
 ADMIN = Caller("ada", "demo", frozenset({"admin"}))
 MEMBER = Caller("ben", "demo", frozenset({"member"}))

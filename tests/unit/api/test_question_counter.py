@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.compute.protocol.proof import AskedFreshness
-from api.query.answer import Answer
-from api.query.counting import QuestionCounter
-from api.query.question import Counting
-from listing.answer import Consistency, Page
-from query.filters import EVERYTHING
-from resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.query.answer import Answer
+from fleetlight.api.query.counting import QuestionCounter
+from fleetlight.api.query.question import Counting
+from fleetlight.listing.answer import Consistency, Page
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 FRESH = AskedFreshness(Consistency.BOUNDED, (), 1.0)
 BY_STATUS = Counting(ITEM_TYPES["instance"], ["status"], EVERYTHING, all_projects=True)

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 from starlette.responses import StreamingResponse
 
-from api.compute.protocol.proof import AskedFreshness
-from api.http.query_string import QueryString
-from api.identity.caller import Caller
-from api.query.answer import Answer
-from api.query.answering import Answerer
-from api.query.whole_answers import WholeAnswers
-from api.rapi.endpoint import RapiRequest
-from api.rapi.items import CutOffError, RapiItems, as_object
-from cells.capabilities import CellKind
-from cells.model import Cell
-from listing.answer import CellAnswer, Consistency, Page, Route
+from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.query.answer import Answer
+from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.whole_answers import WholeAnswers
+from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.rapi.items import CutOffError, RapiItems, as_object
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
 
 CELLS = [Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{n}", f"cell{n}", CellKind.NATIVE, "", "") for n in (1, 2)]
 REQUEST = RapiRequest(

@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.http.listening import listen
-from api.http.request_deadlines import RequestDeadlines
+from fleetlight.api.http.listening import listen
+from fleetlight.api.http.request_deadlines import RequestDeadlines
 from tests.unit.api.test_server import running
 
 SOON, SHORT_S, LATE = 0.1, 1.0, 60.0
@@ -200,7 +200,7 @@ def test_long_answer_may_take_longer_than_a_part_of_it(app: App) -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system cannot do it")
 def test_client_that_takes_nothing_of_its_answer_is_given_up(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that has vanished, of which no system tells before."""
-    monkeypatch.setattr("api.http.listening._TAKES_NOTHING_MS", 500)
+    monkeypatch.setattr("fleetlight.api.http.listening._TAKES_NOTHING_MS", 500)
     with connected(app) as client:
         client.send(b"GET /floods HTTP/1.1\r\nHost: api\r\n\r\n")
         assert app.left.wait(60)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from api.http.request_metrics import RequestMetrics, name_route
+from fleetlight.api.http.request_metrics import RequestMetrics, name_route
 
 Told = list[tuple[str, str, str]]
 

@@ -8,15 +8,15 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
-from api.admission import ListAdmission
-from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
-from api.http.query_parameters import QueryParameters
-from api.http.request_body import Body, RequestModel
-from api.identity import NoIdentity
-from api.metrics import ApiMetrics
-from api.settings import ApiSettings
-from cells.model import InstanceRow
+from fleetlight.api.admission import ListAdmission
+from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
+from fleetlight.api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.model import InstanceRow
 
 
 class _Note(RequestModel):

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from structlog.testing import capture_logs
 
-from api.http.errors import InsecureListeningError
-from api.http.listening import address_of, listen
-from api.http.request_deadlines import RequestDeadlines
-from api.http.server import serve
-from api.identity import refuse_open_listening
+from fleetlight.api.http.errors import InsecureListeningError
+from fleetlight.api.http.listening import address_of, listen
+from fleetlight.api.http.request_deadlines import RequestDeadlines
+from fleetlight.api.http.server import serve
+from fleetlight.api.identity import refuse_open_listening
 
 
 async def hello(_request: Request) -> Response:

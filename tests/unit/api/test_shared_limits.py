@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
-from api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
-from api.identity.caller import Caller
-from api.identity.login_limit import MOST_FAILURES, LoginLimit
+from fleetlight.api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
+from fleetlight.api.identity.caller import Caller
+from fleetlight.api.identity.login_limit import MOST_FAILURES, LoginLimit
 from tests.unit.api.test_login_limit import Time, log_in
 
 

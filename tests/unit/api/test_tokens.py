@@ -8,10 +8,10 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from api.http.errors import DirectoryError, TooManyCredentialsError, UnknownInDirectoryError
-from api.identity.tokens.directory import MOST_REVOKED, Credential, Directory, Project, User
-from api.identity.tokens.login import Logins, caller_of, roles_of
-from api.identity.tokens.token import Token, new_audit_id, sign, signed_token
+from fleetlight.api.http.errors import DirectoryError, TooManyCredentialsError, UnknownInDirectoryError
+from fleetlight.api.identity.tokens.directory import MOST_REVOKED, Credential, Directory, Project, User
+from fleetlight.api.identity.tokens.login import Logins, caller_of, roles_of
+from fleetlight.api.identity.tokens.token import Token, new_audit_id, sign, signed_token
 
 NOW = 1_790_000_000_000_000
 KEY = "00ff" * 16

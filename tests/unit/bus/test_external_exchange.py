@@ -2,8 +2,8 @@
 
 import pytest
 
-from bus.external_exchange import Binding, source_of, split_address
-from notifications.errors import BusError
+from fleetlight.bus.external_exchange import Binding, source_of, split_address
+from fleetlight.notifications.errors import BusError
 
 
 def test_address_alone_means_what_nova_does_unless_told_otherwise() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bus.flow_control import FlowControl, LetGo
+from fleetlight.bus.flow_control import FlowControl, LetGo
 
 HEARTBEAT_S = 10
 PAUSE_S = 5

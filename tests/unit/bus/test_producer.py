@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from bus.bus import Receiver
-from bus.producer import Producer
-from notifications.check import find_problems
-from notifications.envelope import LARGEST_BODY_BYTES, decode
-from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
-from notifications.event_types import INSTANCE_CREATE_END
-from notifications.payloads.parts import ExceptionPayload
+from fleetlight.bus.bus import Receiver
+from fleetlight.bus.producer import Producer
+from fleetlight.notifications.check import find_problems
+from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, decode
+from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
+from fleetlight.notifications.event_types import INSTANCE_CREATE_END
+from fleetlight.notifications.payloads.parts import ExceptionPayload
 from tests.contract.payload_samples import instance_payload, samples
 
 CELL = str(uuid4())

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # as kombu, which it belongs to
 
-from bus.amqp_transport import Frame
-from bus.read_ahead import ReadAheadTransport, TcpTransport
+from fleetlight.bus.amqp_transport import Frame
+from fleetlight.bus.read_ahead import ReadAheadTransport, TcpTransport
 
 FRAMES: list[Frame] = [(1, 1, b"method"), (2, 1, b""), (3, 7, b"\xce" * 300_000), (8, 0, b"")]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bus.bus import Message
-from bus.signatures import SigningKey, is_signed, key_id_of, signed
-from bus.topology import (
+from fleetlight.bus.bus import Message
+from fleetlight.bus.signatures import SigningKey, is_signed, key_id_of, signed
+from fleetlight.bus.topology import (
     CELL_HEADER,
     EPOCH_HEADER,
     RESOURCE_HEADER,

@@ -1,6 +1,6 @@
 """Going through many things some at a time."""
 
-from cells.batched import batched
+from fleetlight.cells.batched import batched
 
 
 def test_every_item_is_in_one_batch_in_its_order() -> None:

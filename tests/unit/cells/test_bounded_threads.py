@@ -3,7 +3,7 @@
 import asyncio
 from threading import Event
 
-from cells.bounded_threads import BoundedThreads
+from fleetlight.cells.bounded_threads import BoundedThreads
 from tests.support.waiting import wait_until
 
 

@@ -7,12 +7,12 @@ from threading import Event, Thread, current_thread
 
 import pytest
 
-from cells.daemon_threads import DaemonThreads
+from fleetlight.cells.daemon_threads import DaemonThreads
 
 _HANGING = """
 import asyncio
 from threading import Event
-from cells.{module} import {made}
+from fleetlight.cells.{module} import {made}
 
 async def leave_it_hanging():
     begun = Event()

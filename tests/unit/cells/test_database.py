@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import Engine, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from cells.database.engines import create_database_engine, translated_failures, writing
-from cells.errors import DatabaseUrlError, FleetUnreachableError
-from cells.kinds.nova_db.databases import open_nova_database
-from cells.migrations import upgrade_cell
-from cells.tables import cell_state
+from fleetlight.cells.database.engines import create_database_engine, translated_failures, writing
+from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database
+from fleetlight.cells.migrations import upgrade_cell
+from fleetlight.cells.tables import cell_state
 
 
 @pytest.mark.parametrize("url", ["mysql://me:secret@db/x", "sqlite://", "postgresql//me:secret@db"])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.digests import RangeDigest, digests_of, row_digest
+from fleetlight.cells.digests import RangeDigest, digests_of, row_digest
 
 UUID = "6f70656e-7374-4163-8b21-6d656e756d31"
 REVISIONS = st.dictionaries(st.uuids().map(str), st.integers(1, 10**15), max_size=20)

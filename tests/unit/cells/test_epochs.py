@@ -2,7 +2,7 @@
 
 import pytest
 
-from cells.epochs import EpochHistory
+from fleetlight.cells.epochs import EpochHistory
 
 LINEAGE = EpochHistory([("first", 0), ("second", 10), ("third", 25)])
 

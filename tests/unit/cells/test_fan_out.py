@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fan_out import cell_pool
-from cells.fan_out.cell_pool import CellPool
-from cells.model import Cell, InstanceRow
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.fan_out import cell_pool
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.waiting import eventually
 
 ONE = Cell("uuid-1", "one", CellKind.NATIVE, "sqlite:///one.db", "memory://")

@@ -5,12 +5,12 @@ from psycopg import DatabaseError
 from psycopg.errors import InvalidAuthorizationSpecification, InvalidCatalogName, InvalidPassword
 from sqlalchemy.exc import OperationalError
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
-from cells.fleet.database import translated_fleet_failures
-from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import Cell
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
+from fleetlight.cells.fleet.database import translated_fleet_failures
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.model import Cell
 
 UUIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(4)]
 

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cells.fleet.clock_metrics import measure_clock
-from cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.fleet.clock_metrics import measure_clock
+from fleetlight.cells.fleet.fleet_clock import FleetClock
 
 _S = 1_000_000
 _BEGAN = 1_790_000_000 * _S

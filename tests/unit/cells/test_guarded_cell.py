@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cells.errors import CellHangsError, CellUnreachableError
-from cells.fan_out.guarded_cell import GuardedCell
+from fleetlight.cells.errors import CellHangsError, CellUnreachableError
+from fleetlight.cells.fan_out.guarded_cell import GuardedCell
 from tests.support.waiting import eventually
 
 AT_ONCE_S = 0.01

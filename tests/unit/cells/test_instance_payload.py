@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.kinds.native.instance_payload import POWER_STATES, from_payload, to_payload
-from notifications.envelope import read_sample
-from notifications.errors import PayloadError
-from notifications.payloads import instance as nova
-from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
-from notifications.registry import parse_payload
-from operations.actions.new_instance import new_record
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
-from resources.server_status import DEFAULT_STATUS
+from fleetlight.cells.kinds.native.instance_payload import POWER_STATES, from_payload, to_payload
+from fleetlight.notifications.envelope import read_sample
+from fleetlight.notifications.errors import PayloadError
+from fleetlight.notifications.payloads import instance as nova
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.server_status import DEFAULT_STATUS
 
 NOW = 1_800_000_000_000_000
 UUID = "00000000-0000-4000-8000-000000000001"

@@ -2,13 +2,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cells.database.engines import create_database_engine
-from cells.database.leases import ExclusiveLock, open_leases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 
 HOLDER = """
 import sys
-from cells.database.engines import create_database_engine
-from cells.database.leases import ExclusiveLock, open_leases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 lock = ExclusiveLock(open_leases(create_database_engine(sys.argv[1]), "a test"), "relay")
 assert lock.acquire()
 print("held", flush=True)

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from cells.retrying import retrying_every, retrying_until
+from fleetlight.cells.retrying import retrying_every, retrying_until
 
 Told = list[tuple[str, int, bool]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.app import app
+from fleetlight.cli.app import app
 
 Run = Callable[..., Result]
 
@@ -43,7 +43,7 @@ def run_apart() -> RunApart:
     """Runs `fleetlight` in a process of its own, as commands that fork children have to be."""
 
     def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cli", *arguments]
+        command = [sys.executable, "-m", "fleetlight.cli", *arguments]
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

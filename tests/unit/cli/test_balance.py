@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cli.app import app
-from operations.actions.immediate import InstanceOperations
-from operations.balancing.cluster_file import read_cluster
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cli.app import app
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.balancing.cluster_file import read_cluster
 from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()

@@ -9,18 +9,18 @@ import pytest
 from sqlalchemy import delete
 from typer.testing import CliRunner
 
-from bus.bus import Publisher
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine, writing
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import Relay
-from cells.model import Cell
-from cells.settings import RelaySettings
-from cells.tables import instances
-from cli.app import app
-from cli.settings import load_settings
-from indexer.backends.opening import open_writer
-from operations.actions.immediate import InstanceOperations
+from fleetlight.bus.bus import Publisher
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import RelaySettings
+from fleetlight.cells.tables import instances
+from fleetlight.cli.app import app
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.operations.actions.immediate import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 BUS = "amqp://guest:hidden@127.0.0.1:9//"
@@ -194,7 +194,7 @@ def test_disabled_cell_is_listed_as_such_until_it_is_enabled(run: Run, cell: Cel
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """No list is under way."""
-    monkeypatch.setattr("indexer.reconcile.cell_removal.LISTS_GRACE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.cell_removal.LISTS_GRACE_S", 0)
 
 
 def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell) -> None:
@@ -228,7 +228,7 @@ def test_cell_in_use_is_not_removed(run: Run, cell: Cell) -> None:
 
 def test_cell_with_an_active_relay_is_not_removed(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLIGHT_FLEET_CELLS_REFRESH_INTERVAL_S", "0.1")
-    monkeypatch.setattr("cli.cells.cell._FINISHING_S", 0.1)
+    monkeypatch.setattr("fleetlight.cli.cells.cell._FINISHING_S", 0.1)
     run("cell", "disable", "one")
     engine = create_database_engine(cell.database_url)
     relay = Relay(engine, cell, Publisher("memory://", cell.uuid), RelaySettings())
@@ -261,7 +261,7 @@ def test_removal_is_confirmed_on_a_terminal(
     run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
 ) -> None:
     run("cell", "disable", "one")
-    monkeypatch.setattr("cli.cells.cell.is_terminal", lambda: True)
+    monkeypatch.setattr("fleetlight.cli.cells.cell.is_terminal", lambda: True)
     result = CliRunner().invoke(app, ["cell", "remove", "one"], input=answer)
     assert result.exit_code == left
     assert len(listed_cells(run)) == left

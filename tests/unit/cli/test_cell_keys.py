@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
 from tests.unit.cli.conftest import Run
 
 

@@ -12,17 +12,17 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import create_engine, text
 from typer.testing import Result
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER
-from cells.fleet.fleet_clock import FleetClock
-from cli.fleet import open_fleet
-from cli.processes.following import run_indexer
-from cli.settings import load_settings
-from indexer.backends.opening import open_writer
-from indexer.errors import DeadLetterReason
-from indexer.metrics import IndexerMetrics
-from indexer.writing.dead_letters import DeadLetter, to_failure
-from resources.clock import system_clock
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.processes.following import run_indexer
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import DeadLetterReason
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
+from fleetlight.resources.clock import system_clock
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import ROUTING_KEY
 from tests.support.nova_tables import CELL1, SmallNova, small_nova

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.clouds import ADMIN, MEMBER, is_for, renew_password, write_clouds, write_open_clouds
-from cli.data_folder import DataFolder
+from fleetlight.cli.clouds import ADMIN, MEMBER, is_for, renew_password, write_clouds, write_open_clouds
+from fleetlight.cli.data_folder import DataFolder
 
 HERE, THERE = "http://127.0.0.1:8774", "http://127.0.0.1:8775"
 PASSWORDS = {ADMIN: "first", MEMBER: "other"}

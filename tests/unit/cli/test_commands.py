@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from cells.database.engines import create_database_engine, writing
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.tables import cell_state, changes, instances
-from cli.data_folder import DataFolder
-from cli.fleet import open_fleet
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.base import REPAIRS
-from indexer.backends.opening import open_writer
-from indexer.writing.leases import CellLeases
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cell_state, changes, instances
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import REPAIRS
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
@@ -315,7 +315,7 @@ def test_status_of_an_elasticsearch_that_is_away_does_not_say_that_it_was_never_
 def test_sync_on_a_terminal_says_what_came_of_it_below_the_bars(run: Run, cells: Sequence[Cell]) -> None:
     """What is printed between bars that are still drawn is overwritten, and moves them."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "cli", "index", "sync", "--type", "OS::Nova::Server"]
+    command = [sys.executable, "-m", "fleetlight.cli", "index", "sync", "--type", "OS::Nova::Server"]
     environment = {**os.environ, "PYTHONPATH": str(SAMPLES.parents[1]), "TERM": "xterm"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)

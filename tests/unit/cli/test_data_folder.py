@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.data_folder import DataFolder
-from cli.errors import CommandError
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.errors import CommandError
 
 
 def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:

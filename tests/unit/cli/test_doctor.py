@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import text
 
-from cells.database.engines import create_database_engine, writing
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cli.data_folder import DataFolder
-from cli.doctor import asking
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.base import CellProgress
-from indexer.backends.elasticsearch import examination
-from indexer.backends.elasticsearch.mapping import instance_mapping
-from indexer.backends.elasticsearch.names import Names
-from indexer.backends.opening import open_writer
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.doctor import asking
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.elasticsearch import examination
+from fleetlight.indexer.backends.elasticsearch.mapping import instance_mapping
+from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.resources.clock import system_clock
 from tests.unit.cli.conftest import Run
 
 _NAMES = Names.of("fleetlight")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.certificates import Role, issue, new_authority
-from cli.doctor.certificates import certificate_questions
-from cli.doctor.findings import Finding, State
-from cli.settings import load_settings
-from resources.clock import system_clock
+from fleetlight.agents.certificates import Role, issue, new_authority
+from fleetlight.cli.doctor.certificates import certificate_questions
+from fleetlight.cli.doctor.findings import Finding, State
+from fleetlight.cli.settings import load_settings
+from fleetlight.resources.clock import system_clock
 
 pytestmark = pytest.mark.usefixtures("empty_place")
 

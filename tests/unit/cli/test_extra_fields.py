@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.opening import open_writer
-from indexer.extra_fields import Extra
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.extra_fields import Extra
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 

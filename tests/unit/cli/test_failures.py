@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER
-from cells.fleet.fleet import Fleet
-from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.opening import open_writer
-from indexer.errors import DeadLetterReason
-from indexer.writing.dead_letters import DeadLetter, to_failure
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.errors import DeadLetterReason
+from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from tests.support.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run
 

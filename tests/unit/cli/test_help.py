@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import typer
 
-from cells.settings import FailureLimits
-from cli.app import COMMANDS, LaterCommand, app
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cells.settings import FailureLimits
+from fleetlight.cli.app import COMMANDS, LaterCommand, app
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 
@@ -226,13 +226,40 @@ def loaded_by_the_commands() -> set[str]:
 @pytest.mark.parametrize(
     ("code", "needless"),
     [
-        ("import cli.app", {"sqlalchemy", "pydantic", "structlog", "rich", "cells", "indexer", "api", "notifications"}),
-        ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
-        ("import cli.processes.processes", {"api.identity", "cells.fan_out.cell_pool", "operations.native_cells"}),
-        ("import cli.cells.cell", {"cryptography.x509"}),
         (
-            "import cli.processes.agent, agents.server",
-            {"sqlalchemy", "psycopg", "kombu", "elasticsearch", "cells", "operations", "indexer", "api"},
+            "import fleetlight.cli.app",
+            {
+                "sqlalchemy",
+                "pydantic",
+                "structlog",
+                "rich",
+                "fleetlight.cells",
+                "fleetlight.indexer",
+                "fleetlight.api",
+                "fleetlight.notifications",
+            },
+        ),
+        (
+            "import fleetlight.cli.settings",
+            {"sqlalchemy", "kombu", "prometheus_client", "fleetlight.cells.model", "fleetlight.indexer.backends.base"},
+        ),
+        (
+            "import fleetlight.cli.processes.processes",
+            {"fleetlight.api.identity", "fleetlight.cells.fan_out.cell_pool", "fleetlight.operations.native_cells"},
+        ),
+        ("import fleetlight.cli.cells.cell", {"cryptography.x509"}),
+        (
+            "import fleetlight.cli.processes.agent, fleetlight.agents.server",
+            {
+                "sqlalchemy",
+                "psycopg",
+                "kombu",
+                "elasticsearch",
+                "fleetlight.cells",
+                "fleetlight.operations",
+                "fleetlight.indexer",
+                "fleetlight.api",
+            },
         ),
     ],
 )

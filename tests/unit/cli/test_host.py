@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cells.database.engines import create_database_engine
-from cells.tables import compute_nodes, node_traits
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.tables import compute_nodes, node_traits
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 SIZE = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from api.identity.passwords import is_password_of
-from api.identity.tokens.directory import Directory
-from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.login import Logins
-from cli.app import app
+from fleetlight.api.identity.passwords import is_password_of
+from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.cli.app import app
 from tests.unit.cli.conftest import Run
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cli.app import app
-from cli.item_lists import LIST_FORMS, ItemWord
-from resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.cli.app import app
+from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 _RUNNER = CliRunner()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cli.item_lists import LIST_FORMS, ItemWord
-from operations.actions.immediate import InstanceOperations
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.operations.actions.immediate import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 FLAVOR = {"flavorid": "1", "name": "small", "memory_mb": 1536, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}

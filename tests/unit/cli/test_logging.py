@@ -15,7 +15,7 @@ import structlog
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from cli.logging import LogSettings, configure_logging, mask_url_passwords
+from fleetlight.cli.logging import LogSettings, configure_logging, mask_url_passwords
 from tests.support.terminal import terminal
 from tests.unit.cli.conftest import Run, RunApart
 
@@ -83,13 +83,13 @@ def test_errors_of_libraries_show_no_variable_on_a_terminal(monkeypatch: pytest.
 
 def test_command_that_fails_unexpectedly_shows_no_variable() -> None:
     script = """
-import cli.cells.cell, cli.main, sys
+import fleetlight.cli.cells.cell, fleetlight.cli.main, sys
 def fail(*arguments, **options):
     password = "hunter" + str(2)
     raise RuntimeError("unexpected")
-cli.cells.cell.load_settings = fail
+fleetlight.cli.cells.cell.load_settings = fail
 sys.argv = ["fleetlight", "cell", "list"]
-cli.main.main()
+fleetlight.cli.main.main()
 """
     command = [sys.executable, "-c", script]
     with terminal() as shown:
@@ -116,14 +116,14 @@ def test_secrets_deep_inside_of_values_are_not_logged(output: io.StringIO, monke
 
 
 def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
-    structlog.get_logger("cells.kinds.native.relay").info("relay.waiting", cell="cell1", attempt=3)
+    structlog.get_logger("fleetlight.cells.kinds.native.relay").info("relay.waiting", cell="cell1", attempt=3)
     event = json.loads(output.getvalue())
     assert event["event"] == "relay.waiting"
     assert (event["cell"], event["attempt"], event["level"], event["logger"]) == (
         "cell1",
         3,
         "info",
-        "cells.kinds.native.relay",
+        "fleetlight.cells.kinds.native.relay",
     )
     assert list(event)[:3] == ["timestamp", "level", "event"]
 

@@ -15,10 +15,10 @@ import typer
 from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
-import cli.app
-import cli.main
-from cli.errors import INTERRUPTED
-from cli.options import program
+import fleetlight.cli.app
+import fleetlight.cli.main
+from fleetlight.cli.errors import INTERRUPTED
+from fleetlight.cli.options import program
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def terminated() -> None:
 def test_ctrl_c_and_sigterm_show_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(cli.app, "app", end)
+    monkeypatch.setattr(fleetlight.cli.app, "app", end)
     with pytest.raises(SystemExit) as ended:
-        cli.main.main()
+        fleetlight.cli.main.main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
 
@@ -54,13 +54,13 @@ def test_ctrl_c_and_sigterm_show_no_traceback(
 def test_garbage_is_looked_for_seldom_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.set_threshold(700)
     thresholds: list[int] = []
-    monkeypatch.setattr(cli.app, "app", lambda: thresholds.append(gc.get_threshold()[0]))
-    cli.main.main()
+    monkeypatch.setattr(fleetlight.cli.app, "app", lambda: thresholds.append(gc.get_threshold()[0]))
+    fleetlight.cli.main.main()
     assert thresholds[0] > 10_000
 
 
 def test_interrupted_command_says_so() -> None:
-    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app = typer.Typer(cls=fleetlight.cli.app.FleetlightGroup)
     app.command("work")(interrupted)
     app.command("other")(interrupted)
     result = CliRunner().invoke(app, ["work"])
@@ -86,7 +86,7 @@ def failing_with(error: Exception) -> Callable[[], Any]:
     ],
 )
 def test_failures_are_told_in_words(error: Exception, text: str) -> None:
-    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app = typer.Typer(cls=fleetlight.cli.app.FleetlightGroup)
     app.command("fail")(failing_with(error))
     app.command("other")(failing_with(error))
     result = CliRunner().invoke(app, ["fail"])
@@ -94,7 +94,7 @@ def test_failures_are_told_in_words(error: Exception, text: str) -> None:
 
 
 def test_reader_of_the_output_that_has_seen_enough_is_told_nothing() -> None:
-    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app = typer.Typer(cls=fleetlight.cli.app.FleetlightGroup)
     app.command("list")(failing_with(BrokenPipeError(errno.EPIPE, "Broken pipe")))
     app.command("other")(interrupted)
     result = CliRunner().invoke(app, ["list"])
@@ -108,7 +108,7 @@ def test_reader_of_the_output_that_has_seen_enough_is_told_nothing() -> None:
         ("{cwd}/.venv/bin/fleetlight", None, ".venv/bin/fleetlight"),
         ("{cwd}/.venv/bin/fleetlight", "/usr/bin/fleetlight", ".venv/bin/fleetlight"),
         ("/opt/fleet light/bin/fleetlight", None, "'/opt/fleet light/bin/fleetlight'"),
-        ("/opt/checkout/cli/__main__.py", None, "python -m cli"),
+        ("/opt/checkout/cli/__main__.py", None, "python -m fleetlight.cli"),
     ],
 )
 def test_the_program_is_named_so_that_it_can_be_pasted(
@@ -127,12 +127,12 @@ import os, sys
 
 class Interruption:
     def find_spec(self, name, path=None, target=None):
-        if name == "api.app":
+        if name == "fleetlight.api.app":
             os.kill(os.getpid(), {int(number)})
 
 sys.meta_path.insert(0, Interruption())
 sys.argv = ["fleetlight", "up", "--data-dir", "data", "--port", "0", "--cells", "1", "--auth", "none"]
-from cli.main import main
+from fleetlight.cli.main import main
 main()
 """
     command = [sys.executable, "-c", code]

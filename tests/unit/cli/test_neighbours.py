@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import neighbours
-from cli.processes.neighbours import Neighbour, States
-from indexer.stream.liveness import Probe
+from fleetlight.cli.processes import neighbours
+from fleetlight.cli.processes.neighbours import Neighbour, States
+from fleetlight.indexer.stream.liveness import Probe
 
 
 @pytest.fixture

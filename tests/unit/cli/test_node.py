@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.migrations import upgrade_cell, upgrade_fleet
-from operations.cell_worker import new_worker
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.operations.cell_worker import new_worker
 from tests.support.played_hosts import PlayedHosts
 from tests.unit.cli.conftest import Run
 

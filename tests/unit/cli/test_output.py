@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from cli.output import print_error, print_json, print_notice, print_result, print_table
+from fleetlight.cli.output import print_error, print_json, print_notice, print_result, print_table
 
 _UUID = "8bc67c2b-11de-4f4b-86b0-d459f6752217"
 _DATABASE = "postgresql://fleetlight@database.example.org:5432/cell1?sslrootcert=/etc/fleetlight/ca.crt"

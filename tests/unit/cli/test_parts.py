@@ -6,9 +6,9 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from cli.errors import CommandError
-from cli.processes.parts import Part, raise_failure
-from indexer.errors import IndexForbiddenError
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.processes.parts import Part, raise_failure
+from fleetlight.indexer.errors import IndexForbiddenError
 from tests.support.waiting import wait_until
 
 

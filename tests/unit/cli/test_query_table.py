@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.query_table import Outcome, TableStyle, Unit, joined, outcome, size_text, table, time_text
-from query.fields_query import definitions
-from resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.cli.query_table import Outcome, TableStyle, Unit, joined, outcome, size_text, table, time_text
+from fleetlight.query.fields_query import definitions
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 COLUMNS = definitions(ITEM_TYPES["instance"], ["name", "be/maxmem", "admin_up", "status"])
 ROWS: list[list[list[Any]]] = [

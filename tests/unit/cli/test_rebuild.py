@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cli.data_folder import DataFolder
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.opening import open_generations, open_writer
-from indexer.backends.sqlite.generations import SqliteGenerations
-from indexer.writing.leases import CellLeases
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.opening import open_generations, open_writer
+from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
+from fleetlight.indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
 
@@ -104,7 +104,7 @@ def test_there_may_be_nothing_to_abandon(run: Run, cells: Sequence[Cell]) -> Non
 def test_nobody_rebuilds_while_somebody_else_works_on_the_index(
     run: Run, cells: Sequence[Cell], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.reconcile.rebuild._PATIENCE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._PATIENCE_S", 0)
     engine = create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value())
     with (
         closing(CellLeases(Fleet(engine).open_leases(f"fleetlight index {what}"))) as leases,

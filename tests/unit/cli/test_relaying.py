@@ -10,26 +10,26 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from bus.bus import Receiver
-from cells.capabilities import CellKind
-from cells.database.engines import create_database_engine
-from cells.errors import FleetUnreachableError
-from cells.fleet.cell_keys import CellKeys, Keyring
-from cells.fleet.database import FleetDatabase
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell
-from cells.settings import FleetSettings, RelaySettings
-from cli.processes import relaying
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.parts import Part
-from cli.processes.relaying import Beat, run_relay, run_relays
-from cli.settings import Settings
-from indexer.stream.liveness import Probe
-from indexer.transform.messages import Heartbeat, interpret
-from operations.actions.immediate import InstanceOperations
-from resources.clock import Clock, system_clock
+from fleetlight.bus.bus import Receiver
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.cell_keys import CellKeys, Keyring
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import FleetSettings, RelaySettings
+from fleetlight.cli.processes import relaying
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.parts import Part
+from fleetlight.cli.processes.relaying import Beat, run_relay, run_relays
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.stream.liveness import Probe
+from fleetlight.indexer.transform.messages import Heartbeat, interpret
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.resources.clock import Clock, system_clock
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import CommandError
-from cli.secret_files import kept_or_new
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.secret_files import kept_or_new
 
 
 def test_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.data_folder import DataFolder
-from cli.errors import ConfigurationError
-from cli.settings import load_embedded_settings, load_settings, with_api_options
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.settings import load_embedded_settings, load_settings, with_api_options
 from scripts.servers.certificates import CA_FILE, make_certificates
 
 FLEET = '[fleet]\ndatabase_url = "postgresql://fleet:s3cret@db/fleet"\n'

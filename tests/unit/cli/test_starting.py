@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from cells.errors import FleetUnreachableError, FleetUnusableError
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cli.processes.cell_heartbeats import CellHeartbeats
-from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
+from fleetlight.cells.errors import FleetUnreachableError, FleetUnusableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.starting import ProbesOfStart, looking_for, when_reachable
 from tests.unit.cli.conftest import Run, RunApart
 
 COMMANDS = ("api", "indexer", "relay", "worker")
@@ -101,7 +101,7 @@ def test_process_that_serves_does_not_wait_for_a_database_that_says_nothing(
             silence.wait(120)
             return ()
 
-    monkeypatch.setattr("cli.processes.starting._PATIENCE_S", 0.01)
+    monkeypatch.setattr("fleetlight.cli.processes.starting._PATIENCE_S", 0.01)
     with looking_for(cast("Fleet", SilentFleet())) as look_on:
         look_on(lambda: None)
     assert not silence.is_set()

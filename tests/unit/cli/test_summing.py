@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from api.metrics import ApiMetrics
-from cli.monitoring import add_process_metrics
-from cli.processes.neighbours import Measured, Neighbour, States, families_of
-from cli.processes.summing import SMALLEST_GAUGES, SUMMED_GAUGES, SummedMetrics
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.cli.monitoring import add_process_metrics
+from fleetlight.cli.processes.neighbours import Measured, Neighbour, States, families_of
+from fleetlight.cli.processes.summing import SMALLEST_GAUGES, SUMMED_GAUGES, SummedMetrics
 
 
 class Played(Neighbour):

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from cli.processes.neighbours import Neighbour, States
-from cli.processes.together import Together
-from indexer.stream.liveness import ALIVE, Probe
+from fleetlight.cli.processes.neighbours import Neighbour, States
+from fleetlight.cli.processes.together import Together
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 
 class Played(Neighbour):

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from cells.capabilities import CellKind
-from cells.fleet.compared_mappings import ComparedMappings
-from cells.fleet.tables import instance_mappings
-from cells.model import Cell
-from cli.data_folder import DataFolder
-from cli.fleet import open_fleet
-from cli.index import verification
-from cli.index.mappings import report_mappings
-from cli.processes.embedded import set_up_cells, set_up_fleet
-from cli.settings import load_settings
-from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.backends.opening import open_writer
-from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.transform.documents import to_document
-from resources.clock import system_clock
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fleet.compared_mappings import ComparedMappings
+from fleetlight.cells.fleet.tables import instance_mappings
+from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.index import verification
+from fleetlight.cli.index.mappings import report_mappings
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.resources.clock import system_clock
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 

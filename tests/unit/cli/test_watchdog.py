@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.watchdog import watched
-from indexer.stream.liveness import Probe
+from fleetlight.cli.watchdog import watched
+from fleetlight.indexer.stream.liveness import Probe
 from tests.support.waiting import wait_until
 
 

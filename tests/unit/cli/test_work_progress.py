@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from cli.output import progress_bar
-from cli.work_progress import shown_progress
+from fleetlight.cli.output import progress_bar
+from fleetlight.cli.work_progress import shown_progress
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ from cli.work_progress import shown_progress
 def test_lines_tell_how_many_there_are_if_anybody_knows_and_how_fast_they_come(
     expected: int | None, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cli.work_progress._LINE_INTERVAL_S", 0)
+    monkeypatch.setattr("fleetlight.cli.work_progress._LINE_INTERVAL_S", 0)
     clock = count(0, 2)
-    monkeypatch.setattr("cli.work_progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fleetlight.cli.work_progress.time.monotonic", lambda: next(clock))
     with shown_progress("servers") as start:
         start("east", expected)(4)
     assert capsys.readouterr().err.splitlines() == [shown]

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from cells.model import InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, Document
-from indexer.extra_fields import Extra
-from indexer.reconcile.announced import reconcile_announced
-from indexer.transform.documents import to_document
-from indexer.writing.announced import AnnouncedKeeper, to_announced
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.indexer.reconcile.announced import reconcile_announced
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.announced import AnnouncedKeeper, to_announced
 from tests.support.documents import make_record, make_uuid
 from tests.support.memory_fleet import MemoryAnnounced
 from tests.support.memory_index import MemoryIndex

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
-from indexer.backends.base import HORIZONS, REPAIRS, CellProgress
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.audit import Audited, Auditor
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.settings import IndexerSettings
-from indexer.transform.documents import to_document
-from indexer.transform.items import ItemChange, item_document
-from indexer.writing.leases import CellLeases
-from query.page import PageRequest
-from resources.query_fields.node import NODE
+from fleetlight.cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
+from fleetlight.indexer.backends.base import HORIZONS, REPAIRS, CellProgress
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.audit import Audited, Auditor
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.query_fields.node import NODE
 from tests.support.documents import make_uuid
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, MemoryCell
@@ -109,7 +109,7 @@ class Stage:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr("indexer.reconcile.reconcile.LISTS_GRACE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0)
     return Stage()
 
 
@@ -248,7 +248,7 @@ def test_damaged_row_keeps_no_other_from_being_compared(stage: Stage) -> None:
 
 
 def test_many_differences_are_repaired_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.reconcile.audit._MOST_SUSPECTS", 3)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.audit._MOST_SUSPECTS", 3)
     for number in range(15):
         stage.alter(number)
     with capture_logs() as logs, stage.auditing():

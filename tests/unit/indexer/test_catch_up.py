@@ -3,12 +3,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cells.errors import CellUnreachableError
-from cells.model import Change
-from indexer.backends.base import CellProgress
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
-from indexer.writing.progress import ProgressTracker
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Change
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
+from fleetlight.indexer.writing.progress import ProgressTracker
 from tests.support.memory_cell import CELL_UUID, OTHER_UUID, MemoryCell
 from tests.support.memory_index import MemoryIndex, versions
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 
 import pytest
 
-from indexer.stream.cell_assignment import CellAssignment, surplus
+from fleetlight.indexer.stream.cell_assignment import CellAssignment, surplus
 
 NOW_S = 1000.0
 

@@ -7,32 +7,32 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Headers, Message
-from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from cells.kinds.native.instance_payload import to_payload
-from cells.model import Change, InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
-from indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import CellAssignment
-from indexer.stream.consumer import Consumer
-from indexer.writing.catch_up import catch_up
-from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import RetryingWriter
-from notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
-from operations.actions.new_instance import new_record
-from query.page import PageRequest
-from resources.clock import system_clock
-from resources.fields import Record, from_microseconds
+from fleetlight.bus.bus import Headers, Message
+from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.model import Change, InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
+from fleetlight.indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_assignment import CellAssignment
+from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.writing.catch_up import catch_up
+from fleetlight.indexer.writing.dead_letters import DeadLetters
+from fleetlight.indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.writing.rereading import Rereader, rows_of
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.views.compute.view import View, render_view
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
-from views.compute.view import View, render_view
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
 
@@ -465,14 +465,14 @@ def test_header_that_is_no_number_is_as_good_as_none(stage: Stage, wrong: object
 
 
 def test_bus_is_kept_alive_while_the_index_is_slow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fleetlight.indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
     stage.index.before_write = lambda: wait_until(lambda: stage.bus.kept_alive)
     stage.consume(stage.cell.create())
     assert stage.tracker.watermark == 1
 
 
 def test_bus_is_kept_alive_while_a_cell_is_slow_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fleetlight.indexer.stream.consumer._KEEP_ALIVE_INTERVAL_S", 0.01)
     stage = Stage(reads_own_rows=True)
     announced, read = external(stage.cell.create()), stage.cell.read_page
 
@@ -497,7 +497,7 @@ def test_message_that_this_program_fails_on_is_a_dead_letter_and_the_others_go_o
             raise KeyError("vcpus")
         return render_view(record)
 
-    monkeypatch.setattr("indexer.transform.documents.render_view", render)
+    monkeypatch.setattr("fleetlight.indexer.transform.documents.render_view", render)
     stage.consume(bad, good, external(bad))
     [failure] = stage.failures.kept.values()
     assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "KeyError: 'vcpus'")
@@ -514,7 +514,7 @@ def test_message_that_cannot_even_be_read_for_an_unknown_cause_is_a_dead_letter(
     def mistake(_body: bytes) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("indexer.transform.messages.read_record", mistake)
+    monkeypatch.setattr("fleetlight.indexer.transform.messages.read_record", mistake)
     stage.consume(stage.cell.create())
     [failure] = stage.failures.kept.values()
     assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "RuntimeError: a mistake")

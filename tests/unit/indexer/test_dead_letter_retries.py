@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER
-from cells.errors import CellUnreachableError
-from indexer.errors import DeadLetterReason
-from indexer.reconcile.dead_letter_retries import Retried, retry
-from indexer.writing.dead_letters import DeadLetter, to_failure
-from resources.clock import system_clock
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.indexer.errors import DeadLetterReason
+from fleetlight.indexer.reconcile.dead_letter_retries import Retried, retry
+from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
+from fleetlight.resources.clock import system_clock
 from tests.support.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
@@ -157,7 +157,7 @@ def test_row_that_this_program_fails_on_says_so(stage: Stage, monkeypatch: pytes
         raise KeyError("flavor")
 
     stage.fail(stage.cell.create())
-    monkeypatch.setattr("indexer.transform.documents.render_view", mistake)
+    monkeypatch.setattr("fleetlight.indexer.transform.documents.render_view", mistake)
     [result] = stage.retry().values()
     assert (result.is_solved, result.what) == (False, "KeyError: 'flavor'")
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER
-from cells.errors import FleetUnreachableError
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.metrics import IndexerMetrics
-from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
-from notifications.envelope import LARGEST_BODY_BYTES
-from notifications.errors import MessageRefusedError
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
+from fleetlight.notifications.envelope import LARGEST_BODY_BYTES
+from fleetlight.notifications.errors import MessageRefusedError
 from tests.support.memory_bus import MemoryBus, MemoryReceiver
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures

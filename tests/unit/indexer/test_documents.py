@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from indexer.backends.base import Document
-from indexer.transform.documents import ExternalChange, merge, to_document
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.transform.documents import ExternalChange, merge, to_document
+from fleetlight.views.compute.view import render_view
 from tests.support.documents import make_record, make_uuid
-from views.compute.view import render_view
 
 CELL = "c0"
 UUID = make_uuid(1)

@@ -9,8 +9,8 @@ from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiR
 from elasticsearch import ApiError, Elasticsearch
 from msgspec.structs import replace
 
-from indexer.backends.elasticsearch.client import send
-from indexer.backends.elasticsearch.documents import (
+from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.documents import (
     DOCUMENT_MAX_BYTES,
     Bulk,
     from_found,
@@ -18,10 +18,10 @@ from indexer.backends.elasticsearch.documents import (
     to_bulks,
     to_outcome,
 )
-from indexer.backends.elasticsearch.rows import row_decoder
-from indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from indexer.backends.settings import IndexSettings
-from indexer.errors import (
+from fleetlight.indexer.backends.elasticsearch.rows import row_decoder
+from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import (
     IndexAbsentError,
     IndexForbiddenError,
     IndexLoginError,
@@ -29,7 +29,7 @@ from indexer.errors import (
     IndexRequestError,
     IndexUnavailableError,
 )
-from indexer.extra_fields import Extra
+from fleetlight.indexer.extra_fields import Extra
 from tests.support.documents import TEMPLATE, make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
@@ -145,7 +145,7 @@ def test_document_that_is_too_large_by_itself_is_rejected_and_no_reason_to_wait(
     def refuse(*_arguments: object, **_options: object) -> bytes:
         return sent(ApiError("no", meta(413), b""))
 
-    monkeypatch.setattr("indexer.backends.elasticsearch.writer.send", refuse)
+    monkeypatch.setattr("fleetlight.indexer.backends.elasticsearch.writer.send", refuse)
     with closing(ElasticsearchWriter(IndexSettings(backend="elasticsearch"))) as writer:
         [rejection] = writer.write([make_document(1)]).rejected
         assert "status 413" in rejection.reason

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from indexer.backends.opening import open_searcher
-from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
+from fleetlight.indexer.backends.opening import open_searcher
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
 _MORE_THAN_THE_THREADS = 20

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.backends.base import Document
-from indexer.backends.elasticsearch.documents import to_bulks
-from indexer.backends.elasticsearch.rows import row_decoder
-from indexer.errors import IndexDocumentError, IndexRequestError
+from fleetlight.indexer.backends.base import Document
+from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
+from fleetlight.indexer.backends.elasticsearch.rows import row_decoder
+from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError
+from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate
 from tests.support.documents import TEMPLATE, make_document
 from tests.support.shown_items import stored_item
-from views.compute.view import PIECE_NAMES, ItemTemplate
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
 BRIEF_TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")

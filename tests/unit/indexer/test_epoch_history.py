@@ -4,11 +4,11 @@ import tracemalloc
 
 import pytest
 
-from bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
-from cells.epochs import EpochHistory, Position
-from indexer.backends.base import BEING_RECONCILED, EPOCHS
-from indexer.errors import CellRestoredError
-from indexer.writing.epoch_history import History
+from fleetlight.bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS
+from fleetlight.indexer.errors import CellRestoredError
+from fleetlight.indexer.writing.epoch_history import History
 from tests.support.memory_cell import MemoryCell
 from tests.support.memory_index import MemoryIndex
 

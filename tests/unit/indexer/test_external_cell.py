@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from indexer.reconcile.differences import DifferenceKind, Verification
-from indexer.reconcile.external_cell import ExternalComparison, compare_cell
-from indexer.reconcile.reconcile import verify
-from indexer.writing.journaling import CellJournal
+from fleetlight.indexer.reconcile.differences import DifferenceKind, Verification
+from fleetlight.indexer.reconcile.external_cell import ExternalComparison, compare_cell
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
 from tests.support.memory_fleet import MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
-from cells.model import Cell, CellAdapter
-from indexer.backends.base import CellProgress, is_time
-from indexer.metrics import IndexerMetrics
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import MessageSource
-from indexer.stream.external_follower import ExternalFollower
-from indexer.stream.follower import Activity, Shared
-from indexer.transform.documents import to_document
-from indexer.writing.leases import CellLeases
+from fleetlight.bus.bus import Message
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.indexer.backends.base import CellProgress, is_time
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.external_follower import ExternalFollower
+from fleetlight.indexer.stream.follower import Activity, Shared
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.documents import make_record, make_uuid
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import ROUTING_KEY

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from indexer.backends.opening import open_writer
-from indexer.backends.settings import IndexSettings
-from indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, Extra, described, merged, search_terms
-from indexer.transform.batches import Batch
-from indexer.transform.documents import ExternalChange, NativeChange
-from indexer.transform.messages import interpret
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.registry import json_schema
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, Extra, described, merged, search_terms
+from fleetlight.indexer.transform.batches import Batch
+from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
+from fleetlight.indexer.transform.messages import interpret
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.registry import json_schema
 from tests.support.documents import make_uuid
 from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.newer_messages import newer_message

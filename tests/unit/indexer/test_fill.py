@@ -4,14 +4,14 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from cells.model import InstanceRow
-from indexer.backends.base import CellProgress, Document, WriteResult
-from indexer.errors import IndexUnavailableError
-from indexer.reconcile.fill import CellRows, sync_cell
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.transform.documents import to_document
-from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
-from query.page import PageRequest
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import CellProgress, Document, WriteResult
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.reconcile.fill import CellRows, sync_cell
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
+from fleetlight.query.page import PageRequest
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_index import MemoryIndex, versions
 

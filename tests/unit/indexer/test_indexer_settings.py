@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from indexer.settings import IndexerSettings
+from fleetlight.indexer.settings import IndexerSettings
 
 
 def test_no_more_is_held_than_keeps_the_writes_going_unless_somebody_wants_it() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from indexer.reconcile.external_cell import compare_cell
-from indexer.transform.documents import to_document
-from indexer.writing.journaling import CellJournal, JournalingWriter
+from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from tests.support.documents import make_record
 from tests.support.memory_fleet import MemoryJournals
 from tests.support.memory_index import MemoryIndex
@@ -30,7 +30,7 @@ def new_journal(
     journals: MemoryJournals, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], CellJournal]:
     """As an indexer has it that has just started."""
-    monkeypatch.setattr("indexer.writing.journaling._INTERVAL_S", 0.0)
+    monkeypatch.setattr("fleetlight.indexer.writing.journaling._INTERVAL_S", 0.0)
     return lambda: CellJournal(CELL, journals, index, clock=lambda: 7)
 
 

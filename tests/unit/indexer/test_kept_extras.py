@@ -6,17 +6,17 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from indexer.backends.base import CellProgress, Document
-from indexer.extra_fields import Extra
-from indexer.reconcile.fill import CellRows
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.rebuild import RebuildParts, rebuild_index
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.transform.documents import to_document
-from indexer.writing.kept_extras import ExtraFieldKeeper
-from indexer.writing.leases import CellLeases
-from indexer.writing.throttle import Pace
+from fleetlight.indexer.backends.base import CellProgress, Document
+from fleetlight.indexer.extra_fields import Extra
+from fleetlight.indexer.reconcile.fill import CellRows
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.rebuild import RebuildParts, rebuild_index
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.throttle import Pace
 from tests.support.documents import make_document
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 
-from indexer.backends.base import FoundPage, FoundRow
-from indexer.backends.elasticsearch import known_pages
-from indexer.backends.elasticsearch.known_pages import KnownPages
-from indexer.backends.elasticsearch.rows import Write
+from fleetlight.indexer.backends.base import FoundPage, FoundRow
+from fleetlight.indexer.backends.elasticsearch import known_pages
+from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
+from fleetlight.indexer.backends.elasticsearch.rows import Write
 
 
 class Index:

@@ -6,14 +6,14 @@ from typing import Any, Literal, cast, get_args, get_origin
 import pytest
 from pydantic.fields import FieldInfo
 
-from indexer.backends.elasticsearch.mapping import index_settings, instance_mapping, progress_mapping
-from notifications.payloads.fleetlight import InstancePayload
-from resources.fields import Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.elasticsearch.mapping import index_settings, instance_mapping, progress_mapping
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 ABOUT_THE_EVENT = {"request_id", "action_initiator_project", "action_initiator_user"}
 INSIDE_OF_THE_FLAVOR = {"flavor_id"}
-# A word on the wire, as Nova has it, and a value in a record (cells.kinds.native.instance_payload).
+# A word on the wire, as Nova has it, and a value in a record (fleetlight.cells.kinds.native.instance_payload).
 STORED_OTHERWISE = {"power_state": "long", "auto_disk_config": "boolean"}
 PROPERTIES = instance_mapping()["properties"]
 

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from cells.kinds.native.instance_payload import to_payload
-from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.documents import ExternalChange, NativeChange
-from indexer.transform.messages import Heartbeat, OtherNotification, interpret
-from notifications.envelope import Notification, encode
-from operations.actions.new_instance import new_record
-from resources.fields import to_microseconds
+from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
+from fleetlight.indexer.transform.messages import Heartbeat, OtherNotification, interpret
+from fleetlight.notifications.envelope import Notification, encode
+from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.resources.fields import to_microseconds
 from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
 SENT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

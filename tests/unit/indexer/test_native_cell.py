@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cells.errors import CellUnreachableError
-from cells.model import InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, CellProgress, Document, WriteResult
-from indexer.errors import IndexUnavailableError
-from indexer.reconcile.differences import DifferenceKind, Verification
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.transform.documents import to_document
-from query.page import PageRequest
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, CellProgress, Document, WriteResult
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.reconcile.differences import DifferenceKind, Verification
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.query.page import PageRequest
 from tests.support.documents import make_record, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryOwners

@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from cells.errors import FleetUnreachableError
-from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.writing import ownership
-from indexer.writing.ownership import OwnWriter, PromptOwners
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
+from fleetlight.indexer.writing import ownership
+from fleetlight.indexer.writing.ownership import OwnWriter, PromptOwners
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_fleet import MemoryOwners
 from tests.support.memory_index import MemoryIndex

@@ -1,7 +1,7 @@
 import pytest
 
-from indexer.backends.base import CellProgress
-from indexer.writing.progress import ProgressTracker
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.writing.progress import ProgressTracker
 
 
 def tracker(watermark: int = 0, *, is_complete: bool = True, now: int = 10_000) -> ProgressTracker:

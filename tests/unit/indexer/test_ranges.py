@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from cells.digests import RangeDigest, digests_of
-from indexer.reconcile.ranges import Counts, differing
+from fleetlight.cells.digests import RangeDigest, digests_of
+from fleetlight.indexer.reconcile.ranges import Counts, differing
 from tests.support.documents import make_uuid
 
 

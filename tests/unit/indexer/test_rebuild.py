@@ -6,15 +6,21 @@ from threading import Event
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.model import Cell, ChangelogAdapter, InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
-from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
-from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
-from indexer.transform.documents import to_document
-from indexer.writing.leases import CellLeases
-from indexer.writing.throttle import Pace
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, ChangelogAdapter, InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
+from fleetlight.indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
+from fleetlight.indexer.reconcile.rebuild import (
+    RebuildParts,
+    RebuildPhase,
+    abandon_rebuild,
+    drop_previous,
+    rebuild_index,
+)
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.indexer.writing.throttle import Pace
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners
@@ -322,7 +328,7 @@ def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_compari
 def test_nobody_rebuilds_what_somebody_else_works_on(
     name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.reconcile.rebuild._PATIENCE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._PATIENCE_S", 0)
     stage = Stage()
     stage.leases.taken[name] = "fleetlight index verify (process 7 on here)"
     with pytest.raises(error, match="process 7 on here"):

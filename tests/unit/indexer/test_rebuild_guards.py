@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cells.epochs import EpochHistory, Position
-from cells.model import InstanceRow
-from indexer.backends.base import EPOCHS, OLDEST_TIME_VERSION, CellProgress
-from indexer.errors import LeaseLostError, RebuildError, RebuildRunningError
-from indexer.reconcile.rebuild import RebuildPhase
-from indexer.reconcile.rebuild_cells import HISTORIES, RebuiltCell, open_cell
-from indexer.transform.documents import to_document
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import EPOCHS, OLDEST_TIME_VERSION, CellProgress
+from fleetlight.indexer.errors import LeaseLostError, RebuildError, RebuildRunningError
+from fleetlight.indexer.reconcile.rebuild import RebuildPhase
+from fleetlight.indexer.reconcile.rebuild_cells import HISTORIES, RebuiltCell, open_cell
+from fleetlight.indexer.transform.documents import to_document
 from tests.support.documents import make_document
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryOwners

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from cells.epochs import EpochHistory, Position
-from cells.model import InstanceRow
-from indexer.backends.base import EPOCHS, CellProgress
-from indexer.errors import CellRestoredError
-from indexer.reconcile.fill import CellRows
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
-from query.filters import EVERYTHING
-from query.page import PageRequest
+from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import EPOCHS, CellProgress
+from fleetlight.indexer.errors import CellRestoredError
+from fleetlight.indexer.reconcile.fill import CellRows
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions

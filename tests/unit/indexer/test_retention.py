@@ -7,19 +7,19 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from bus.bus import Message
-from cells.errors import FleetUnreachableError
-from cells.model import Cell
-from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
-from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.reconcile.dead_letter_retries import retry
-from indexer.reconcile.fill import CellRows
-from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
-from indexer.writing.dead_letters import DeadLetter, to_failure
-from indexer.writing.leases import CellLeases
+from fleetlight.bus.bus import Message
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
+from fleetlight.indexer.errors import DeadLetterReason, LeaseHeldError
+from fleetlight.indexer.reconcile.dead_letter_retries import retry
+from fleetlight.indexer.reconcile.fill import CellRows
+from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
+from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
+from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.documents import make_document
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cells.epochs import EpochHistory
-from indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
-from indexer.stream.saved_progress import Reached, SavedProgress
+from fleetlight.cells.epochs import EpochHistory
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
+from fleetlight.indexer.stream.saved_progress import Reached, SavedProgress
 from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.memory_index import MemoryIndex
 

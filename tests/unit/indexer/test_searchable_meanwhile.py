@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from indexer.errors import IndexUnavailableError
-from indexer.writing import searchable_meanwhile as module
-from indexer.writing.searchable_meanwhile import searchable_meanwhile
-from indexer.writing.throttle import Pace
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.writing import searchable_meanwhile as module
+from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
+from fleetlight.indexer.writing.throttle import Pace
 from tests.support.waiting import wait_until
 
 AS_FAST_AS_IT_GOES = Pace(None, Event())

@@ -12,24 +12,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from bus.bus import Message
-from bus.topology import RESOURCE_HEADER, SEQUENCE_HEADER
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell, CellAdapter, ChangelogAdapter
-from indexer.backends.base import CellProgress
-from indexer.errors import IndexRequestError
-from indexer.metrics import IndexerMetrics
-from indexer.reconcile.fill import CellRows
-from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.settings import IndexerSettings
-from indexer.stream.consumer import MessageSource
-from indexer.stream.follower import Activity
-from indexer.stream.liveness import Heartbeat, Probe
-from indexer.stream.probes import IndexerProbes
-from indexer.stream.service import IndexerService
-from indexer.writing.leases import CellLeases
-from query.page import PageRequest
+from fleetlight.bus.bus import Message
+from fleetlight.bus.topology import RESOURCE_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.model import Cell, CellAdapter, ChangelogAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import IndexRequestError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.fill import CellRows
+from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
+from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.follower import Activity
+from fleetlight.indexer.stream.liveness import Heartbeat, Probe
+from fleetlight.indexer.stream.probes import IndexerProbes
+from fleetlight.indexer.stream.service import IndexerService
+from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.query.page import PageRequest
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
@@ -374,7 +374,7 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
 def test_pause_of_a_rebuild_is_no_problem_unless_it_lasts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
-    monkeypatch.setattr("indexer.stream.follower._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
+    monkeypatch.setattr("fleetlight.indexer.stream.follower._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
     # What ends the pause of a rebuild that was killed is not what this is about.
     stage.index.allow_writes = lambda: None  # type: ignore[method-assign]
 
@@ -790,7 +790,7 @@ def test_dead_letter_on_a_bus_that_ends_with_the_process_comes_again_from_the_ch
 
 
 def test_row_that_the_index_refused_is_tried_again_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.writing.rereading._REJECTED_RETRY_S", 0.01)
+    monkeypatch.setattr("fleetlight.indexer.writing.rereading._REJECTED_RETRY_S", 0.01)
     message = stage.cell.create()
     [uuid] = stage.cell.rows
     stage.index.refused[uuid] = "the name is too long"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.sqlite.searcher import SqliteSearcher
-from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.errors import IndexDamagedError, IndexerError
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.errors import IndexDamagedError, IndexerError
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_document
 
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)

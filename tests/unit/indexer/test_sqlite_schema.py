@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.base import FoundRow
-from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
-from indexer.backends.sqlite.searcher import SqliteSearcher
-from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.errors import IndexUnavailableError, IndexUnreadableError, IndexVersionError
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.base import FoundRow
+from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
+from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
+from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.errors import IndexUnavailableError, IndexUnreadableError, IndexVersionError
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_document, make_uuid
 
 FINGERPRINT = "f7cd4db56578282d"

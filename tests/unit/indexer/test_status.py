@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.model import Cell, ChangelogAdapter
-from indexer import status as of_index
-from indexer.backends.base import CellProgress
-from indexer.status import CellStatus, IndexHealth, read_status
-from notifications.errors import BusUnavailableError
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.indexer import status as of_index
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.status import CellStatus, IndexHealth, read_status
+from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
 PROGRESS = CellProgress(CELL_UUID, 3, NOW - 2_000_000, is_complete=True)

@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Pace
 
 
 class FakeTime:

@@ -6,11 +6,11 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells import retrying
-from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
-from indexer.errors import IndexPausedError, IndexUnavailableError
-from indexer.metrics import IndexerMetrics
-from indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.cells import retrying
+from fleetlight.indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
+from fleetlight.indexer.errors import IndexPausedError, IndexUnavailableError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.documents import make_document
 from tests.support.memory_index import MemoryIndex
 

@@ -6,20 +6,20 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.model import Cell, CellAdapter, InstanceRow
-from indexer.backends.base import CellProgress
-from indexer.errors import IndexUnavailableError
-from listing.answer import Consistency, Route
-from listing.count_instances import Counted, InstanceCounter
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from query.counts import CountRequest, Counts
-from query.errors import NotExpressibleError
-from query.filters import EVERYTHING
-from resources.clock import system_clock
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.listing.answer import Consistency, Route
+from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.unit.listing.test_list_instances import Index
 
 T = TypeVar("T")

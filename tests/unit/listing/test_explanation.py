@@ -5,15 +5,15 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from indexer.backends.base import CellProgress
-from listing.answer import Consistency
-from listing.explanation import Observer, Reasons
-from listing.freshness import Freshness
-from listing.merge_sort import Row
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.explanation import Observer, Reasons
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.merge_sort import Row
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 NOW = 1_790_000_000_000_000
 FRESH = Freshness(NOW, 5)

@@ -7,26 +7,26 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.fleet.fleet import InstanceMapping
-from cells.model import Cell, CellAdapter, InstanceRow
-from indexer.backends.base import CellProgress, FoundPage, FoundRow
-from indexer.errors import IndexRequestError, IndexUnavailableError
-from listing.answer import Consistency
-from listing.errors import CellDownError, MarkerNotFoundError
-from listing.find_instance import InstanceFinder
-from listing.index_gateway import IndexGateway
-from listing.settings import SearchSettings
-from listing.sources import CellFailure
-from query.counts import CountRequest, Counts
-from query.filters import Eq
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from resources.clock import system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
-from views.projection import FieldValues, Projection
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellFailure
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.filters import Eq
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.projection import FieldValues, Projection
 
 T = TypeVar("T")
 UUID = "7a1d5a0a-90b1-4f36-8f6e-000000000001"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from indexer.backends.base import CellProgress
-from listing.answer import Consistency
-from listing.freshness import Freshness
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.freshness import Freshness
 
 NOW = 1_790_000_000_000_000
 FRESHNESS = Freshness(NOW, 2.5)

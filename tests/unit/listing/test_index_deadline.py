@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from indexer.errors import IndexerError, IndexUnavailableError
-from listing.index_deadline import IndexDeadline, IndexSlowError
-from resources.fields import Record
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.listing.index_deadline import IndexDeadline, IndexSlowError
+from fleetlight.resources.fields import Record
 from tests.unit.listing.test_progress_cache import Advancing
 
 LATE = IndexUnavailableError("no answer within 5 s")

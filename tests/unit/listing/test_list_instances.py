@@ -6,28 +6,28 @@ from typing import TypeVar
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.model import Cell, CellAdapter, InstanceRow
-from indexer.backends.base import CellProgress, FoundPage, FoundRow
-from indexer.errors import IndexUnavailableError
-from listing import index_gateway
-from listing.answer import Consistency, Page, Route
-from listing.index_gateway import IndexGateway
-from listing.list_instances import InstanceLister
-from listing.settings import SearchSettings
-from query.counts import CountRequest, Counts
-from query.errors import NotExpressibleError
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from resources.clock import system_clock
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.listing import index_gateway
+from fleetlight.listing.answer import Consistency, Page, Route
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.projection import Projection
 from tests.support.documents import make_document, make_record
 from tests.support.shown_items import stored_item
-from views.compute.view import ItemTemplate
-from views.projection import Projection
 
 TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.model import Cell, CellAdapter
-from listing.answer import Route
-from listing.list_items import ItemLister
-from listing.sources import CellReader
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.listing.answer import Route
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.listing.sources import CellReader
 
 NATIVE, NOVA, DOWN, UNKNOWN = (
     Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}", name, kind, "", "")

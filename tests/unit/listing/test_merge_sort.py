@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.backends.base import FoundRow
-from listing.merge_sort import Row, merge_sorted
-from query.sort import Collation, Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.indexer.backends.base import FoundRow
+from fleetlight.listing.merge_sort import Row, merge_sorted
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 BY_NAME = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name", Direction.DESC)])
 

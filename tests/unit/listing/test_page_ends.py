@@ -2,10 +2,10 @@
 
 import pytest
 
-from listing import page_ends
-from listing.page_ends import PageEnds
-from query.sort import Direction, SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.listing import page_ends
+from fleetlight.listing.page_ends import PageEnds
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 BY_AGE = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 BY_NAME = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name")])

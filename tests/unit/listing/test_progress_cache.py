@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from indexer.backends.base import CellProgress, FoundPage, FoundRow
-from indexer.errors import IndexAbsentError, IndexUnavailableError
-from listing import progress_cache as progress
-from listing.index_deadline import IndexSlowError
-from listing.progress_cache import ProgressCache
-from query.counts import CountRequest, Counts
-from query.page import PageRequest
+from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.errors import IndexAbsentError, IndexUnavailableError
+from fleetlight.listing import progress_cache as progress
+from fleetlight.listing.index_deadline import IndexSlowError
+from fleetlight.listing.progress_cache import ProgressCache
+from fleetlight.query.counts import CountRequest, Counts
+from fleetlight.query.page import PageRequest
+from fleetlight.views.projection import Projection
 from tests.support.waiting import wait_until
-from views.projection import Projection
 
 T = TypeVar("T")
 FIRST = CellProgress("c0", watermark=1, fresh_as_of=0, is_complete=True)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.model import Cell
-from indexer.backends.base import CellProgress
-from listing.answer import CellAnswer, Consistency, Route
-from listing.freshness import Freshness
-from listing.route_choice import Indexed, answer_of, choose_indexed
-from listing.sources import CellFailure
-from query.filters import EVERYTHING, Eq, Filter
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.answer import CellAnswer, Consistency, Route
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.route_choice import Indexed, answer_of, choose_indexed
+from fleetlight.listing.sources import CellFailure
+from fleetlight.query.filters import EVERYTHING, Eq, Filter
 
 NOW = 1_790_000_000_000_000
 HORIZON = NOW - 1_000_000_000

@@ -4,8 +4,8 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from indexer.errors import IndexUnavailableError
-from listing.safe_connect import SafeConnect
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.listing.safe_connect import SafeConnect
 
 GONE = IndexUnavailableError("connection refused")
 

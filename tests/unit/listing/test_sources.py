@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import pytest
 
-from cells.errors import CellUnreachableError
-from cells.model import Cell, CellAdapter, InstanceRow
-from listing.merge_sort import Row, merge_sorted
-from listing.sources import BatchedSource, CellSource, LiveRow, RowsMovedError, live_batch_size
-from query.filters import EVERYTHING
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.listing.merge_sort import Row, merge_sorted
+from fleetlight.listing.sources import BatchedSource, CellSource, LiveRow, RowsMovedError, live_batch_size
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_record
 
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
@@ -176,7 +176,7 @@ class SlowCell(NumberedCells):
 
 def test_batches_of_a_cell_share_the_time_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = SlowCell(rows=500)
-    monkeypatch.setattr("listing.sources.time", cell)
+    monkeypatch.setattr("fleetlight.listing.sources.time", cell)
     source = CellSource("0", cell, page_of(100), TEMPLATE, batch_size=10, deadline_s=1.0, stand_in=None)
     assert len(collect([source], limit=100)) == 30
     assert cell.given_s == pytest.approx([1.0, 0.6, 0.2])

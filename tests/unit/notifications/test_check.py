@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from notifications.check import CheckReport, check_file
-from notifications.envelope import encode
-from notifications.event_types import INSTANCE_CREATE_END, PAYLOADS_OF_EVENT, is_well_formed
+from fleetlight.notifications.check import CheckReport, check_file
+from fleetlight.notifications.envelope import encode
+from fleetlight.notifications.event_types import INSTANCE_CREATE_END, PAYLOADS_OF_EVENT, is_well_formed
 from tests.contract.payload_samples import samples
 
 SAMPLE = samples()[INSTANCE_CREATE_END]

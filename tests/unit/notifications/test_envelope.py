@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from notifications.envelope import Notification, decode, encode, read_sample
-from notifications.errors import EnvelopeError
+from fleetlight.notifications.envelope import Notification, decode, encode, read_sample
+from fleetlight.notifications.errors import EnvelopeError
 
 NOW = datetime(2026, 11, 21, 10, 0, 0, 1, tzinfo=UTC)
 NOTIFICATION = Notification(

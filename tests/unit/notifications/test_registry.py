@@ -1,10 +1,10 @@
 import pytest
 
-from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
-from notifications.payloads.fleetlight import InstancePayload
-from notifications.payloads.instance import InstancePayload as NovaInstancePayload
-from notifications.payloads.instance import InstanceUpdatePayload
-from notifications.registry import REGISTRY, Registry, json_schema, parse_payload
+from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
+from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.instance import InstancePayload as NovaInstancePayload
+from fleetlight.notifications.payloads.instance import InstanceUpdatePayload
+from fleetlight.notifications.registry import REGISTRY, Registry, json_schema, parse_payload
 from tests.contract.payload_samples import instance_payload
 
 

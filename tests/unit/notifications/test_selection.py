@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from notifications.errors import PayloadError, UnsupportedVersionError
-from notifications.payloads.selection import (
+from fleetlight.notifications.errors import PayloadError, UnsupportedVersionError
+from fleetlight.notifications.payloads.selection import (
     AllocationRequest,
     NetworkMetadata,
     NUMATopologyLimits,
@@ -16,7 +16,7 @@ from notifications.payloads.selection import (
     Selection,
     read_allocation_request,
 )
-from notifications.registry import json_schema, parse_payload
+from fleetlight.notifications.registry import json_schema, parse_payload
 
 NODE = "5f0e3c7e-8d0d-4c1c-9d2f-0a4f6b1c2d3e"
 SHARED = "11111111-2222-4333-8444-555555555555"

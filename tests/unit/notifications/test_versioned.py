@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from notifications.errors import PayloadError, UnsupportedVersionError
-from notifications.payloads.fleetlight import CellHeartbeatPayload
-from notifications.payloads.instance import InstanceUpdatePayload
-from notifications.payloads.parts import ExceptionPayload, FlavorPayload
-from notifications.payloads.request_spec import DestinationPayload
-from notifications.payloads.resources import ServerGroupPayload, ServiceStatusPayload
-from notifications.payloads.selection import NUMATopologyLimits
-from notifications.versioned import VersionedPayload, parse_version, required_fields
+from fleetlight.notifications.errors import PayloadError, UnsupportedVersionError
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload
+from fleetlight.notifications.payloads.instance import InstanceUpdatePayload
+from fleetlight.notifications.payloads.parts import ExceptionPayload, FlavorPayload
+from fleetlight.notifications.payloads.request_spec import DestinationPayload
+from fleetlight.notifications.payloads.resources import ServerGroupPayload, ServiceStatusPayload
+from fleetlight.notifications.payloads.selection import NUMATopologyLimits
+from fleetlight.notifications.versioned import VersionedPayload, parse_version, required_fields
 from tests.contract.payload_samples import CELL_UUID, instance_payload
 
 

@@ -10,16 +10,16 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from structlog.testing import capture_logs
 
-from cells.fleet.fleet import Fleet
-from cells.job_numbers import job_number
-from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
-from cells.model import Cell
-from cells.tables import instance_action_events, job_locks, job_log, job_operations, jobs
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.canceling import cancel_job
-from operations.jobs.errors import NodeCallError
-from operations.jobs.failures import ends_alone
-from operations.jobs.worker import Worker
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.kinds.native.instance_actions import ERROR, InstanceActionLog
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instance_action_events, job_locks, job_log, job_operations, jobs
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.canceling import cancel_job
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.failures import ends_alone
+from fleetlight.operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.tiny_vocabulary import RememberingNodes
 

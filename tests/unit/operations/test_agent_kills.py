@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select
 
-from cells.fleet.fleet import Fleet
-from cells.model import NO_REQUEST, Cell
-from cells.tables import (
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.tables import (
     allocations,
     compute_nodes,
     instances,
@@ -24,12 +24,12 @@ from cells.tables import (
     network_nics,
     nic_macs,
 )
-from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.stores.store import Change
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.nodes.errors import StoreUnreachableError
+from fleetlight.operations.nodes.stores.store import Change
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import AgentCell
 from tests.support.memory_store import MemoryStore

@@ -8,21 +8,21 @@ import pytest
 from sqlalchemy import Engine, select
 from structlog.testing import capture_logs
 
-from agents.wire import CallRequest
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.agent_addresses import AgentAddresses
-from cells.model import NO_REQUEST, Cell
-from cells.tables import instances
-from operations.nodes.errors import StoreUnreachableError
-from operations.nodes.stores.store import Change
-from operations.opcodes.instances.create_parameters import InstanceCreate
-from operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
-from operations.opcodes.instances.move import InstanceFailover
-from operations.opcodes.instances.power import InstanceReboot, InstanceShutdown
-from operations.opcodes.instances.remove import InstanceRemove
-from operations.opcodes.nodes import NodeSetParams
-from operations.opcodes.opcode import OpCode
-from operations.opcodes.submitting import JobSubmission
+from fleetlight.agents.wire import CallRequest
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.tables import instances
+from fleetlight.operations.nodes.errors import StoreUnreachableError
+from fleetlight.operations.nodes.stores.store import Change
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
+from fleetlight.operations.opcodes.instances.move import InstanceFailover
+from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown
+from fleetlight.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.operations.opcodes.nodes import NodeSetParams
+from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.operations.opcodes.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
 from tests.support.memory_store import MemoryStore

@@ -10,19 +10,19 @@ import pytest
 from sqlalchemy import Engine, insert, select, update
 from structlog.testing import capture_logs
 
-from cells.database.engines import writing
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.instance_actions import InstanceActionLog
-from cells.kinds.native.nodes import Capacity
-from cells.model import Cell
-from cells.tables import allocations, compute_nodes, job_log, job_operations, jobs, services
-from notifications.payloads.selection import Selection
-from operations.actions.vocabulary import VOCABULARY
-from operations.jobs.errors import NodeCallError
-from operations.jobs.nodes import NodeCall
-from operations.jobs.worker import Worker
-from operations.scheduling.request_spec import RequestSpec
-from operations.scheduling.select_destinations import claim_host
+from fleetlight.cells.database.engines import writing
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.instance_actions import InstanceActionLog
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations, compute_nodes, job_log, job_operations, jobs, services
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.jobs.errors import NodeCallError
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.operations.scheduling.select_destinations import claim_host
 from tests.support.acting_cell import FLAVOR, REQUEST, SIZE, ActingCell
 
 HOSTS = [f"host{n}" for n in range(1, 6)]
@@ -267,7 +267,7 @@ def test_failure_of_another_kind_ends_the_creation(acting: ActingCell, monkeypat
     [uuid] = create(acting)
     for _ in range(2):
         acting.worker.run_once()
-    monkeypatch.setattr("operations.actions.vocabulary.begin_event", broken)
+    monkeypatch.setattr("fleetlight.operations.actions.vocabulary.begin_event", broken)
     with capture_logs():
         acting.work()
     assert acting.record(uuid)["fault"]["message"] == "a mistake of ours"
@@ -335,12 +335,12 @@ class KilledError(BaseException):
 @pytest.mark.parametrize(
     "where",
     [
-        "operations.actions.vocabulary.finish_event",
-        "operations.actions.effects.claim_alternate",
-        "operations.actions.effects.release",
-        "operations.actions.effects.Selection.wrap",
-        "operations.jobs.worker.save_operation",
-        "operations.actions.vocabulary.begin_event",
+        "fleetlight.operations.actions.vocabulary.finish_event",
+        "fleetlight.operations.actions.effects.claim_alternate",
+        "fleetlight.operations.actions.effects.release",
+        "fleetlight.operations.actions.effects.Selection.wrap",
+        "fleetlight.operations.jobs.worker.save_operation",
+        "fleetlight.operations.actions.vocabulary.begin_event",
     ],
 )
 def test_worker_that_is_killed_within_a_reschedule_leaves_it_to_the_next(

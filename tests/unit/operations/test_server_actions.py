@@ -6,10 +6,15 @@ import pytest
 from sqlalchemy import Engine, select
 from structlog.testing import capture_logs
 
-from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
-from cells.fleet.fleet import Fleet
-from cells.model import Cell
-from cells.tables import instance_action_events, migrations
+from fleetlight.cells.errors import (
+    InstanceLockedError,
+    InstanceNotReadyError,
+    InvalidTransitionError,
+    StateConflictError,
+)
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instance_action_events, migrations
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 
 BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "vcpus": 4}

@@ -8,19 +8,25 @@ import pytest
 import structlog
 from sqlalchemy import Engine, func, select
 
-from cells.errors import CellUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.kinds.native.nodes import CellNodes
-from cells.model import Cell
-from cells.tables import changes, instances
-from operations.actions.accepting import Acceptance
-from operations.actions.immediate import InstanceOperations
-from operations.cell_worker import new_worker
-from operations.jobs.worker import Worker
-from operations.simulation import simulator
-from operations.simulation.simulated_instances import DEMO_PROJECT, host_name, new_hosts, new_instance, zone_of
-from operations.simulation.simulator import SimulatedCell, Simulator
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.nodes import CellNodes
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import changes, instances
+from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.simulation import simulator
+from fleetlight.operations.simulation.simulated_instances import (
+    DEMO_PROJECT,
+    host_name,
+    new_hosts,
+    new_instance,
+    zone_of,
+)
+from fleetlight.operations.simulation.simulator import SimulatedCell, Simulator
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 @pytest.fixture

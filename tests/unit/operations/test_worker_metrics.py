@@ -7,11 +7,11 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from operations.jobs.metrics import WorkerMetrics
-from operations.jobs.vocabulary import Vocabulary
-from operations.jobs.worker import Worker
-from operations.simulation.simulated_hosts import SimulatedHosts
-from operations.vocabulary import ALL_OPERATIONS
+from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.operations.jobs.vocabulary import Vocabulary
+from fleetlight.operations.jobs.worker import Worker
+from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 
 _RECEIVED_AT = 1_700_000_000_000_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from query.as_list import as_list
-from query.filters import EVERYTHING, NOTHING, And, Eq, Filter, In, IsNotNull, Matches, Not, Or
-from query.text_forms import text_form, time_text
-from resources.fields import Kind
+from fleetlight.query.as_list import as_list
+from fleetlight.query.filters import EVERYTHING, NOTHING, And, Eq, Filter, In, IsNotNull, Matches, Not, Or
+from fleetlight.query.text_forms import text_form, time_text
+from fleetlight.resources.fields import Kind
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
-from query.check import check
-from query.errors import QueryError, RegularExpressionError
-from query.filters import (
+from fleetlight.query.check import check
+from fleetlight.query.errors import QueryError, RegularExpressionError
+from fleetlight.query.filters import (
     And,
     Eq,
     Filter,
@@ -18,8 +18,8 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from resources.errors import FieldError, FilterValueError, UnknownFieldError
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.errors import FieldError, FilterValueError, UnknownFieldError
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from sqlalchemy import JSON, BigInteger, Boolean, Column, Integer, MetaData, Str
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ClauseElement
 
-from query.errors import NotExpressibleError
-from query.filters import (
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.filters import (
     And,
     Eq,
     Filter,
@@ -33,12 +33,12 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.operators.sql import SqlDialect
-from query.regex import LUCENE_OPTIONS
-from query.sort import Direction, SortKey, SortOrder
-from query.to_dsl import search_after, sort, to_dsl, uuid_of, uuid_parts
-from query.to_sql import after, order_by, to_sql
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.operators.sql import SqlDialect
+from fleetlight.query.regex import LUCENE_OPTIONS
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.to_dsl import search_after, sort, to_dsl, uuid_of, uuid_parts
+from fleetlight.query.to_sql import after, order_by, to_sql
+from fleetlight.resources.fields import Field, ItemType, Kind
 
 FIELDS = ItemType(
     "thing",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from query.counts import CountRequest, Counts, limited, merged
-from query.filters import EVERYTHING
-from resources.errors import UnknownFieldError
+from fleetlight.query.counts import CountRequest, Counts, limited, merged
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.errors import UnknownFieldError
 from tests.property.query_strategies import FIELDS
 
 

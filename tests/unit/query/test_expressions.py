@@ -9,12 +9,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from query.errors import ExpressionError
-from query.evaluate import matcher
-from query.expressions import MAX_LEVELS, to_filter
-from resources.fields import ItemType, Kind
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.query.errors import ExpressionError
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.expressions import MAX_LEVELS, to_filter
+from fleetlight.resources.fields import ItemType, Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
 
 FIELDS = QueryFields(
     "thing",

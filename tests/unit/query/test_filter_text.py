@@ -6,8 +6,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from query.errors import FilterTextError
-from query.filter_text import from_arguments, name_pattern, parse_filter
+from fleetlight.query.errors import FilterTextError
+from fleetlight.query.filter_text import from_arguments, name_pattern, parse_filter
 
 READ = {
     "f": ["?", "f"],

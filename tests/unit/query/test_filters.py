@@ -1,6 +1,6 @@
 import pytest
 
-from query.filters import (
+from fleetlight.query.filters import (
     EVERYTHING,
     NOTHING,
     And,

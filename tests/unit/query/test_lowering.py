@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from query.filters import NOTHING, And, Eq, Filter, Le, any_of
-from query.lowering import beyond, fit, next_beyond
-from query.sort import Direction, SortKey, SortOrder
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.filters import NOTHING, And, Eq, Filter, Le, any_of
+from fleetlight.query.lowering import beyond, fit, next_beyond
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.support.filter_oracle import is_behind, is_kept
 
 FIELDS = ItemType(

@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import Column, Connection, MetaData, Table, Text, create_engine, func
 from sqlalchemy.dialects import postgresql
 
-from query.check import check
-from query.evaluate import evaluate
-from query.filters import And, Eq, Filter, Leaf, Not, Or, negate, split_expressible
-from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from query.retention import may_match_forgotten
-from query.to_dsl import to_dsl
-from query.to_sql import can_express, to_sql
-from query.tree import Dsl, Matcher
-from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.check import check
+from fleetlight.query.evaluate import evaluate
+from fleetlight.query.filters import And, Eq, Filter, Leaf, Not, Or, negate, split_expressible
+from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.retention import may_match_forgotten
+from fleetlight.query.to_dsl import to_dsl
+from fleetlight.query.to_sql import can_express, to_sql
+from fleetlight.query.tree import Dsl, Matcher
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import Field, ItemType, Kind
 
 FIELDS = ItemType(
     "thing", (Field("uuid", "UUID", Kind.TEXT, "Identifier"), Field("name", "Name", Kind.TEXT, "Some text"))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from query.check import check
-from query.evaluate import evaluate, matcher, sorted_page
-from query.filters import (
+from fleetlight.query.check import check
+from fleetlight.query.evaluate import evaluate, matcher, sorted_page
+from fleetlight.query.filters import (
     Eq,
     Filter,
     Ge,
@@ -27,16 +27,22 @@ from query.filters import (
     Matches,
     negate,
 )
-from query.operators.addresses import fixed_addresses
-from query.operators.anything import AtTime, Compares, Contains, Finds, LooksInside, Same, Says
-from query.operators.fits import MAX_TERM_BYTES, can_hold, is_too_long, require_comparable, require_filterable
-from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from query.to_dsl import to_dsl
-from query.to_sql import can_express, to_sql
-from query.tree import Store
-from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, ItemType, Kind
+from fleetlight.query.operators.addresses import fixed_addresses
+from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, LooksInside, Same, Says
+from fleetlight.query.operators.fits import (
+    MAX_TERM_BYTES,
+    can_hold,
+    is_too_long,
+    require_comparable,
+    require_filterable,
+)
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.to_dsl import to_dsl
+from fleetlight.query.to_sql import can_express, to_sql
+from fleetlight.query.tree import Store
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.property.query_strategies import ADDRESSES, EPOCH, FIELDS, FLOATS, NUMBERS, STATES, TAGS, TEXTS, TIMES
 from tests.support.filter_oracle import expected_page, is_kept
 from tests.support.things import THINGS, connected_things

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from query.errors import NotExpressibleError, RegularExpressionError
-from query.regex import compile_pattern, to_lucene, to_postgres
-from query.regex_syntax import _MAX_NESTING
-from query.sqlite_functions import register_functions
+from fleetlight.query.errors import NotExpressibleError, RegularExpressionError
+from fleetlight.query.regex import compile_pattern, to_lucene, to_postgres
+from fleetlight.query.regex_syntax import _MAX_NESTING
+from fleetlight.query.sqlite_functions import register_functions
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from query.filters import (
+from fleetlight.query.filters import (
     EVERYTHING,
     NOTHING,
     And,
@@ -23,9 +23,9 @@ from query.filters import (
     NotIn,
     Or,
 )
-from query.retention import forgotten, may_match_forgotten, remembered
-from resources.fields import from_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.query.retention import forgotten, may_match_forgotten, remembered
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.filter_oracle import is_kept
 
 HORIZON = 1_700_000_000_000_000

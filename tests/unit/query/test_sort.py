@@ -5,13 +5,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import column
 
-from query.errors import NotExpressibleError
-from query.sort import Collation, Direction, SortKey, SortOrder, nice_key
-from query.to_dsl import search_after, sort
-from query.to_sql import order_by
-from resources.errors import UnknownFieldError
-from resources.fields import Field, ItemType, Kind
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.query.errors import NotExpressibleError
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder, nice_key
+from fleetlight.query.to_dsl import search_after, sort
+from fleetlight.query.to_sql import order_by
+from fleetlight.resources.errors import UnknownFieldError
+from fleetlight.resources.fields import Field, ItemType, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.nice_order import parts
 
 

@@ -1,6 +1,6 @@
 """Parameters of a cluster, and what they fill in."""
 
-from resources.cluster_parameters import (
+from fleetlight.resources.cluster_parameters import (
     CLUSTER_DEFAULTS,
     HYPERVISOR_DEFAULTS,
     HYPERVISOR_GLOBALS,
@@ -8,7 +8,7 @@ from resources.cluster_parameters import (
     hypervisor_parameters,
     system_parameters,
 )
-from resources.query_fields.parameters import HYPERVISOR_PARAMETERS
+from fleetlight.resources.query_fields.parameters import HYPERVISOR_PARAMETERS
 
 
 def test_nothing_set_is_the_defaults() -> None:

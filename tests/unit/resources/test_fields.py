@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, ItemType, Kind, from_microseconds, to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import Field, ItemType, Kind, from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 def _field(kind: Kind, *, is_list: bool = False) -> Field:

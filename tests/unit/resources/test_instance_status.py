@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from resources.cluster_parameters import filled_cluster
-from resources.query_fields.ganeti import told_in_part
-from resources.query_fields.instance_status import Seen, may_shut_down, observed_status
+from fleetlight.resources.cluster_parameters import filled_cluster
+from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, observed_status
 
 RUNS: dict[str, Any] = {"state": 0}
 SHUT: dict[str, Any] = {"state": 1}

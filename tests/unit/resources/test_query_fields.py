@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from resources.fields import Kind
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
-from resources.query_fields.instance import ordinal
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from fleetlight.resources.query_fields.instance import ordinal
 
 OF_GANETI = {"node": 46, "group": 25, "job": 16, "lock": 4, "os": 11, "export": 2, "network": 19, "filter": 6}
 
@@ -57,7 +57,7 @@ def test_instances_have_292_fields_of_ganeti() -> None:
 
 
 def _own_names() -> set[str]:
-    from resources.instance import INSTANCE_FIELDS  # noqa: PLC0415 -- only this test looks at it
+    from fleetlight.resources.instance import INSTANCE_FIELDS  # noqa: PLC0415 -- only this test looks at it
 
     return set(INSTANCE_FIELDS) - {"uuid", "tags", "forthcoming"}
 

@@ -8,10 +8,10 @@ import sys
 import pytest
 import structlog
 
-from api.http.errors import BodyFieldError
-from api.http.request_body import Body, RequestModel
-from cli.logging import LogSettings, configure_logging, mask_url_passwords
-from resources.secret_names import is_secret_name, mask_secret_parameters
+from fleetlight.api.http.errors import BodyFieldError
+from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.cli.logging import LogSettings, configure_logging, mask_url_passwords
+from fleetlight.resources.secret_names import is_secret_name, mask_secret_parameters
 
 SECRET_NAMES = [
     "password",

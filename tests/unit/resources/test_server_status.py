@@ -1,6 +1,6 @@
 import pytest
 
-from resources.server_status import DEFAULT_STATUS, TASK_STATUS, states_of, status_of
+from fleetlight.resources.server_status import DEFAULT_STATUS, TASK_STATUS, states_of, status_of
 
 
 @pytest.mark.parametrize(

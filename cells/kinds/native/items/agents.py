@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from cells.kinds.native.agent_addresses import AgentAddress, read_agents
-from cells.model import Cell
-from resources.fields import Record
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, read_agents
+from fleetlight.cells.model import Cell
+from fleetlight.resources.fields import Record
 
 AGENT = "agent"
 """The type of these items, which no list shows. Their records have the fields of AgentAddress."""

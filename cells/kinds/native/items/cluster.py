@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.json_columns import as_text, decoded_or
-from cells.model import Cell
-from cells.tables import cluster_parameters
-from resources.cluster_parameters import Parameters, filled_cluster
-from resources.fields import Record
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import cluster_parameters
+from fleetlight.resources.cluster_parameters import Parameters, filled_cluster
+from fleetlight.resources.fields import Record
 
 
 def read_cluster(
@@ -38,5 +38,5 @@ def read_cluster(
 
 
 def read_parameters(connection: Connection) -> Parameters:
-    """What is configured of the cell, with defaults filled in (resources.cluster_parameters)."""
+    """What is configured of the cell, with defaults filled in (fleetlight.resources.cluster_parameters)."""
     return filled_cluster(decoded_or(connection.scalar(select(as_text(cluster_parameters.c.parameters))), {}))

@@ -7,16 +7,16 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.items.json_columns import as_text, decoded_or
-from cells.kinds.native.items.nodes import instance_counts, instance_names
-from cells.kinds.native.stored_nodes import node_parameters
-from cells.model import Cell
-from cells.tables import compute_nodes, node_groups
-from query.sort import nice_key
-from resources.cluster_parameters import Parameters, filled
-from resources.fields import Record
-from resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
+from fleetlight.cells.kinds.native.items.nodes import instance_counts, instance_names
+from fleetlight.cells.kinds.native.stored_nodes import node_parameters
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import compute_nodes, node_groups
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.cluster_parameters import Parameters, filled
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
 
 
 def read_groups(

@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.job_numbers import job_number
-from cells.kinds.native.items.json_columns import as_text, decoded, is_number
-from cells.model import Cell
-from cells.tables import job_filters
-from resources.fields import Record
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, is_number
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_filters
+from fleetlight.resources.fields import Record
 
 
 def read_job_filters(

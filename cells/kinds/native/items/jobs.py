@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Text, case, cast, select
 
-from cells.job_numbers import job_number, number_in_cell
-from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
-from cells.model import Cell
-from cells.tables import instances, job_log, job_operations, jobs
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.job_numbers import job_number, number_in_cell
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances, job_log, job_operations, jobs
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 _MICROSECONDS = 1_000_000
 _PREFIX = "OP_"

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Column, Label, Text, cast
 
-from resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 T = TypeVar("T")
 _decode = msgspec.json.Decoder().decode

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, select
 
-from cells.job_numbers import job_number
-from cells.model import Cell
-from cells.tables import job_locks
-from resources.fields import Record
+from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_locks
+from fleetlight.resources.fields import Record
 
 _ORDER = ("level", "name", "priority", "job_id")
 

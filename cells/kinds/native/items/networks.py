@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.address_pools import AddressPool
-from cells.kinds.native.items.json_columns import as_text, decoded_or
-from cells.model import Cell
-from cells.tables import instances, network_connections, network_nics, networks, node_groups
-from query.sort import nice_key
-from resources.fields import Record
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.kinds.native.address_pools import AddressPool
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import instances, network_connections, network_nics, networks, node_groups
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 _PLAIN = ("uuid", "name", "network", "gateway", "network6", "gateway6", "mac_prefix", "serial_no")
 _OF_POOL = ("free_count", "reserved_count", "map", "external_reservations")

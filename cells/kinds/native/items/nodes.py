@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from cells.kinds.native.nodes import Capacity, ComputeNode, read_nodes
-from cells.kinds.native.stored_nodes import read_stored_nodes
-from cells.model import Cell
-from cells.tables import allocations, compute_nodes, instances
-from query.sort import nice_key
-from resources.fields import Record
-from resources.node import has_size, shown_node
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode, read_nodes
+from fleetlight.cells.kinds.native.stored_nodes import read_stored_nodes
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import allocations, compute_nodes, instances
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.fields import Record
+from fleetlight.resources.node import has_size, shown_node
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 _MIB_OF_GIB = 1024
 _FREE = frozenset({"mfree", "dfree"})

@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from cells.kinds.native.items.cluster import read_parameters
-from cells.kinds.native.items.json_columns import as_text, decoded_list
-from cells.kinds.native.nodes import ComputeNode, read_nodes
-from cells.model import Cell
-from cells.tables import compute_nodes, operating_systems
-from query.sort import nice_key
-from resources.cluster_parameters import Parameters
-from resources.fields import Record
+from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_list
+from fleetlight.cells.kinds.native.nodes import ComputeNode, read_nodes
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import compute_nodes, operating_systems
+from fleetlight.query.sort import nice_key
+from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.fields import Record
 
 
 def read_operating_systems(

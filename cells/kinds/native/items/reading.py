@@ -5,23 +5,23 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from cells.kinds.native.items.agents import AGENT, read_agent_records
-from cells.kinds.native.items.cluster import read_cluster
-from cells.kinds.native.items.groups import read_groups
-from cells.kinds.native.items.job_filters import read_job_filters
-from cells.kinds.native.items.jobs import read_jobs
-from cells.kinds.native.items.locks import read_locks
-from cells.kinds.native.items.networks import read_networks
-from cells.kinds.native.items.nodes import read_node_records
-from cells.kinds.native.items.operating_systems import read_operating_systems
-from cells.kinds.native.stored_nodes import read_node_rows
-from cells.model import Cell, ItemRow
-from resources.cluster_parameters import CLUSTER
-from resources.fields import Record
-from resources.query_fields.node import NODE
+from fleetlight.cells.kinds.native.items.agents import AGENT, read_agent_records
+from fleetlight.cells.kinds.native.items.cluster import read_cluster
+from fleetlight.cells.kinds.native.items.groups import read_groups
+from fleetlight.cells.kinds.native.items.job_filters import read_job_filters
+from fleetlight.cells.kinds.native.items.jobs import read_jobs
+from fleetlight.cells.kinds.native.items.locks import read_locks
+from fleetlight.cells.kinds.native.items.networks import read_networks
+from fleetlight.cells.kinds.native.items.nodes import read_node_records
+from fleetlight.cells.kinds.native.items.operating_systems import read_operating_systems
+from fleetlight.cells.kinds.native.stored_nodes import read_node_rows
+from fleetlight.cells.model import Cell, ItemRow
+from fleetlight.resources.cluster_parameters import CLUSTER
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.node import NODE
 
 Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]
-"""Reads the records of items of a cell; fields and keys as of cells.model.ItemsAdapter."""
+"""Reads the records of items of a cell; fields and keys as of fleetlight.cells.model.ItemsAdapter."""
 
 READERS: Mapping[str, Read] = {
     "node": read_node_records,
@@ -37,4 +37,4 @@ READERS: Mapping[str, Read] = {
 """By item type; a native cell has no exports."""
 
 ROW_READERS: Mapping[str, Callable[[Connection], Sequence[ItemRow]]] = {NODE.name: read_node_rows}
-"""By item type, what reads the items that an index has (resources.indexed_items)."""
+"""By item type, what reads the items that an index has (fleetlight.resources.indexed_items)."""

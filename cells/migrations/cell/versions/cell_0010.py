@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-from resources.clock import system_clock
+from fleetlight.resources.clock import system_clock
 
 revision = "cell_0010"
 down_revision = "cell_0009"

@@ -1,4 +1,4 @@
-"""Changelogs of cells that keep none (cells.fleet.journals).
+"""Changelogs of cells that keep none (fleetlight.cells.fleet.journals).
 
 Revision ID: fleet_0006
 """

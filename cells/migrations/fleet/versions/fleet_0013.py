@@ -6,7 +6,7 @@ Revision ID: fleet_0013
 import sqlalchemy as sa
 from alembic import op
 
-from cells.columns import UUID_TEXT
+from fleetlight.cells.columns import UUID_TEXT
 
 revision = "fleet_0013"
 down_revision = "fleet_0012"

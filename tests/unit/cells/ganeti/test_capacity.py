@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
-from cells.node_capacity import Amounts
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
+from fleetlight.cells.node_capacity import Amounts
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 NODE = {
     **dict.fromkeys(NODE_QUERY, False),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cells.kinds.native.address_pools import AddressPool
+from fleetlight.cells.kinds.native.address_pools import AddressPool
 
 
 def test_first_and_last_address_and_the_gateway_are_always_taken() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cells.errors import UpstreamError
-from cells.kinds.nova_api.clouds import read_cloud
-from cells.upstream.credentials import Credentials
-from cells.upstream.http import PassingError
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.nova_api.clouds import read_cloud
+from fleetlight.cells.upstream.credentials import Credentials
+from fleetlight.cells.upstream.http import PassingError
 
 PASSWORD = {"username": "me", "password": "secret", "project_name": "p"}
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from cells.kinds.nova_api.items import read_item
+from fleetlight.cells.kinds.nova_api.items import read_item
+from fleetlight.views.compute.view import ItemTemplate, render_view
 from tests.support.documents import CREATED_AT, make_record
 from tests.support.shown_items import stored_item
-from views.compute.view import ItemTemplate, render_view
 
 SECOND = 1_000_000
 

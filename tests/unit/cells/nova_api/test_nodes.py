@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from cells.errors import UpstreamError
-from cells.kinds.nova_api.nodes import node_capacities, node_records
-from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
+from fleetlight.resources.query_fields.definitions import CellStatus
 
 UUID = "b1e43b5f-eec1-44e0-9f10-7b4945c0226d"
 HYPERVISOR: dict[str, Any] = {

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cells.kinds.nova_api.query import UpstreamQuery, query_of
-from query.filters import EVERYTHING, Eq, Filter, Ge, Has, In, IsNull, Matches, Ne, all_of, any_of
+from fleetlight.cells.kinds.nova_api.query import UpstreamQuery, query_of
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, Ge, Has, In, IsNull, Matches, Ne, all_of, any_of
 
 LIVE = Eq("deleted", False)
 NOT_SOFT = any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state"))

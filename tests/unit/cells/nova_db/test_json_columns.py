@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, trusted_certificates
+from fleetlight.cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, trusted_certificates
 
 
 def envelope(data: object) -> dict[str, object]:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError
-from cells.kinds.nova_db import tables
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.kinds.nova_db.build_requests import NovaBuildRequests
-from cells.model import Cell
-from cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
-from resources.query_fields.catalog import ITEM_TYPES
-from resources.query_fields.definitions import CellStatus
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.nova_db.build_requests import NovaBuildRequests
+from fleetlight.cells.model import Cell
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.definitions import CellStatus
 from tests.support.documents import CREATED_AT
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from sqlalchemy import create_engine, insert, update
 
-from cells.capabilities import CellKind
-from cells.kinds.nova_db import tables
-from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.model import Cell, InstanceRow
-from query.filters import Matches
-from query.page import PageRequest
-from query.sort import SortKey, SortOrder
-from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.query.filters import Matches
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortKey, SortOrder
+from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, make_uuid
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 

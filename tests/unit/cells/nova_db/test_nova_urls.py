@@ -2,9 +2,9 @@
 
 import pytest
 
-from cells.errors import DatabaseUrlError
-from cells.kinds.nova_db.databases import open_nova_database, parse_nova_url
-from cells.kinds.nova_db.deployment import filled_in, with_account_of
+from fleetlight.cells.errors import DatabaseUrlError
+from fleetlight.cells.kinds.nova_db.databases import open_nova_database, parse_nova_url
+from fleetlight.cells.kinds.nova_db.deployment import filled_in, with_account_of
 
 
 @pytest.mark.parametrize(

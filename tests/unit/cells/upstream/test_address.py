@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from cells.capabilities import CellKind
-from cells.errors import CellUnreachableError, UpstreamError
-from cells.kinds.nova_api.adapter import NovaApiAdapter
-from cells.kinds.nova_api.clouds import find_clouds_file, read_cloud
-from cells.kinds.nova_api.upstream import Upstream
-from cells.model import Cell
-from cells.upstream.address import UpstreamAddress
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.kinds.nova_api.adapter import NovaApiAdapter
+from fleetlight.cells.kinds.nova_api.clouds import find_clouds_file, read_cloud
+from fleetlight.cells.kinds.nova_api.upstream import Upstream
+from fleetlight.cells.model import Cell
+from fleetlight.cells.upstream.address import UpstreamAddress
 
 URL = "https://nova.example.org:8774/v2.1"
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from cells.errors import UpstreamError
-from cells.upstream.http import Connection, PassingError
+from fleetlight.cells.errors import UpstreamError
+from fleetlight.cells.upstream.http import Connection, PassingError
 from scripts.servers.certificates import CA_FILE, CERTIFICATE_FILE, KEY_FILE, make_certificates
 
 Answer = Callable[[BaseHTTPRequestHandler], None]

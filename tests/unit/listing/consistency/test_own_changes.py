@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cells.model import InstanceRow
-from listing.consistency import own_changes
-from listing.consistency.own_changes import OwnChanges
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.consistency import own_changes
+from fleetlight.listing.consistency.own_changes import OwnChanges
 
 KEPT_S = 10
 DEMO, OTHER = "demo", "other"

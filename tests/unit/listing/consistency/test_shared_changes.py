@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cells.database.engines import create_database_engine
-from cells.errors import FleetUnreachableError
-from cells.fleet.fleet import Fleet
-from cells.fleet.recent_changes import RecentChange, RecentChanges
-from cells.migrations import upgrade_fleet
-from cells.model import InstanceRow
-from listing.consistency import shared_changes
-from listing.consistency.shared_changes import SharedChanges
-from resources.clock import system_clock
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.recent_changes import RecentChange, RecentChanges
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.consistency import shared_changes
+from fleetlight.listing.consistency.shared_changes import SharedChanges
+from fleetlight.resources.clock import system_clock
 
 KEPT_S = 60
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
-from operations.balancing.cluster import DEFAULT_POLICY, AllocationPolicy, DiskTemplate
+from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
+from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, AllocationPolicy, DiskTemplate
 from tests.unit.operations.balancing.test_plan import GROUP, cluster, instance, reserved
 
 SIZE = InstanceSize(16384, 10240, 2)

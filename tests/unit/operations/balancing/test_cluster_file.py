@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from operations.balancing.cluster import DEFAULT_POLICY, AllocationPolicy, DiskTemplate, InstanceStatus
-from operations.balancing.cluster_file import read_cluster
-from operations.balancing.cluster_file_writer import write_cluster
-from operations.balancing.errors import ClusterFileError
+from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, AllocationPolicy, DiskTemplate, InstanceStatus
+from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.balancing.cluster_file_writer import write_cluster
+from fleetlight.operations.balancing.errors import ClusterFileError
 from tests.support.cluster_files import cluster_file
 from tests.support.htools import Htools
 

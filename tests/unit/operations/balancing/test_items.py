@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cells.node_capacity import Amounts, NodeCapacity
-from operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
-from operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
+from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
 
 GROUP = {**dict.fromkeys(GROUP_ITEM), "name": "default", "uuid": "uuid-1"}
 NODE = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from operations.balancing.cluster import (
+from fleetlight.operations.balancing.cluster import (
     Cluster,
     ClusterInstance,
     ClusterNode,
@@ -12,9 +12,9 @@ from operations.balancing.cluster import (
     InstanceStatus,
     NodeGroup,
 )
-from operations.balancing.errors import UnknownGroupError
-from operations.balancing.moves import MoveKind
-from operations.balancing.plan import GroupPlan, NodesOfInstance, plan_balance
+from fleetlight.operations.balancing.errors import UnknownGroupError
+from fleetlight.operations.balancing.moves import MoveKind
+from fleetlight.operations.balancing.plan import GroupPlan, NodesOfInstance, plan_balance
 
 GROUP = NodeGroup("default", "uuid-1")
 

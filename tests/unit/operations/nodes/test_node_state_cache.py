@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agents.rpcs import RPCS, Effect
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.errors import RequestError
-from operations.nodes.model import Node
-from operations.nodes.requests import Request
-from operations.nodes.rpc import NodeRpc
+from fleetlight.agents.rpcs import RPCS, Effect
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.errors import RequestError
+from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock, PlayedNodes, hypervisor_data
 from tests.support.waiting import wait_until

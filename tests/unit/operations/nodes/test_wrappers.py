@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from agents.agent import Agent
-from agents.calls import LVM, storage_units
-from agents.drivers.simulated import Size
-from agents.errors import CallRefusedError
-from agents.wire import CallRequest
-from operations.nodes.cache import NodeStateCache
-from operations.nodes.model import Node, NodeResult, failure
-from operations.nodes.rpc import NodeRpc
-from operations.nodes.wrappers import all_instances_info, instance_info, node_info
+from fleetlight.agents.agent import Agent
+from fleetlight.agents.calls import LVM, storage_units
+from fleetlight.agents.drivers.simulated import Size
+from fleetlight.agents.errors import CallRefusedError
+from fleetlight.agents.wire import CallRequest
+from fleetlight.operations.nodes.cache import NodeStateCache
+from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.operations.nodes.wrappers import all_instances_info, instance_info, node_info
 from tests.support.agents import simulated_agent
 from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import PlayedNodes

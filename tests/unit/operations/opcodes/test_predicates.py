@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operations.opcodes.filters.predicates import FilteredJob, PredicateError, check_predicate, holds
+from fleetlight.operations.opcodes.filters.predicates import FilteredJob, PredicateError, check_predicate, holds
 
 JOB = FilteredJob(
     40002,

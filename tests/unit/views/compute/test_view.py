@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from resources.fields import to_microseconds
-from resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.fields import to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate, render_view
 from tests.support.documents import make_record
 from tests.support.shown_items import stored_item
-from views.compute.view import PIECE_NAMES, ItemTemplate, render_view
 
 VERSIONED_BASE = "http://fleet.example/v2.1"
 PLAIN_BASE = "http://fleet.example"

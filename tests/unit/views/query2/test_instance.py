@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from query.evaluate import matcher
-from query.expressions import to_filter
-from query.filter_text import parse_filter
-from resources.cluster_parameters import CLUSTER, filled_cluster
-from resources.fields import Kind
-from resources.instance import INSTANCE_FIELDS
-from resources.query_fields.ganeti import told_in_part
-from resources.query_fields.instance import INSTANCE
+from fleetlight.query.evaluate import matcher
+from fleetlight.query.expressions import to_filter
+from fleetlight.query.filter_text import parse_filter
+from fleetlight.resources.cluster_parameters import CLUSTER, filled_cluster
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.instance import INSTANCE
+from fleetlight.views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts
+from fleetlight.views.query2.instance import INSTANCE_VALUES
+from fleetlight.views.query2.pushdown import split
+from fleetlight.views.query2.values import Facts, as_json
 from tests.support.documents import make_record
-from views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts
-from views.query2.instance import INSTANCE_VALUES
-from views.query2.pushdown import split
-from views.query2.values import Facts, as_json
 
 FLAVOR = {"memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 512}
 VOLUME = {"volume_id": "11111111-1111-4111-8111-111111111111", "device_name": "/dev/vdb"}
