@@ -1,4 +1,4 @@
-"""Which changing calls were carried out, so that none is carried out twice (docs/decisions/0131)."""
+"""Which changing calls were carried out, so that none is carried out twice (docs/decisions/0026)."""
 
 import hashlib
 import json

@@ -7,7 +7,7 @@ PostgreSQL: advisory locks, all in one session, which says by its `application_n
 files beside the database, whose text says who holds them.
 
 A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
-of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0148). What its holder does
+of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0019). What its holder does
 next has to be harmless without the lease, since it may wake up anywhere.
 """
 

@@ -1,4 +1,4 @@
-"""What API processes tell each other of instances that have just changed (docs/decisions/0114)."""
+"""What API processes tell each other of instances that have just changed (docs/decisions/0004)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

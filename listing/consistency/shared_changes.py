@@ -1,4 +1,4 @@
-"""Own changes that every API process of the fleet knows of (docs/decisions/0114).
+"""Own changes that every API process of the fleet knows of (docs/decisions/0004).
 
 A process that has changed an instance tells the others through the fleet database, and answers its caller no sooner
 than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is asked for after

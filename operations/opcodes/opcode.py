@@ -39,7 +39,7 @@ class OpCode(BaseModel):
     reason: the trail of who asked for it and why, as [source, text, nanoseconds since the epoch].
     """
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0161).
+    # Deferred: most processes and commands use few of them (docs/decisions/0031).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
     OP_ID: ClassVar[str]
     ABOUT: ClassVar[str | None] = None

@@ -17,12 +17,24 @@ _NUMBER = r"\d+(?:\.\d+)?"
 _CONTRACT = re.compile(rf"contracts/([a-z-]+)(?:, (?:sections? )?({_NUMBER}(?:(?:, | and | to ){_NUMBER})*))?")
 _DECISION = re.compile(r"(?:docs/decisions/|\bdecisions? )(\d{4})")
 _ARCHITECTURE = re.compile(r'docs/architecture\.md, "([^"]+)"')
+_RECORD = re.compile(r"# (\d{4})\. (.+)")
+_WIDTH = 120
 _LEVELS = {"debug", "info", "warning", "error", "exception"}
 
 
 def anchors(document: Path) -> set[str]:
     """The fragments that headings of a document have on GitHub."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(document)}
+
+
+def prose(document: Path) -> Iterator[tuple[int, str]]:
+    """The lines, with their numbers, that are no code, no heading and no row of a table."""
+    is_code = False
+    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif not is_code and not line.startswith(("#", "|", "    ")):
+            yield number, line
 
 
 def headings(document: Path) -> list[str]:
@@ -52,6 +64,23 @@ def test_links_to_files_lead_to_files(document: Path) -> None:
         for file, _, fragment in [target.partition("#")]
         if fragment and fragment not in anchors(document.parent / file if file else document)
     ] == []
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_wraps_at_120_columns(document: Path) -> None:
+    breakable = [(number, line) for number, line in prose(document) if " " in line.strip()]
+    assert [number for number, line in breakable if len(line) > _WIDTH] == []
+
+
+def test_the_list_of_decisions_has_each_record_with_its_title_and_no_other() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(folder.glob("0*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    titles = [match for path in records if (match := _RECORD.match(path.read_text(encoding="utf-8")))]
+    lines = [f"[{title[1]}]({path.name}) {title[2].strip()}" for path, title in zip(records, titles, strict=True)]
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\* (.+(?:\n  .+)*)$", text, re.MULTILINE)
+    assert [" ".join(line.split()) for line in listed] == lines
 
 
 def test_cited_sections_of_contracts_are_there() -> None:
