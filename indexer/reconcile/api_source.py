@@ -1,8 +1,7 @@
 """The rows of a cell from the compute API in front of it: for instances whose database nobody here can read.
 
 They have no revision. What a page shows is as old as the moment before it was asked for, so whatever was announced
-meanwhile wins; and what the API does not show is kept from the document that is there (docs/architecture.md, "External
-notifications").
+meanwhile wins; and what the API does not show is kept from the document that is there (docs/decisions/0014).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -104,7 +104,7 @@ def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
 
     The index is sorted at write time by the default order of the list, so that a page costs the same at any size and
     depth of the fleet. Numbers are not coerced: `"1"` in a number field is a mistake of the writer. Nothing refreshes
-    by itself, since the indexer must know what can be found (docs/architecture.md, "Refreshes").
+    by itself, since the indexer must know what can be found (docs/decisions/0001).
     """
     fields, orders, missing = zip(*_DEFAULT_ORDER, strict=True)
     return {
