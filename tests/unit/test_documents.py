@@ -72,15 +72,14 @@ def test_prose_wraps_at_120_columns(document: Path) -> None:
     assert [number for number, line in breakable if len(line) > _WIDTH] == []
 
 
-def test_the_list_of_decisions_has_each_record_with_its_title_and_no_other() -> None:
+def test_list_of_decisions_has_each_record_with_its_title_in_one_line_and_no_other() -> None:
     folder = ROOT / "docs" / "decisions"
     records = sorted(folder.glob("0*.md"))
     assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
     titles = [match for path in records if (match := _RECORD.match(path.read_text(encoding="utf-8")))]
     lines = [f"[{title[1]}]({path.name}) {title[2].strip()}" for path, title in zip(records, titles, strict=True)]
     text = (folder / "README.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\* (.+(?:\n  .+)*)$", text, re.MULTILINE)
-    assert [" ".join(line.split()) for line in listed] == lines
+    assert re.findall(r"^\* (.+)$", text, re.MULTILINE) == lines
 
 
 def test_cited_sections_of_contracts_are_there() -> None:
