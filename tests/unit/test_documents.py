@@ -19,6 +19,7 @@ _DECISION = re.compile(r"(?:docs/decisions/|\bdecisions? )(\d{4})")
 _ARCHITECTURE = re.compile(r'docs/architecture\.md, "([^"]+)"')
 _RECORD = re.compile(r"# (\d{4})\. (.+)")
 _WIDTH = 120
+_SCREEN_LINES = 50
 _LEVELS = {"debug", "info", "warning", "error", "exception"}
 
 
@@ -80,6 +81,12 @@ def test_list_of_decisions_has_each_record_with_its_title_in_one_line_and_no_oth
     lines = [f"[{title[1]}]({path.name}) {title[2].strip()}" for path, title in zip(records, titles, strict=True)]
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\* (.+)$", text, re.MULTILINE) == lines
+
+
+def test_decision_fits_on_a_screen() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in records}
+    assert {name: count for name, count in lines.items() if count > _SCREEN_LINES} == {}
 
 
 def test_cited_sections_of_contracts_are_there() -> None:
