@@ -117,7 +117,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from fleetlight.cells.database import accounts as database_accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells import database_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:

@@ -18,11 +18,11 @@ from starlette.responses import Response
 from fleetlight.api.admission import ListAdmission
 from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
 from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import Connection, LookingAhead
 from fleetlight.api.query.whole_answers import Asking
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault

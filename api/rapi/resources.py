@@ -25,9 +25,9 @@ from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.fields_query import definitions
-from fleetlight.resources.cluster_parameters import CLUSTER
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.views.query2.projection import Cells
 
 _VERSION = 2

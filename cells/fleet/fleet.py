@@ -31,19 +31,19 @@ from fleetlight.cells.database.leases import Leases, open_leases
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from fleetlight.cells.fleet.advisory_locks import AdvisoryLocks
-from fleetlight.cells.fleet.aggregates import Aggregates
 from fleetlight.cells.fleet.cell_keys import CellKeys, add_key
 from fleetlight.cells.fleet.compared_mappings import ComparedMappingsStore
+from fleetlight.cells.fleet.compute.aggregates import Aggregates
+from fleetlight.cells.fleet.compute.flavors import Flavors
+from fleetlight.cells.fleet.compute.keypairs import Keypairs
+from fleetlight.cells.fleet.compute.quotas import Quotas
+from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
 from fleetlight.cells.fleet.failures import FailureStore
-from fleetlight.cells.fleet.flavors import Flavors
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.journals import Journals, remove_journal
-from fleetlight.cells.fleet.keypairs import Keypairs
 from fleetlight.cells.fleet.known_hosts import KnownHosts
-from fleetlight.cells.fleet.quotas import Quotas
 from fleetlight.cells.fleet.recent_changes import RecentChanges
-from fleetlight.cells.fleet.server_groups import ServerGroups
 from fleetlight.cells.fleet.tables import (
     cell_keys,
     compared_mappings,

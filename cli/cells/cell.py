@@ -25,8 +25,8 @@ from fleetlight.cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
-from fleetlight.cli.index.opening import opened_index
 from fleetlight.cli.logging import mask_url_passwords
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from fleetlight.cli.output import (
     counted,

@@ -15,7 +15,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from fleetlight.cli.settings import Settings, load_settings

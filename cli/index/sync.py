@@ -19,7 +19,7 @@ from fleetlight.cells.settings import UpstreamSettings
 from fleetlight.cells.upstream.credentials import Credentials, Fixed
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,
     CellOption,

@@ -10,8 +10,8 @@ from sqlalchemy import cast as sql_cast
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.operators.fits import can_hold, require_filterable
 from fleetlight.query.operators.negation import Negation
-from fleetlight.query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
+from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
 from fleetlight.query.text_forms import text_form, time_text
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError

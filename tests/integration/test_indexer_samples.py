@@ -11,7 +11,7 @@ import pytest
 
 from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.topology import routing_key
-from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import Notification, encode, read_sample
 from fleetlight.notifications.registry import parse_payload

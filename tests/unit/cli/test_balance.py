@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.app import app
 from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from fleetlight.cells.kinds.native.instance_payload import to_payload
 from fleetlight.cells.model import Change, InstanceRow
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
 from fleetlight.indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
 from fleetlight.indexer.metrics import IndexerMetrics
