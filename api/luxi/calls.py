@@ -185,12 +185,15 @@ class LuxiCalls:
             return _result([])
         known = visible_fields(item_type, _CALLER)
         expression = called_or_identified(known, [name])
-        found = await self._answers.collect(await self._asking(), item_type, ["tags"], expression)
-        if len(found.rows) != 1:
-            many = "has multiple matches" if found.rows else "not found"
-            is_certain = bool(found.rows) or found.proof.is_complete
+        fields = ["tags", known.name_field, "uuid"]
+        found = await self._answers.collect(await self._asking(), item_type, fields, expression)
+        # What has the whole name is meant, and not what it begins as well.
+        rows = [row for row in found.rows if name in (row[1][1], row[2][1])] or found.rows
+        if len(rows) != 1:
+            many = "has multiple matches" if rows else "not found"
+            is_certain = bool(rows) or found.proof.is_complete
             raise ItemLookupError(f"{kind_of(known)} name {name} {many}", is_certain=is_certain)
-        [[(_, tags)]] = found.rows
+        [[(_, tags), *_]] = rows
         return _result(sorted(tags or []), is_complete=found.proof.is_complete)
 
     async def _query_cluster_info(self) -> Result:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.query.expressions import MAX_LEVELS
-from fleetlight.query.filter_text import Expression
+from fleetlight.query.filter_text import Expression, of_named
 from fleetlight.resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
 from fleetlight.views.query2.projection import Cells
 
@@ -60,9 +60,15 @@ def expression_of(known: QueryFields, wanted: Sequence[str | int]) -> Expression
         for number in wanted:
             if isinstance(number, int) and number < 0:
                 raise BadRequestError(f"Invalid value for job ID: {number}")
+        return ["|", *(["==", known.name_field, number] for number in dict.fromkeys(wanted))]
     names = list(dict.fromkeys(wanted))
     uuids = [name.lower() for name in names if _has_uuid(known) and isinstance(name, str) and _UUID.fullmatch(name)]
-    return ["|", *(["==", known.name_field, name] for name in names), *(["==", "uuid", uuid] for uuid in uuids)]
+    return ["|", _one_of(known.name_field, names), *[_one_of("uuid", uuids)] * bool(uuids)]
+
+
+def _one_of(name_field: str, names: Sequence[str | int]) -> Expression:
+    """The filter for what has one of these names."""
+    return of_named(name_field, ["|", *(["==", name_field, name] for name in names)])
 
 
 def looked_up(
@@ -91,7 +97,8 @@ def _called(known: QueryFields, name: str, found: Sequence[Cells], *, is_certain
     before = len(columns_of(known, ()))
     called: dict[str, list[Cells]] = {}
     for cells in found:
-        called.setdefault(str(cells[0][1]).lower(), []).append(cells[before:])
+        if cells[0][1] is not None:  # one without a name is here for its uuid
+            called.setdefault(str(cells[0][1]).lower(), []).append(cells[before:])
     wanted = name.lower()
     if wanted in called:
         return called[wanted]
@@ -131,4 +138,4 @@ def called_or_identified(known: QueryFields, items: Sequence[str | int] | None) 
     if not items:
         return None
     fields = [known.name_field] + ["uuid"] * ("uuid" in known and known.name_field != "uuid")
-    return ["|", *(["==", field, str(item)] for item in items for field in fields)]
+    return ["|", *(_one_of(field, [str(item) for item in items]) for field in fields)]

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.compute.protocol.proof import proof_headers
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.query.named_items import UNSURE, ItemLookupError
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
@@ -119,13 +119,7 @@ def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:
 
 
 def _called(known: QueryFields, name: str) -> Any:
-    if known.name == "job":
-        return ["==", "id", int(name)]
-    if known.name_field == "uuid":
-        # Of kind `other`, whose equality is that of any value.
-        return ["==", "uuid", name]
-    by_name = ["==", known.name_field, name]
-    return ["|", by_name, ["==", "uuid", name]] if "uuid" in known else by_name
+    return ["==", "id", int(name)] if known.name == "job" else called_or_identified(known, [name])
 
 
 async def _body(rows: RowStream, to_item: Callable[[Row], Any], around: tuple[bytes, bytes]) -> AsyncIterator[bytes]:
