@@ -106,6 +106,28 @@ def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(r
     assert buses(run) == {"build-requests": "", "cell0": "amqp://one/nova", "cell1": "amqp://one/nova"}
 
 
+def test_bus_that_is_not_given_stays_and_what_has_changed_is_said(run: Run, nova: SmallNova) -> None:
+    urls = ("--kind", "nova-db", "--database-url", nova.urls["cell1"], "--api-database-url", nova.urls["api"])
+    assert run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus1/nova").exit_code == 0
+    for arguments in (urls, urls[2:], ("--database-url", nova.urls["cell1"])):
+        again = run("cell", "add", "cell1", *arguments)
+        assert (again.exit_code, again.stderr) == (0, ""), arguments
+        assert buses(run) == {"cell1": "amqp://bus1/nova"}
+    changed = run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus2/nova")
+    assert changed.stderr == "cell1: its bus is now amqp://bus2/nova\n"
+
+
+def test_deployment_that_is_added_again_leaves_what_it_cannot_say(run: Run, nova: SmallNova, joined: Result) -> None:
+    """The bus of what is in no cell yet, and an address that is a template in Nova's own words."""
+    assert run("cell", "add", "east-build-requests", "--transport-url", "amqp://bus1/nova").exit_code == 0
+    nova.execute("api", text("UPDATE cell_mappings SET database_connection = '{scheme}://{hostname}/nova'"))
+    before = run("cell", "list", "--json").stdout
+    again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
+    assert again.exit_code == 0
+    assert run("cell", "list", "--json").stdout == before
+    assert "east-cell1: it keeps its database: " in again.stderr
+
+
 def test_deployment_whose_buses_may_not_be_read_joins_without(run: Run, nova: SmallNova) -> None:
     nova.execute("api", text("ALTER TABLE cell_mappings DROP COLUMN transport_url"))
     joined = run("cell", "add-nova", "--api-database-url", nova.urls["api"])
