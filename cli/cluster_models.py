@@ -106,14 +106,15 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
     for name in nodes:
         items = (groups.get(name, ()), nodes[name], instances.get(name, ()))
         reports = reports_usage.get(name, False)
-        clusters[name] = cluster_of_items(*items, capacities.get(name, ()), reports_usage=reports)
+        clusters[name] = cluster_of_items(*items, capacities.get(name) or (), reports_usage=reports)
         not_in_it[name] = left_out(*items, reports_usage=reports)
-    return FleetClusters(clusters, all(is_complete for _, is_complete in answers), not_in_it)
+    has_all = all(is_complete for _, is_complete in answers) and None not in capacities.values()
+    return FleetClusters(clusters, has_all, not_in_it)
 
 
 async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
-) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity]]]:
+) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
     from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
@@ -129,13 +130,13 @@ async def _ask(
     return answers, capacities
 
 
-def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity]:
-    """None of a cell that does not tell; what it has said of its nodes counts all the same."""
+def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
+    """None of a cell that does not answer; what it has said of its nodes counts all the same."""
     try:
         adapter = parts.native.pool.opened(cell)
         return adapter.read_capacity() if isinstance(adapter, CapacityAdapter) else ()
     except CellUnreachableError:
-        return ()
+        return None
 
 
 async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
