@@ -253,6 +253,13 @@ class ConfirmsInstances(Protocol):
         """Those of `uuids` that live in this cell, as its deployment says. Raises CellUnreachableError."""
         ...
 
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        """Those of `uuids` that live in another cell, and the uuid that this one has in its deployment, which says so.
+
+        Raises CellUnreachableError.
+        """
+        ...
+
 
 @runtime_checkable
 class HostReportingAdapter(Protocol):

@@ -300,6 +300,11 @@ class Fleet:
         with self.database.reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        """The cells of a deployment of Nova that are in the fleet, by the uuids that they have there."""
+        cells = [cell for cell in self.cells() if cell.api_database_url == api_database_url]
+        return {cell.nova_uuid: cell.uuid for cell in cells if cell.nova_uuid is not None}
+
     def cells_of_project(self, project_id: str) -> Set[str]:
         """The uuids of the cells that have, or had, instances of a project."""
         # One look into the index for each cell, and no walk through all instances of the project.
