@@ -49,7 +49,6 @@ CAPABILITIES = {
             {
                 "architecture",
                 "flavor_id",
-                "hidden",
                 "instance_type_id",
                 "keypairs",
                 "launched_on",

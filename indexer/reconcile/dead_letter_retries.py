@@ -23,7 +23,7 @@ from fleetlight.indexer.transform.messages import Meaning, interpret, read_heade
 from fleetlight.indexer.writing.dead_letters import FailureStore
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
-from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import RendersRows, render_rows, rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
@@ -87,7 +87,7 @@ def retry(
     own: WritesAndReads = writer
     if not is_native:
         own = JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock))
-    own = OwnWriter(own, cell.uuid, owners, confirms_of(adapter))
+    own = OwnWriter(own, cell.uuid, owners, deployment_of(adapter))
     render: RendersRows = render_rows if is_native else ExternalRows(adapter, own).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(own.read) if document.id not in by_row]
