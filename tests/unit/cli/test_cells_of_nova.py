@@ -15,6 +15,7 @@ from typer.testing import Result
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.processes.following import run_indexer
 from fleetlight.cli.settings import load_settings
@@ -197,6 +198,26 @@ def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined
         (added, "missing in the index", True)
     ]
     assert verified(run)[0] == 0
+
+
+def test_sync_of_all_cells_is_complete_although_a_hidden_row_is_read_before_the_shown_one(
+    run: Run, nova: SmallNova, joined: Result
+) -> None:
+    uuid = nova.add("cell1", 5)
+    hidden = {"id": 5, "uuid": uuid, "deleted": 0, "hidden": True, "project_id": "demo", "user_id": "ada"}
+    nova.insert("cell0", tables.instances, hidden)
+    alone = run("index", "sync", "--cell", "east-cell0")
+    assert alone.exit_code == 1
+    assert "where it lives, was not read since" in alone.stderr
+    synced = run("index", "sync", "--parallel", "1")
+    assert synced.exit_code == 0, synced.output
+    code, cells = verified(run)
+    assert (code, cells["east-cell0"]["instances"], cells["east-cell1"]["instances"]) == (0, 1, 3)
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        owner = writer.read([uuid])[uuid].cell_uuid
+        assert all(progress.is_complete for progress in writer.load_progress().values())
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        assert owner == fleet.cell("east-cell1").uuid
 
 
 @pytest.mark.parametrize("written_by", ["indexer", "sync", "verify", "retry"])
