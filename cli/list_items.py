@@ -141,15 +141,25 @@ async def _look_up(
 
     wanted: those names. Raises CommandError, also for a name of nothing.
     """
-    from fleetlight.api.query.named_items import ItemLookupError, columns_of, looked_up  # noqa: PLC0415
+    from fleetlight.api.query.named_items import (  # noqa: PLC0415
+        ItemLookupError,
+        columns_of,
+        found_of,
+        looked_up,
+        lost_job,
+    )
 
     if wanted is None or asked["order"]:
         return await _ask(settings, fleet, asked)
     before = columns_of(known, ())
     answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
-    found = [[(status, value) for status, value in row] for row in answer["data"]]
+    found = [found_of(known, row, row[len(before) :]) for row in answer["data"]]
+
+    def lost(number: str | int) -> Sequence[tuple[int, Any]]:
+        return lost_job(known, asked["fields"], number, is_certain=answer["complete"])
+
     try:
-        rows = looked_up(known, asked["fields"], wanted, found, is_certain=answer["complete"])
+        rows = looked_up(known, wanted, found, lost, is_certain=answer["complete"])
     except ItemLookupError as error:
         raise CommandError(str(error)) from error
     return {**answer, "fields": answer["fields"][len(before) :], "data": rows}

@@ -27,7 +27,8 @@ def settle(
     """The document of an instance whose row was looked for after `changes` had come; None: it stays as it is.
 
     A row that is hidden makes no document: while an instance moves between cells both have a row of it, and that of the
-    other one is shown. Which of the two is read first says nothing then (fleetlight.indexer.reconcile.external_cell has the rest).
+    other one is shown. Which of the two is read first says nothing then (fleetlight.indexer.reconcile.external_cell has
+    the rest).
     existing: the document that was there before that. row: None if the cell has none. kept: see `kept_fields`.
     """
     own = existing if existing is not None and existing.cell_uuid == cell_uuid else None

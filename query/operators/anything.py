@@ -61,6 +61,20 @@ class Same(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
+class SameAsOne(LooksInside):
+    """The value is one of `values`, texts and numbers."""
+
+    values: tuple[str | float, ...]
+
+    def is_true_of(self, value: Any) -> bool:
+        return value in self.values
+
+    def matcher(self, field: Field) -> Matcher:
+        name, wanted = field.name, frozenset(self.values)
+        return lambda record: isinstance(record[name], str | int | float) and record[name] in wanted
+
+
+@dataclass(frozen=True, slots=True)
 class Contains(LooksInside):
     """The value is a list with the element `value`, or a text with it in it."""
 
