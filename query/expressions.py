@@ -49,6 +49,7 @@ _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
 
 _Value = str | int | float
+_VALUES = (str, int, float)
 
 
 def to_filter(expression: object, fields: ItemType) -> Filter:
@@ -178,7 +179,7 @@ def _member(operator: str, operand: object, fields: ItemType) -> tuple[QueryFiel
     if not isinstance(operand, list) or len(operand) != _SIZE_OF_COMPARISON:
         return None
     comparison, name, value = operand
-    if not (isinstance(comparison, str) and isinstance(name, str) and isinstance(value, str | int | float)):
+    if not (isinstance(comparison, str) and isinstance(name, str) and isinstance(value, _VALUES)):
         return None
     field = fields.get(name) if comparison in _JOINED[operator] else None
     return (field, value) if isinstance(field, QueryField) and _has_memberships(field) else None

@@ -16,8 +16,8 @@ import msgspec
 
 from fleetlight.api.http.errors import TooManyListsError, TooManyPartsError
 
-MAX_PARTS = 200_000
-"""Of a question: 50,000 conditions such as ["=", "name", "web1"], or 200,000 names."""
+MAX_PARTS = 50_000
+"""Of a question: 12,500 conditions such as ["=", "name", "web1"], or 50,000 names."""
 MAX_PARTS_OF_CHANGE = 10_000
 # What is made of so many takes about a millisecond.
 _LARGE = 2_000

@@ -31,10 +31,15 @@ class Frame:
 
 
 class HeldBytes:
-    """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit."""
+    """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit.
+
+    turn: is had for each further piece, so that however many connections send at once, the event loop does other work
+    behind each.
+    """
 
     def __init__(self) -> None:
         self._held = 0
+        self.turn = asyncio.Lock()
 
     @contextmanager
     def of_connection(self) -> Iterator["HeldByOne"]:
@@ -58,6 +63,7 @@ class HeldByOne:
     def __init__(self, all_held: HeldBytes) -> None:
         self._all = all_held
         self._counted = 0
+        self.turn = all_held.turn
 
     def has(self, size: int) -> None:
         """The message has `size` bytes now. Raises RefusedFrameError."""
@@ -94,7 +100,7 @@ class FrameReader:
             except (RefusedFrameError, TooManyPartsError):
                 # Its sender reads no answer before all of it is sent.
                 held.give_back()
-                await self._skip()
+                await self._skip(held)
                 raise
 
     async def _frame(self, piece: bytes, held: HeldByOne) -> Frame:
@@ -109,13 +115,19 @@ class FrameReader:
             text += begin
             if end:
                 return Frame(text, counted.count)
-            piece = await self._piece()
+            piece = await self._further_piece(held)
 
-    async def _skip(self) -> None:
+    async def _skip(self, held: HeldByOne) -> None:
         """Read to the end of a message that is refused."""
         while not self._is_at_end:
-            _, end, self._ahead = (await self._piece()).partition(END)
+            _, end, self._ahead = (await self._further_piece(held)).partition(END)
             self._is_at_end = bool(end)
+
+    async def _further_piece(self, held: HeldByOne) -> bytes:
+        piece = await self._piece()
+        async with held.turn:
+            await asyncio.sleep(0)
+        return piece
 
     async def _piece(self) -> bytes:
         if self._ahead:

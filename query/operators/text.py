@@ -126,7 +126,7 @@ class HasName(Leaf):
     def sql(self, column: SqlColumn) -> Predicate:
         if column.dialect == "sqlite":
             return _IS_NAME(column.stored, literal(self.name, TEXT))
-        name, full = self.name.translate(_LOWER), func.lower(column.ordered)
+        name, full = _folded(self.name), func.lower(column.ordered)
         return or_(full == literal(name, TEXT), func.starts_with(full, literal(f"{name}.", TEXT)))
 
     def dsl(self, field: Field) -> Dsl:
@@ -159,11 +159,15 @@ class HasOneName(Leaf):
         return Not(self.field, self)
 
     def check(self, field: Field) -> None:
-        for name in self.names:
-            HasName(self.field, name).check(field)
+        # All at once, and one by one only to say which.
+        try:
+            HasName(self.field, "".join(self.names)).check(field)
+        except FilterValueError:
+            for name in self.names:
+                HasName(self.field, name).check(field)
 
     def matcher(self, field: Field) -> Matcher:
-        wanted = {name.translate(_LOWER) for name in self.names}
+        wanted = set(map(_folded, self.names))
         return lambda record: record[field.name] is not None and not wanted.isdisjoint(_short(record[field.name]))
 
     def fitted(self, store: Store) -> Filter:
@@ -175,7 +179,7 @@ class HasOneName(Leaf):
 
     def sql(self, column: SqlColumn) -> Predicate:
         # One bound value, and one look at each row, however many names there are.
-        names = sorted({name.translate(_LOWER) for name in self.names})
+        names = sorted(set(map(_folded, self.names)))
         if column.dialect == "sqlite":
             wanted = select(func.json_each(_as_json(names)).table_valued("value").c.value)
             short = func.json_each(_SHORT_NAMES(column.stored)).table_valued("value").alias("short")
@@ -199,15 +203,20 @@ class HasOneName(Leaf):
 
 def _short(full: str) -> Iterator[str]:
     """The name, and all that abbreviate it at a dot."""
-    full = full.translate(_LOWER)
+    full = _folded(full)
     yield full
     for number, character in enumerate(full):
         if character == ".":
             yield full[:number]
 
 
+def _folded(name: str) -> str:
+    """The name with the letters A to Z in lower case."""
+    return name.lower() if name.isascii() else name.translate(_LOWER)
+
+
 def _is_name(full: str, name: str) -> bool:
-    full, name = full.translate(_LOWER), name.translate(_LOWER)
+    full, name = _folded(full), _folded(name)
     return full == name or full.startswith(f"{name}.")
 
 
@@ -216,8 +225,8 @@ def _is_name_or_null(full: str | None, name: str) -> bool | None:
 
 
 def _as_json(names: Iterable[str]) -> str:
-    """A list of what JSON writes for each: json_each ends a text at a NUL character (3.40)."""
-    return json.dumps([json.dumps(name) for name in names])
+    """A list of the names without NUL characters, at which json_each ends a text (3.40)."""
+    return json.dumps([name.replace("\\", "\\\\").replace("\0", "\\0") for name in names])
 
 
 def _short_names_or_null(full: str | None) -> str | None:

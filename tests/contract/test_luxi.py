@@ -257,6 +257,35 @@ def test_unfinished_messages_of_all_connections_have_one_bound(luxi: Socket, mon
     assert held[-1] == 0
 
 
+def test_long_messages_are_read_in_turn(luxi: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    further_piece = frames.FrameReader._further_piece
+
+    async def note(self: frames.FrameReader, held: frames.HeldByOne) -> bytes:
+        piece = await further_piece(self, held)
+        read.append(beats)
+        return piece
+
+    beats = 0
+    monkeypatch.setattr(frames.FrameReader, "_further_piece", note)
+
+    async def scenario(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        nonlocal beats
+        connections = [await asyncio.open_unix_connection(luxi.path) for _ in range(8)]
+        for _, writer in connections:
+            writer.write(b"x" * MIB + b"\3")
+        answers = asyncio.gather(*(answer(reader) for reader, _ in connections))
+        while not answers.done():
+            beats += 1
+            await asyncio.sleep(0)
+        for _, writer in connections:
+            writer.close()
+
+    luxi.talk(scenario)
+    assert len(read) >= 8 * MIB // frames.PIECE_BYTES
+    assert max(read.count(beat) for beat in read) <= 2
+
+
 def test_message_that_does_not_end_in_time_is_dropped(luxi: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MESSAGE_S", 0.2)
 
