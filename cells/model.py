@@ -34,6 +34,9 @@ class Cell:
     nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
     number: what tells its jobs from those of other cells (fleetlight.cells.job_numbers); 0 of a cell that the registry
         lacks, or that a program without such numbers has registered.
+    takes_announcements: whether instances become servers that its database does not have, and that its producers
+        announce (fleetlight.cells.fleet.producer_keys). Of a cell without revisions only rows become servers, whatever
+        this says.
     """
 
     uuid: str
@@ -45,6 +48,7 @@ class Cell:
     api_database_url: str | None = None
     nova_uuid: str | None = None
     number: int = 0
+    takes_announcements: bool = False
 
     @property
     def can(self) -> Capabilities:

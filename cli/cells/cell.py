@@ -232,16 +232,56 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
                 "database_url": mask_url_passwords(cell.database_url),
                 "transport_url": mask_url_passwords(cell.transport_url),
                 "disabled": cell.disabled,
+                "announcements": cell.takes_announcements,
             }
             for cell in sorted_by_name(fleet.cells())
         ]
     if json:
         print_json(cells)
         return
-    columns = ("name", "uuid", "kind", "state", "database_url", "transport_url")
-    states = [cell | {"state": "disabled" if cell["disabled"] else "enabled"} for cell in cells]
+    columns = ("name", "uuid", "kind", "state", "takes", "database_url", "transport_url")
+    states = [
+        cell
+        | {
+            "state": "disabled" if cell["disabled"] else "enabled",
+            "takes": "yes" if cell["announcements"] else "no" if cell["kind"] == CellKind.NATIVE else "-",
+        }
+        for cell in cells
+    ]
     rows = [[str(cell[key]) for key in columns] for cell in states]
-    print_table(("NAME", "UUID", "KIND", "STATE", "DATABASE", "BUS"), rows)
+    print_table(("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "DATABASE", "BUS"), rows)
+
+
+@app.command(
+    "set", epilog=examples("fleetlight cell set cell2 --announcements", "fleetlight cell set cell2 --no-announcements")
+)
+def set_cell(
+    name: CellArgument,
+    *,
+    announcements: Annotated[
+        bool,
+        typer.Option(
+            "--announcements/--no-announcements",
+            help="Whether it takes announcements of instances that its database does not have.",
+            show_default=False,
+        ),
+    ],
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Say whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
+
+    It takes them from producers only that `fleetlight accounts producer` has given a key for it, and from its own
+    outbox. What others announce is a dead letter. What was announced before stays.
+    """
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        if not cell.can.numbers_changes:
+            raise ConfigurationError(
+                f"cell {cell.name} is not native: what is announced there is a hint, and only its rows become servers"
+            )
+        fleet.set_takes_announcements(cell.uuid, announcements)
+    print_result(f"{cell.name}: takes {'announcements of its producers' if announcements else 'no announcements'}")
 
 
 @app.command(epilog=examples("fleetlight cell disable cell2"))

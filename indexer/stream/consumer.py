@@ -16,13 +16,15 @@ from typing import Protocol, TypeVar
 
 from fleetlight.bus.bus import Delivery, Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.cells.model import Change
 from fleetlight.indexer.backends.base import Document, WriteResult
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
-from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading
+from fleetlight.indexer.transform.announcers import Announcers
+from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading, without_known
 from fleetlight.indexer.transform.messages import read_headers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -80,6 +82,7 @@ class Consumer:
         whether a message with these headers and this body was made by the cell's relay. What was not says nothing of
         sequences and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch.
         turn: what is known of whether this indexer gets the messages of the cell.
+    announcers: of a cell whose notifications have revisions, who may tell of instances that it does not have.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
     on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
     clock: of the fleet.
@@ -101,6 +104,7 @@ class Consumer:
         on_done: Callable[[], None] = _nothing,
         assignment: CellAssignment | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
+        announcers: Announcers | None = None,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
         on_item_lost: Callable[[], None] = _nothing,
@@ -119,6 +123,7 @@ class Consumer:
         self._assignment = assignment or CellAssignment()
         self._is_of_relay = is_of_relay
         self._accepts = accepts
+        self._announcers = announcers
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._own_rows = own_rows and partial(self._in_thread, own_rows)
         self._on_item_lost = on_item_lost
@@ -191,6 +196,9 @@ class Consumer:
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch
+        kept = without_known(pending.dead, self._own_rows)
+        batch.others += len(pending.dead) - len(kept)
+        pending.dead = kept
         if batch.to_read:
             # What these messages are merged into may be among the documents that are still being written.
             self.drain()
@@ -215,12 +223,25 @@ class Consumer:
                 pending.sequences.append(sequence)
             # What the relay passes on for somebody else has a sequence, and is no heartbeat of the cell.
             tells_progress = is_of_relay and sequence is None
-            about = pending.batch.take(delivery.body, revision, instance_uuid, tells_progress=tells_progress)
+            about = pending.batch.take(
+                delivery.body,
+                revision,
+                instance_uuid,
+                tells_progress=tells_progress,
+                announcer=self._announcer(delivery, is_of_relay=is_of_relay) if revision is None else None,
+            )
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return
         for uuid in about:
             pending.sources[uuid] = delivery
+
+    def _announcer(self, delivery: Delivery, *, is_of_relay: bool) -> Announcer | None:
+        if self._announcers is None:
+            return None
+        if is_of_relay:
+            return self._announcers.outbox
+        return self._announcers.of_message(delivery.headers, delivery.body)
 
     def _finish_oldest(self) -> None:
         pending = self._pending[0]

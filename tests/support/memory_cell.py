@@ -34,7 +34,7 @@ class MemoryCell:
     """A cell with a changelog: rows, changes, and what the relay would publish. It is its own adapter."""
 
     def __init__(self, uuid: str = CELL_UUID, name: str = "one") -> None:
-        self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://")
+        self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://", takes_announcements=True)
         self.rows: dict[str, InstanceRow] = {}
         self.changes: list[Change] = []
         self.last_sequence = 0
