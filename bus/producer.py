@@ -19,7 +19,7 @@ from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.settings import BusSettings
 from fleetlight.bus.signatures import ProducerKey, signed_by_producer
 from fleetlight.bus.topology import routing_key
-from fleetlight.notifications.check import find_problems
+from fleetlight.notifications.check import find_problems, unknown_event
 from fleetlight.notifications.envelope import Notification, encode, size_problem
 from fleetlight.notifications.errors import EnvelopeError
 from fleetlight.notifications.registry import parse_payload
@@ -52,7 +52,8 @@ class Producer:
     ) -> Notification:
         """Send one notification and return it when the broker has it.
 
-        payload: an object, or its wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
+        event_type: one that carries such a payload (fleetlight.notifications.event_types). payload: an object, or its wrapped
+        form. priority: ERROR for the phase `error`, else INFO, unless given.
         Raises PayloadError, UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and
         BusUnavailableError when it could not be sent.
         """
@@ -73,6 +74,8 @@ class Producer:
     def send(self, notifications: Sequence[Notification]) -> None:
         """Send ready notifications, in order, each as it is; if one is invalid, none is sent. Raises as `emit`."""
         messages = [to_message(notification) for notification in notifications]
+        for problem in filter(None, map(unknown_event, notifications)):
+            raise EnvelopeError(problem.where, problem.what)
         self._publisher.publish([signed_by_producer(message, self._cell_uuid, self._key) for message in messages])
 
     def close(self) -> None:

@@ -127,6 +127,15 @@ def test_one_invalid_notification_stops_the_whole_batch(producer: Producer, rece
     assert receiver.receive(10, 10**6, 0.05) == []
 
 
+@pytest.mark.parametrize("event_type", ["instance.frobnicate", "instance.updated", "flavor.creat"])
+def test_event_type_that_no_payload_of_its_kind_has_is_refused(
+    producer: Producer, receiver: Receiver, event_type: str
+) -> None:
+    with pytest.raises(EnvelopeError, match=f"event_type: '{event_type}' is not known to carry fleetlight Instance"):
+        producer.emit(event_type, instance_payload())
+    assert receiver.receive(10, 10**6, 0.05) == []
+
+
 def test_key_of_a_producer_is_shown_only_by_its_text_and_read_from_it() -> None:
     assert ProducerKey.read(f"{PRODUCER_KEY.reveal()}\n") == PRODUCER_KEY
     secret = PRODUCER_KEY.reveal().rpartition(":")[2]
