@@ -168,7 +168,10 @@ class Consumer:
 
     def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
         """Changes of the changelog that can never be indexed: dead letters, as if the bus had brought them."""
-        self._keep_dead([DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes])
+        letters = [DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes]
+        self._keep_dead(letters)
+        if any(_is_about_item(letter.message.headers) for letter in letters):
+            self._on_item_lost()
 
     def keep_alive(self) -> None:
         """Call this every few seconds while `step` is not called."""
@@ -252,6 +255,9 @@ class Consumer:
         # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
         # has passed them, so they have to be among the dead letters now.
         self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
+        # Others cannot make the index doubt the items of the cell.
+        if any(_is_about_item(each.headers) and self._is_of_relay(each.headers, each.body) for each, _ in pending.dead):
+            self._on_item_lost()
         # Only now, so that a progress seen by others never covers a message that was not dealt with.
         self._tracker.add(pending.sequences)
         for heartbeat in pending.batch.heartbeats:
@@ -273,8 +279,6 @@ class Consumer:
         pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.refused.items()]
 
     def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
-        if any(_is_about_item(letter.message) for letter in letters):
-            self._on_item_lost()
         for instance_uuid in self._dead_letters.keep(letters):
             self._rereader.add(instance_uuid)
 
@@ -304,9 +308,9 @@ class Consumer:
         return future.result()
 
 
-def _is_about_item(message: Message) -> bool:
+def _is_about_item(headers: Headers) -> bool:
     """Whether a change of the cell's has a revision, but of no instance."""
-    return REVISION_HEADER in message.headers and RESOURCE_HEADER not in message.headers
+    return REVISION_HEADER in headers and RESOURCE_HEADER not in headers
 
 
 def _received(delivery: Delivery) -> Message:

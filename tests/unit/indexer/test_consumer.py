@@ -62,6 +62,7 @@ class Stage:
         self.now = system_clock()
         self.is_of_relay: Callable[[Headers, bytes], bool] = lambda _headers, _body: True
         self.announcer: Announcer = "rack-agent"
+        self.items_lost: list[int] = []
         self.accepts: Callable[[Headers], bool] = lambda _headers: True
         self.assignment = CellAssignment()
         self.registry = CollectorRegistry()
@@ -103,6 +104,7 @@ class Stage:
             assignment=self.assignment,
             clock=lambda: self.now,
             own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
+            on_item_lost=lambda: self.items_lost.append(1),
         )
 
     def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
@@ -666,6 +668,16 @@ def test_cell_that_takes_no_announcements_takes_none_of_its_outbox_either() -> N
     stage.consume(announced_at(stage.now))
     assert not stage.index.documents, "whoever has signed it"
     stage.consumer.close()
+
+
+def test_only_the_relay_makes_the_index_doubt_the_items_of_its_cell(stage: Stage) -> None:
+    unreadable = Message(b"{", ROUTING_KEY, {REVISION_HEADER: 3})
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.consume(unreadable)
+    assert (len(stage.failures.kept), stage.items_lost) == (1, [])
+    stage.is_of_relay = lambda _headers, _body: True
+    stage.consume(unreadable)
+    assert stage.items_lost == [1]
 
 
 def test_what_a_cell_passes_on_is_announced_by_the_cell(stage: Stage) -> None:
