@@ -52,8 +52,8 @@ class Producer:
     ) -> Notification:
         """Send one notification and return it when the broker has it.
 
-        event_type: one that carries such a payload (fleetlight.notifications.event_types). payload: an object, or its wrapped
-        form. priority: ERROR for the phase `error`, else INFO, unless given.
+        event_type: one that carries such a payload (fleetlight.notifications.event_types). payload: an object, or its
+            wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
         Raises PayloadError, UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and
         BusUnavailableError when it could not be sent.
         """

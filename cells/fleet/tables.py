@@ -70,8 +70,8 @@ cell_keys = Table(
     Column("expires_at", BigInteger),
 )
 
-# What producers sign with, in each cell that takes announcements from them (fleetlight.cells.fleet.producer_keys). Not among the
-# keys of relays, since processes of the version before would take them for such.
+# What producers sign with, in each cell that takes announcements from them (fleetlight.cells.fleet.producer_keys). Not
+# among the keys of relays, since processes of the version before would take them for such.
 producer_keys = Table(
     "producer_keys",
     fleet_metadata,
