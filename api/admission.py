@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final
 
 from fleetlight.api.fair_queue import FairQueue, Refusal
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import TooManyListsError
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import UNKNOWN, Connection
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
 

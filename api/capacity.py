@@ -13,6 +13,7 @@ from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.listing.answer import Route
 from fleetlight.listing.fleet_capacity import CapacityLister, CapacitySummary
 from fleetlight.listing.sources import CellReader
 
@@ -25,6 +26,7 @@ _SUMMARY = Shape(
         **dict.fromkeys(("nodes", "available_nodes"), INTEGER),
         **dict.fromkeys(("total", "used", "reserved", "free", "largest_hole"), _AMOUNTS),
         "unknown": ListOf(TEXT),
+        "silent_nodes": ListOf(TEXT),
     }
 )
 CAPACITY = Operation(
@@ -67,7 +69,7 @@ class CapacityHandler:
             "missing": [
                 {"cell": each.cell.name, "uuid": each.cell.uuid, "why": each.failure}
                 for each in found.proof.cells
-                if not each.is_complete
+                if each.route is Route.SKIPPED
             ],
         }
         return json_answer(answer, headers=proof_headers(found.proof, request.caller))

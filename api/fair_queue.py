@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import CallerLeftError
-from fleetlight.api.identity.connection import UNKNOWN, Connection
 
 
 class Refusal(StrEnum):

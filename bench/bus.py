@@ -25,7 +25,7 @@ from bench.measure import Figure, at_least, figure, seconds
 from fleetlight.bus import topology
 from fleetlight.bus.bus import Message, Publisher, Receiver
 from fleetlight.cells.fleet.failures import Failure
-from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
 from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
 from fleetlight.indexer.backends.opening import open_writer

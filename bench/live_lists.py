@@ -14,8 +14,9 @@ from sqlalchemy import update
 
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import compute_nodes
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.compute_fleet import Api, compute_fleet
 from tests.support.played_hosts import PlayedHosts, guest
 

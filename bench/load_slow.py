@@ -58,7 +58,7 @@ async def _memory_under(crowd: Crowd, connect: _Connect, page: str, pid: int) ->
     before = after = 0.0
     while (passed_s := time.monotonic() - began) < crowd.seconds:
         await asyncio.sleep(_LOOK_S)
-        now = await asyncio.to_thread(_memory_mib, pid)
+        now = await asyncio.to_thread(memory_mib, pid)
         if passed_s < crowd.warm_s:
             before = max(before, now)
         else:
@@ -104,7 +104,7 @@ def _watch(user: int) -> bytes:
     return _request("/v2.1/servers/detail", headers)
 
 
-def _memory_mib(pid: int) -> float:
+def memory_mib(pid: int) -> float:
     """What a process and its children have, in proportion to how many share it."""
     pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
     total = 0

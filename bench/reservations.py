@@ -20,16 +20,17 @@ from sqlalchemy import Engine, Table, delete, func, insert, select, update
 from bench.measure import Figure, Pair, at_least, at_most, figure, interleaved
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.tables import instance_mappings
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, instances, job_locks, job_operations, jobs
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.jobs.model import NewJob, Status
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.worker import POLL_INTERVAL_S
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.submitting import JobSubmission
 from fleetlight.operations.opcodes.tags import TagsSet
+from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet

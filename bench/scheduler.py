@@ -14,9 +14,10 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.model import Cell
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import select_destinations

@@ -109,6 +109,9 @@ class _NoMoves:
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
         return {}
 
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        return {}
+
 
 def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
     def sync_one(cell: Cell) -> None:

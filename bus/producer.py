@@ -1,11 +1,13 @@
 """The producer kit: what a program needs to emit valid notifications.
 
-    producer = Producer("amqp://guest:guest@localhost//", cell_uuid, publisher_id="nova-compute:host7")
+    key = ProducerKey.read(Path("rack-agent.producer-key").read_text())
+    producer = Producer("amqp://guest:guest@localhost//", cell_uuid, key, publisher_id="nova-compute:host7")
     producer.emit("service.update", ServiceStatusPayload(host="host7", binary="nova-compute", ...))
     producer.close()
 
 A payload that lacks a field, or holds a wrong value, fails where it is created, with the field's name. Nothing invalid
-reaches the bus.
+reaches the bus. Each message is signed: indexers take announcements only from producers that the cell takes them from
+(`fleetlight accounts producer`), and the signature is good for this cell alone.
 """
 
 import uuid
@@ -15,8 +17,9 @@ from typing import Any
 
 from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.signatures import ProducerKey, signed_by_producer
 from fleetlight.bus.topology import routing_key
-from fleetlight.notifications.check import find_problems
+from fleetlight.notifications.check import find_problems, unknown_event
 from fleetlight.notifications.envelope import Notification, encode, size_problem
 from fleetlight.notifications.errors import EnvelopeError
 from fleetlight.notifications.registry import parse_payload
@@ -24,12 +27,19 @@ from fleetlight.notifications.versioned import VersionedPayload
 
 
 class Producer:
-    """Emits notifications on the bus of one cell, under one `publisher_id` (`service:host`)."""
+    """Emits notifications on the bus of one cell, signed with `key`, under one `publisher_id` (`service:host`)."""
 
     def __init__(
-        self, transport_url: str, cell_uuid: str, publisher_id: str, settings: BusSettings | None = None
+        self,
+        transport_url: str,
+        cell_uuid: str,
+        key: ProducerKey,
+        publisher_id: str,
+        settings: BusSettings | None = None,
     ) -> None:
         self._publisher = Publisher(transport_url, cell_uuid, settings)
+        self._cell_uuid = cell_uuid
+        self._key = key
         self._publisher_id = publisher_id
 
     def emit(
@@ -42,7 +52,8 @@ class Producer:
     ) -> Notification:
         """Send one notification and return it when the broker has it.
 
-        payload: an object, or its wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
+        event_type: one that carries such a payload (fleetlight.notifications.event_types). payload: an object, or its
+            wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
         Raises PayloadError, UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and
         BusUnavailableError when it could not be sent.
         """
@@ -63,7 +74,9 @@ class Producer:
     def send(self, notifications: Sequence[Notification]) -> None:
         """Send ready notifications, in order, each as it is; if one is invalid, none is sent. Raises as `emit`."""
         messages = [to_message(notification) for notification in notifications]
-        self._publisher.publish(messages)
+        for problem in filter(None, map(unknown_event, notifications)):
+            raise EnvelopeError(problem.where, problem.what)
+        self._publisher.publish([signed_by_producer(message, self._cell_uuid, self._key) for message in messages])
 
     def close(self) -> None:
         self._publisher.close()

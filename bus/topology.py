@@ -16,6 +16,7 @@ EPOCH_HEADER = "fleetlight-incarnation"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
 SIGNATURE_HEADER = "fleetlight-signature"
+PRODUCER_HEADER = "fleetlight-producer"
 REASON_HEADER = "fleetlight-reason"
 DETAIL_HEADER = "fleetlight-detail"
 

@@ -26,6 +26,8 @@ class Capabilities:
     maps_instances: its deployment, and not the fleet database, knows which cell an instance is in.
     is_asked_for_unmapped: no database knows which instances it has, so it is asked for those that are mapped nowhere.
     announces_nothing: it has no bus, so it is looked at again and again.
+    reports_usage: its nodes say what they have free at this moment and what they need for themselves; those of other
+        cells have free what no instance claims.
     unknown_fields: fields of an instance that its rows do not tell.
     """
 
@@ -34,6 +36,7 @@ class Capabilities:
     maps_instances: bool = False
     is_asked_for_unmapped: bool = False
     announces_nothing: bool = False
+    reports_usage: bool = False
     unknown_fields: frozenset[str] = frozenset()
 
 
@@ -46,7 +49,6 @@ CAPABILITIES = {
             {
                 "architecture",
                 "flavor_id",
-                "hidden",
                 "instance_type_id",
                 "keypairs",
                 "launched_on",
@@ -57,5 +59,5 @@ CAPABILITIES = {
             }
         ),
     ),
-    CellKind.GANETI: Capabilities(is_asked_for_unmapped=True, announces_nothing=True),
+    CellKind.GANETI: Capabilities(is_asked_for_unmapped=True, announces_nothing=True, reports_usage=True),
 }

@@ -34,6 +34,9 @@ class Cell:
     nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
     number: what tells its jobs from those of other cells (fleetlight.cells.job_numbers); 0 of a cell that the registry
         lacks, or that a program without such numbers has registered.
+    takes_announcements: whether instances become servers that its database does not have, and that its producers
+        announce (fleetlight.cells.fleet.producer_keys). Of a cell without revisions only rows become servers, whatever
+        this says.
     """
 
     uuid: str
@@ -45,6 +48,7 @@ class Cell:
     api_database_url: str | None = None
     nova_uuid: str | None = None
     number: int = 0
+    takes_announcements: bool = False
 
     @property
     def can(self) -> Capabilities:
@@ -201,7 +205,8 @@ class ItemsAdapter(CellAdapter, Protocol):
     ) -> Sequence[Record]:
         """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in whichever order.
 
-        A cell that takes changes also has an item of the type fleetlight.resources.cluster_parameters.CLUSTER.
+        A cell that takes changes also has an item of the type
+        fleetlight.resources.query_fields.cluster_parameters.CLUSTER.
 
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the
         items that are wanted, None for all; others may come too.
@@ -250,6 +255,13 @@ class ConfirmsInstances(Protocol):
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
         """Those of `uuids` that live in this cell, as its deployment says. Raises CellUnreachableError."""
+        ...
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        """Those of `uuids` that live in another cell, and the uuid that this one has in its deployment, which says so.
+
+        Raises CellUnreachableError.
+        """
         ...
 
 

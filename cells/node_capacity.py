@@ -30,6 +30,7 @@ class NodeCapacity:
 
     used: what is taken, reservations left out. reserved: by those.
     zone: availability zone; None where there are none. is_available: whether new instances may go there.
+    is_silent: it should have said what it has, and has not, so nothing of it counts.
     has_agent: whether an agent of ours does its work; what is there moves to others with one, and to no simulated host.
     unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE and UNKNOWN_RATIOS.
     """
@@ -44,6 +45,7 @@ class NodeCapacity:
     reserved: Amounts
     unknown: frozenset[str] = frozenset()
     has_agent: bool = False
+    is_silent: bool = False
 
     @property
     def free(self) -> Amounts:

@@ -244,7 +244,7 @@ job_filters = Table(
 )
 
 # One row: what is configured of the cell as a cluster. parameters: what differs from the defaults
-# (fleetlight.resources.cluster_parameters), by the names that Ganeti gives it.
+# (fleetlight.resources.query_fields.cluster_parameters), by the names that Ganeti gives it.
 cluster_parameters = Table(
     "cluster_parameters",
     cell_metadata,
@@ -290,7 +290,7 @@ compute_nodes = Table(
     *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
     # Host and port of the agent that does the work of this host; without one the host is simulated.
     Column("agent_address", Text),
-    # +1 with each change that the index is told of (fleetlight.cells.kinds.native.stored_nodes).
+    # +1 with each change that the index is told of (fleetlight.cells.kinds.native.items.stored_nodes).
     Column("revision", BigInteger, nullable=False, server_default="1"),
 )
 

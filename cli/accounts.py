@@ -1,4 +1,5 @@
-"""`fleetlight accounts`: for each process an account of its own on each server, with no more rights than it needs.
+"""`fleetlight accounts`: for each process an account of its own on each server, with no more rights than it needs; and
+for each producer of announcements a key.
 
 Secrets are written to files that only their owner can read, never to the terminal; a file that is there is kept.
 """
@@ -12,17 +13,22 @@ import typer
 from sqlalchemy import Engine
 
 from fleetlight.bus import accounts as bus_accounts
+from fleetlight.bus.signatures import ProducerKey, is_producer_name
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.cell_keys import new_key
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
 from fleetlight.cli.database_accounts import ROLE_PREFIX
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
-from fleetlight.cli.output import print_result
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
+from fleetlight.cli.output import print_json, print_notice, print_result, print_table
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.notifications.errors import BusError
+from fleetlight.notifications.errors import BusError, ProducerKeyError
+from fleetlight.resources.fields import from_microseconds
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,6 +42,12 @@ PasswordFileOption = Annotated[
     Path, typer.Option("--password-file", metavar="FILE", help="The administrator's password.", show_default=False)
 ]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files with the secrets go.")]
+AcceptOldOption = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="How long messages with the keys before are believed.")
+]
+ProducerArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="What the producer is called.", show_default=False)
+]
 _DEFAULT_FOLDER = Path("fleetlight-accounts")
 _MICROSECONDS_PER_HOUR = 3_600_000_000
 
@@ -117,7 +129,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from fleetlight.cells.database import accounts as database_accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells import database_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
@@ -142,9 +154,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
 def cell_keys(
     *,
     cell: CellOption = None,
-    accept_old_for_h: Annotated[
-        float, typer.Option(min=0, metavar="HOURS", help="How long messages with the keys before are believed.")
-    ] = 24.0,
+    accept_old_for_h: AcceptOldOption = 24.0,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -165,6 +175,130 @@ def cell_keys(
             accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
             key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
             print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight accounts producer rack-agent --cell cell1",
+        "fleetlight accounts producer rack-agent --cell cell2 --out /etc/fleetlight",
+        "fleetlight accounts producer rack-agent --accept-old-for-h 0",
+    )
+)
+def producer(
+    name: ProducerArgument,
+    *,
+    cells: Annotated[
+        list[str] | None,
+        typer.Option("--cell", metavar="NAME", help="A native cell that it may announce in too; repeatable."),
+    ] = None,
+    accept_old_for_h: AcceptOldOption = 24.0,
+    out: FolderOption = _DEFAULT_FOLDER,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let a producer announce instances in cells that take announcements, and make the key that it signs with.
+
+    The key is shown nowhere but in its file. A file that is there is kept; without it the producer gets a new key, for
+    all cells that it may announce in. Indexers know within `fleet.cells_refresh_interval_s`.
+    """
+    if not is_producer_name(name):
+        raise ConfigurationError(
+            f"'{name}' cannot be the name of a producer: use up to 63 letters, digits, dots, hyphens and underscores, "
+            "beginning with a letter or a digit"
+        )
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        given = [_announcing_cell(fleet, each) for each in cells or ()]
+        if not given and all(each.producer != name for each in fleet.producer_keys.all()):
+            raise ConfigurationError(f"producer {name} may announce in no cell yet: give --cell")
+        path = out / f"{name}.producer-key"
+        text, is_new = kept_or_new(path, lambda: ProducerKey(name, new_key()).reveal())
+        key = _key_in(path, text, name)
+        if not is_new and not fleet.producer_keys.is_current(key):
+            raise CommandError(f"the key in {path} is not that of producer {name} (any more); remove it for a new one")
+        fleet.clock.look()
+        now = fleet.clock()
+        accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+        allowed = fleet.producer_keys.accept(key, [cell.uuid for cell in given], now=now, accepted_until=accepted_until)
+        names = _names(fleet)
+        _report(f"{name} in {', '.join(sorted(names[uuid] for uuid in allowed))}", "its key", path, is_new=is_new)
+        for cell in given:
+            if not cell.takes_announcements:
+                remedy = f"`fleetlight cell set {cell.name} --announcements`"
+                print_notice(f"{cell.name} takes no announcements until it is let to: {remedy}")
+
+
+@app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --json"))
+def producers(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Show which producers may announce instances, in which cells, by which keys; no secret is shown."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        names = _names(fleet)
+        keys = [
+            (
+                each.producer,
+                names[each.cell_uuid],
+                each.key.id,
+                "" if each.expires_at is None else _time(each.expires_at),
+            )
+            for each in fleet.producer_keys.all()
+        ]
+    if json:
+        columns = ("producer", "cell", "key", "accepted_until")
+        print_json([dict(zip(columns, (*row[:3], row[3] or None), strict=True)) for row in keys])
+        return
+    print_table(("PRODUCER", "CELL", "KEY", "ACCEPTED UNTIL"), [(*row[:3], row[3] or "-") for row in keys])
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight accounts revoke-producer rack-agent", "fleetlight accounts revoke-producer rack-agent --cell cell1"
+    )
+)
+def revoke_producer(
+    name: ProducerArgument,
+    *,
+    cell: CellOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Take announcements from a producer no more, in all cells or in one.
+
+    Indexers know within `fleet.cells_refresh_interval_s`. What it has announced stays: `fleetlight index find --field
+    announced_by=NAME` shows it. Remove its file too.
+    """
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cells = None if cell is None else [fleet.cell(cell).uuid]
+        revoked = fleet.producer_keys.revoke(name, cells)
+        if not revoked:
+            raise CommandError(f"producer {name} has no key there")
+        names = _names(fleet)
+        print_result(f"{name}: revoked in {', '.join(sorted(names[uuid] for uuid in revoked))}")
+
+
+def _announcing_cell(fleet: Fleet, name: str) -> Cell:
+    """Raises ConfigurationError, UnknownCellError."""
+    cell = fleet.cell(name)
+    if not cell.can.numbers_changes:
+        raise ConfigurationError(f"cell {cell.name} has no producers: what is announced there is read from its rows")
+    return cell
+
+
+def _key_in(path: Path, text: str, name: str) -> ProducerKey:
+    """Raises CommandError."""
+    try:
+        key = ProducerKey.read(text)
+    except ProducerKeyError as error:
+        raise CommandError(f"{path}: {error}; remove it to get a new one") from error
+    if key.producer != name:
+        raise CommandError(f"{path} has the key of producer {key.producer}")
+    return key
+
+
+def _names(fleet: Fleet) -> dict[str, str]:
+    return {each.uuid: each.name for each in fleet.cells()}
+
+
+def _time(moment: int) -> str:
+    return from_microseconds(moment).isoformat(timespec="seconds")
 
 
 def _pgpass(role: str) -> str:

@@ -72,19 +72,19 @@ def balance(
             return
         found = asyncio.run(clusters_of_cells(settings, cell))
     elif cell is None and not execute:
-        found = FleetClusters({"": cluster_of_file(text_data)}, is_complete=True)
+        found = FleetClusters({"": cluster_of_file(text_data)}, has_all_cells=True)
     else:
         what = "--cell" if cell is not None else "--execute"
         raise ConfigurationError(f"{what}: a text file is not of a cell; leave out {what} or --text-data")
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
     if output is OutputForm.JSON:
-        print_json({**_document(plans), "complete": found.is_complete})
+        print_json({**_document(plans), **_coverage(found)})
     else:
         _show_all(plans)
     if save_text is not None:
         save_cluster(next(iter(plans.values())).after, save_text)
-    _notice_missing(found)
+    found.notice_missing()
 
 
 def _execute(
@@ -98,11 +98,11 @@ def _execute(
     executions = carry_out(jobs, plans)
     failed = failures(executions)
     if output is OutputForm.JSON:
-        print_json({**_document(plans, executions), "complete": found.is_complete})
+        print_json({**_document(plans, executions), **_coverage(found)})
     else:
         for name, execution in executions.items():
             print_result(f"Cell {name}: {execution.made} of {counted(len(execution.moves), 'move')} made")
-    _notice_missing(found)
+    found.notice_missing()
     if failed:
         for sentence in failed:
             print_notice(sentence)
@@ -110,12 +110,13 @@ def _execute(
     if save_text is not None:
         save_cluster(next(iter(plans.values())).after, save_text)
     if not found.is_complete:
-        raise CommandError("not all cells were balanced")
+        raise CommandError("not everything was balanced")
 
 
 def _found(found: FleetClusters, jobs: Mapping[str, MoveJobs]) -> FleetClusters:
     """The clusters of those cells in which moves can be made."""
-    return replace(found, by_cell={name: found.by_cell[name] for name in jobs if name in found.by_cell})
+    by_cell = {name: found.by_cell[name] for name in jobs if name in found.by_cell}
+    return replace(found, by_cell=by_cell, left_out={name: found.left_out[name] for name in by_cell})
 
 
 def _check_saving(plans: _Plans, save_text: Path | None) -> None:
@@ -125,9 +126,8 @@ def _check_saving(plans: _Plans, save_text: Path | None) -> None:
         )
 
 
-def _notice_missing(found: FleetClusters) -> None:
-    if not found.is_complete:
-        print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
+def _coverage(found: FleetClusters) -> Mapping[str, Any]:
+    return {"complete": found.is_complete, "left_out": found.listed()}
 
 
 def _plans(clusters: Mapping[str, Cluster], group: str | None) -> _Plans:

@@ -12,7 +12,7 @@ import typer
 from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
-from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells
+from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, notice_missing_cells
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.in_process import document_of
@@ -78,13 +78,14 @@ def capacity(
         found = asyncio.run(_overview(load_settings(config, data_dir), cell))
         show = print_json if output is OutputForm.JSON else _show_overview
         show(found)
-        _notice_missing(is_complete=found["complete"])
+        if found["missing"]:
+            notice_missing_cells()
         for each in found["cells"]:
             _notice_unknown(each)
         return
     wanted = _size(size)
     if text_data is not None:
-        clusters = FleetClusters({text_data.name: cluster_of_file(text_data)}, is_complete=True)
+        clusters = FleetClusters({text_data.name: cluster_of_file(text_data)}, has_all_cells=True)
     else:
         clusters = asyncio.run(clusters_of_cells(load_settings(config, data_dir), cell))
     rooms = [
@@ -92,15 +93,10 @@ def capacity(
         for name, cluster in clusters.by_cell.items()
     ]
     if output is OutputForm.JSON:
-        print_json(_document(rooms, is_complete=clusters.is_complete))
+        print_json(_document(rooms, clusters))
     else:
         _show_rooms(rooms)
-    _notice_missing(is_complete=clusters.is_complete)
-
-
-def _notice_missing(*, is_complete: bool) -> None:
-    if not is_complete:
-        print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
+    clusters.notice_missing()
 
 
 def _notice_unknown(summary: Mapping[str, Any]) -> None:
@@ -108,6 +104,9 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
         print_notice(f"Cell {summary['cell']}: ratios are not known, so nothing counts as overcommitted there")
     if UNKNOWN_ZONE in summary["unknown"]:
         print_notice(f"Cell {summary['cell']}: zones are not known")
+    if silent := ", ".join(summary["silent_nodes"]):
+        what = f"nothing counts of what has not said its figures: {silent}"
+        print_notice(f"Not complete: cell {summary['cell']}: {what}")
 
 
 async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
@@ -178,9 +177,10 @@ def _tier(tier: Tier) -> Mapping[str, int]:
     return {"memory_mib": size.memory_mib, "disk_mib": size.disk_mib, "vcpus": size.vcpus, "count": tier.count}
 
 
-def _document(rooms: Sequence[Mapping[str, Any]], *, is_complete: bool) -> Mapping[str, Any]:
+def _document(rooms: Sequence[Mapping[str, Any]], clusters: FleetClusters) -> Mapping[str, Any]:
     names = ("count", "count_without_reservations")
-    return {**{name: sum(room[name] for room in rooms) for name in names}, "cells": rooms, "complete": is_complete}
+    sums = {name: sum(room[name] for room in rooms) for name in names}
+    return {**sums, "cells": rooms, "complete": clusters.is_complete, "left_out": clusters.listed()}
 
 
 def _show_rooms(rooms: Sequence[Mapping[str, Any]]) -> None:

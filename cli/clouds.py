@@ -11,12 +11,12 @@ from fleetlight.cli.data_folder import DataFolder
 PROJECT = "demo"
 ADMIN, MEMBER = "admin", "demo"
 _CLOUDS = {"fleetlight": ADMIN, "fleetlight-demo": MEMBER}
-_AUTH_URL = re.compile(r"^(\s*auth_url:).*$", re.MULTILINE)
+_KEY = re.compile(r"( +)([\w.-]+):")
 _OPEN = "auth_type: none"
 
 
 def write_clouds(folder: DataFolder, address: str, region: str, passwords: Mapping[str, str]) -> None:
-    """Write clouds.yaml for an API at `address`; one that is there only gets the address.
+    """Write clouds.yaml for an API at `address`; of one that is there our clouds get the address, and all else stays.
 
     passwords: of the users who were just made. They are in this file alone, and only its owner can read it.
     """
@@ -25,16 +25,20 @@ def write_clouds(folder: DataFolder, address: str, region: str, passwords: Mappi
     if text is None or passwords or _OPEN in text:
         _write(folder.clouds_file, _clouds(auth_url, region, passwords))
     else:
-        _write(folder.clouds_file, _AUTH_URL.sub(lambda found: f"{found[1]} {auth_url}", text))
+        _write(folder.clouds_file, _with_address(text, "auth_url", auth_url))
 
 
 def write_open_clouds(folder: DataFolder, address: str) -> bool:
-    """Write clouds.yaml for an API at `address` that asks for no login. Returns False for one with passwords, which
-    stays as it is.
+    """Write clouds.yaml for an API at `address` that asks for no login; one that is there for such gets the address.
+
+    Returns False for one with passwords, which stays as it is.
     """
     text = _read(folder.clouds_file)
     if text is not None and "password:" in text:
         return False
+    if text is not None and _OPEN in text:
+        _write(folder.clouds_file, _with_address(text, "endpoint", f"{address}/v2.1"))
+        return True
     lines = (
         "# For OpenStack's clients; written by `fleetlight up --auth none`, which keeps the endpoint up to date.",
         "clouds:",
@@ -66,6 +70,21 @@ def renew_password(folder: DataFolder, user: str, password: str) -> bool | None:
     if count:
         _write(folder.clouds_file, renewed)
     return bool(count)
+
+
+def _with_address(text: str, key: str, address: str) -> str:
+    """The text of a file with this address under `key` in each of our clouds, by their names."""
+    lines, indent, cloud = [], None, None
+    for line in text.splitlines(keepends=True):
+        found = _KEY.match(line)
+        if found is not None:
+            indent = indent or found[1]  # the first key is the name of a cloud
+            if found[1] == indent:
+                cloud = found[2]
+            elif found[2] == key and cloud in _CLOUDS:
+                line = f"{found[0]} {address}\n"  # noqa: PLW2901
+        lines.append(line)
+    return "".join(lines)
 
 
 def _read(path: Path) -> str | None:

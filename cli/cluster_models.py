@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,21 @@ from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.in_process import document_of
+from fleetlight.cli.output import print_notice
 from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.balancing.cluster_file_writer import write_cluster
 from fleetlight.operations.balancing.errors import ClusterFileError
-from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+from fleetlight.operations.balancing.items import (
+    GROUP_ITEM,
+    INSTANCE_ITEM,
+    NODE_ITEM,
+    LeftOut,
+    cluster_of_items,
+    left_out,
+)
 from fleetlight.resources.query_fields.definitions import CellStatus
 
 if TYPE_CHECKING:
@@ -33,10 +41,37 @@ _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class FleetClusters:
-    """by_cell: by the names of the cells that have nodes. is_complete: all cells have told all that was asked."""
+    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have told all that was asked.
+
+    left_out: what of a cell, by its name, is not in its cluster as it should be.
+    """
 
     by_cell: Mapping[str, Cluster]
-    is_complete: bool
+    has_all_cells: bool
+    left_out: Mapping[str, Sequence[LeftOut]] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.has_all_cells and not any(self.left_out.values())
+
+    def listed(self) -> Sequence[Mapping[str, str]]:
+        """What is left out, for a document."""
+        return [
+            {"cell": cell, "type": each.item_type, "name": each.name, "why": each.why}
+            for cell, found in self.left_out.items()
+            for each in found
+        ]
+
+    def notice_missing(self) -> None:
+        """Say what is missing, each in a line."""
+        if not self.has_all_cells:
+            notice_missing_cells()
+        for each in self.listed():
+            print_notice(f"Not complete: cell {each['cell']}: {each['type']} {each['name']} {each['why']}")
+
+
+def notice_missing_cells() -> None:
+    print_notice("Not complete: not all cells could answer; `fleetlight list nodes` tells which")
 
 
 def cluster_of_file(path: Path) -> Cluster:
@@ -65,19 +100,21 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
         if cell is not None:
             fleet.cell(cell)
         answers, capacities = await _ask(settings, fleet, cell)
+        reports_usage = {each.name: each.can.reports_usage for each in fleet.cells()}
     groups, nodes, instances = (items for items, _ in answers)
-    return FleetClusters(
-        {
-            name: cluster_of_items(groups.get(name, ()), found, instances.get(name, ()), capacities.get(name, ()))
-            for name, found in nodes.items()
-        },
-        all(is_complete for _, is_complete in answers),
-    )
+    clusters, not_in_it = {}, {}
+    for name in nodes:
+        items = (groups.get(name, ()), nodes[name], instances.get(name, ()))
+        reports = reports_usage.get(name, False)
+        clusters[name] = cluster_of_items(*items, capacities.get(name) or (), reports_usage=reports)
+        not_in_it[name] = left_out(*items, reports_usage=reports)
+    has_all = all(is_complete for _, is_complete in answers) and None not in capacities.values()
+    return FleetClusters(clusters, has_all, not_in_it)
 
 
 async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
-) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity]]]:
+) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
     from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
 
@@ -86,25 +123,20 @@ async def _ask(
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
         answers = [await _items(app, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
-        capacities = {
-            each.name: _capacities(parts, each) for each in fleet.cells() if _claims(each, nodes.get(each.name, ()))
-        }
+        # Of what instances claim; the nodes of other cells say what they need themselves.
+        claimed = [each for each in fleet.cells() if each.name in nodes and not each.can.reports_usage]
+        capacities = {each.name: _capacities(parts, each) for each in claimed}
         app.state.index.close()
     return answers, capacities
 
 
-def _claims(cell: Cell, nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether instances claim what nodes have, and not only use it as in a cluster, whose nodes say what they need."""
-    return bool(nodes) and (cell.can.takes_changes or all(node["mnode"] is None for node in nodes))
-
-
-def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity]:
-    """None of a cell that does not tell; what it has said of its nodes counts all the same."""
+def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
+    """None of a cell that does not answer; what it has said of its nodes counts all the same."""
     try:
         adapter = parts.native.pool.opened(cell)
         return adapter.read_capacity() if isinstance(adapter, CapacityAdapter) else ()
     except CellUnreachableError:
-        return ()
+        return None
 
 
 async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:

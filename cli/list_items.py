@@ -23,7 +23,7 @@ from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.query_table import Outcome, TableStyle, Unit, outcome, table
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.query.errors import FilterTextError
-from fleetlight.query.filter_text import from_arguments
+from fleetlight.query.filter_text import from_arguments, of_named
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
@@ -91,12 +91,13 @@ def list_items(
     does not exist, and 0 where values are missing. How far back --as-of goes depends on each cell: an answer says so.
     """
     known = ITEM_TYPES[word.item_type]
+    is_numeric = known[known.name_field].kind is Kind.NUMBER
     try:
         expression = from_arguments(
             names or (),
             is_filter=is_filter,
             name_field=known.name_field,
-            is_numeric=known[known.name_field].kind is Kind.NUMBER,
+            is_numeric=is_numeric,
         )
     except FilterTextError as error:
         raise CommandError("\n".join((str(error), *error.details))) from None
@@ -112,30 +113,53 @@ def list_items(
     with open_fleet(settings.fleet) as fleet:
         # The list would only say that it failed.
         fleet.cells()
+        wanted = _names(known, expression)
+        if expression is not None and wanted is not None and not is_numeric:
+            asked["filter"] = in_cell(of_named(known.name_field, expression), cell)
         if group_by is None:
-            answer = asyncio.run(_look_up(settings, fleet, known, expression, asked))
+            answer = asyncio.run(_look_up(settings, fleet, known, wanted, asked))
         else:
             answer = asyncio.run(_count(settings, fleet, group_by.split(","), asked))
     _show(answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
 
 
+def _names(known: QueryFields, expression: Any) -> Sequence[str | int] | None:
+    """The names of an expression that looks items up."""
+    from fleetlight.api.query.named_items import names_in  # noqa: PLC0415  # other commands would start a quarter later
+
+    return names_in(expression, known)
+
+
 async def _look_up(
-    settings: Settings, fleet: Fleet, known: QueryFields, expression: Any, asked: Mapping[str, Any]
+    settings: Settings,
+    fleet: Fleet,
+    known: QueryFields,
+    wanted: Sequence[str | int] | None,
+    asked: Mapping[str, Any],
 ) -> Mapping[str, Any]:
     """The whole answer; of names alone what they name, in their order unless another one is asked for.
 
-    Raises CommandError, also for a name of nothing.
+    wanted: those names. Raises CommandError, also for a name of nothing.
     """
-    from fleetlight.api.query.named_items import ItemLookupError, columns_of, looked_up, names_in  # noqa: PLC0415
+    from fleetlight.api.query.named_items import (  # noqa: PLC0415
+        ItemLookupError,
+        columns_of,
+        found_of,
+        looked_up,
+        lost_job,
+    )
 
-    wanted = names_in(expression, known)
     if wanted is None or asked["order"]:
         return await _ask(settings, fleet, asked)
     before = columns_of(known, ())
     answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
-    found = [[(status, value) for status, value in row] for row in answer["data"]]
+    found = [found_of(known, row, row[len(before) :]) for row in answer["data"]]
+
+    def lost(number: str | int) -> Sequence[tuple[int, Any]]:
+        return lost_job(known, asked["fields"], number, is_certain=answer["complete"])
+
     try:
-        rows = looked_up(known, asked["fields"], wanted, found, is_certain=answer["complete"])
+        rows = looked_up(known, wanted, found, lost, is_certain=answer["complete"])
     except ItemLookupError as error:
         raise CommandError(str(error)) from error
     return {**answer, "fields": answer["fields"][len(before) :], "data": rows}

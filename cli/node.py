@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.jobs import read_jobs
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell, Request
@@ -22,8 +22,9 @@ from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, exam
 from fleetlight.cli.output import counted, print_notice, print_result
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh
-from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.submitting import JobSubmission
 
 app = typer.Typer(
     no_args_is_help=True,

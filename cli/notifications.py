@@ -10,18 +10,19 @@ import typer
 
 from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.producer import to_message
+from fleetlight.bus.signatures import ProducerKey, signed_by_producer
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.model import Cell
-from fleetlight.cli.errors import CommandError
+from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import counted, print_error, print_json, print_result
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.notifications.check import CheckReport, check_file
 from fleetlight.notifications.envelope import Notification, read_sample
-from fleetlight.notifications.errors import BusError
+from fleetlight.notifications.errors import BusError, ProducerKeyError
 from fleetlight.notifications.registry import export_schemas
 from fleetlight.notifications.versioned import DATA_KEY, NAME_KEY
 
@@ -69,13 +70,20 @@ def emit(
             metavar="CELL", help="Name or uuid; unless given, the cell that the instance lives in, else the first one."
         ),
     ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The key of a producer (`fleetlight accounts producer`), for native cells."),
+    ] = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Put notifications on the bus of a cell, in the order of the files.
 
-    All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent.
+    All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent. Of
+    instances only a cell takes them that is let to (`fleetlight cell set`): from a producer who signs with its key,
+    or, in a fleet of a data folder, from its own outbox.
     """
+    key = None if key_file is None else _read_key(key_file)
     settings = load_settings(config, data_dir)
     reports = [check_file(path) for path in files]
     for report in reports:
@@ -86,7 +94,7 @@ def emit(
         by_cell: dict[Cell, list[_Letter]] = {}
         for letter in letters:
             by_cell.setdefault(_destination(fleet, cell, letter), []).append(letter)
-    sent = sum(_send(destination, own, settings) for destination, own in by_cell.items())
+    sent = sum(_send(destination, own, settings, key) for destination, own in by_cell.items())
     if sent < len(files):
         unsent = len(files) - sent
         raise CommandError(f"{unsent} of {counted(len(files), 'file')} {'was' if unsent == 1 else 'were'} not sent")
@@ -131,13 +139,39 @@ def _destination(fleet: Fleet, name: str | None, letter: _Letter) -> Cell:
     return cells[0]
 
 
-def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings) -> int:
+def _read_key(path: Path) -> ProducerKey:
+    """Raises ConfigurationError."""
+    try:
+        return ProducerKey.read(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"--key-file: cannot read {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, ProducerKeyError) as error:
+        raise ConfigurationError(f"--key-file: {path}: {ProducerKeyError()}") from error
+
+
+def _problem(cell: Cell, letters: Sequence[_Letter], key: ProducerKey | None) -> str | None:
+    """Why the cell would not take these, as a sentence."""
+    if not cell.can.numbers_changes:
+        return None
+    if any(letter.instance_uuid for letter in letters) and not cell.takes_announcements:
+        return f"takes no announcements of instances: `fleetlight cell set {cell.name} --announcements` lets it"
+    if key is None and not is_in_process(cell):
+        remedy = f"`fleetlight accounts producer NAME --cell {cell.name}`"
+        return f"takes what is signed with the key of a producer: give --key-file ({remedy})"
+    return None
+
+
+def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings, key: ProducerKey | None) -> int:
     """Send to one cell and say so; returns how many were sent."""
+    if problem := _problem(cell, letters, key):
+        print_error(f"cell {cell.name} {problem}")
+        return 0
     if is_in_process(cell):
         return _send_through_outbox(cell, letters)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
-        publisher.publish([letter.message for letter in letters])
+        messages = [letter.message for letter in letters]
+        publisher.publish([signed_by_producer(each, cell.uuid, key) for each in messages] if key else messages)
     except BusError as error:
         print_error(f"cell {cell.name}: {error}")
         return 0

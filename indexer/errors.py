@@ -183,6 +183,7 @@ class DeadLetterReason(StrEnum):
     UNEXPECTED = "unexpected"  # this program has failed on it, in a way that nobody had foreseen
     TOO_LARGE = "too_large"  # so that it was not read, and is not kept
     UNDELIVERABLE = "undeliverable"  # the broker has given up on it
+    REFUSED = "refused"  # it announces an instance, and is of none of the producers of its cell
 
 
 class MalformedMessageError(IndexerError):
@@ -203,3 +204,11 @@ class MalformedMessageError(IndexerError):
         trace = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
         detail = f"{type(error).__name__}: {error}"
         return cls(DeadLetterReason.UNEXPECTED, detail, "\n".join(trace))
+
+
+class RefusedAnnouncementError(MalformedMessageError):
+    """The message announces an instance, and is of none of the producers that its cell takes announcements from."""
+
+    def __init__(self, instance_uuid: str, why: str) -> None:
+        super().__init__(DeadLetterReason.REFUSED, why)
+        self.instance_uuid = instance_uuid

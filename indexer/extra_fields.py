@@ -34,8 +34,8 @@ _LIST = "list"
 class Extra(msgspec.Struct, frozen=True):
     """What a document has beside its record.
 
-    payload: namespace, name and version of the payload that brought it last. kinds: by name, of the fields with a
-    schema; the others cannot be searched for.
+    payload: namespace, name and version of the payload that brought it last; empty where none has. kinds: by name, of
+    the fields with a schema; the others cannot be searched for.
     """
 
     payload: str
@@ -80,7 +80,7 @@ def merged(old: Extra | None, new: Extra | None) -> Extra | None:
     if old is None or new is None:
         return new or old
     kinds = {name: kind for name, kind in old.kinds.items() if name not in new.values}
-    return Extra(new.payload, old.values | new.values, kinds | new.kinds)
+    return Extra(new.payload or old.payload, old.values | new.values, kinds | new.kinds)
 
 
 def described(extra: Extra, folder: Path) -> Extra:

@@ -19,7 +19,7 @@ class CapacitySummary:
 
     zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
     free of the one with the most memory free, then the most disk. unknown: what is not known of some of the nodes (see
-    NodeCapacity).
+    NodeCapacity). silent_nodes: those that should have said what they have, and have not; nothing of them counts.
     """
 
     cell: str
@@ -33,6 +33,7 @@ class CapacitySummary:
     free: Amounts
     largest_hole: Amounts
     unknown: Sequence[str]
+    silent_nodes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class CapacityLister:
     async def capacity(self, *, cell_timeout_s: float, only: Collection[str] | None = None) -> FleetCapacity:
         """cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all.
 
-        A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete. Raises
+        A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
+        it with a node that has not said what it has. Raises
         FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
         """
         async with page_in_the_making() as place:
@@ -61,7 +63,7 @@ class CapacityLister:
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             await place.ask_cells()
             asked = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
-        told = [(answer.cell, nodes) for answer, nodes in asked if answer.is_complete]
+        told = [(answer.cell, nodes) for answer, nodes in asked if answer.route is Route.LIVE]
         return FleetCapacity(
             [_summary(cell.name, None, None, nodes) for cell, nodes in told],
             [part for cell, nodes in told for part in _parts(cell.name, nodes)],
@@ -79,7 +81,9 @@ class CapacityLister:
             return _skipped(cell, str(error)), []
         if nodes is None:
             return _skipped(cell, f"cells of kind '{cell.kind}' do not tell of the capacity of their nodes"), []
-        return CellAnswer(cell, Route.LIVE, is_complete=True), nodes
+        silent = _silent(nodes)
+        failure = f"nodes have not said what they have: {', '.join(silent)}" if silent else None
+        return CellAnswer(cell, Route.LIVE, is_complete=not silent, failure=failure), nodes
 
 
 def _skipped(cell: Cell, reason: str) -> CellAnswer:
@@ -109,7 +113,12 @@ def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[Nod
         _sum(node.free for node in available),
         max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amounts()),
         sorted({what for node in nodes for what in node.unknown}),
+        _silent(nodes),
     )
+
+
+def _silent(nodes: Iterable[NodeCapacity]) -> Sequence[str]:
+    return sorted(node.name for node in nodes if node.is_silent)
 
 
 def _sum(amounts: Iterable[Amounts]) -> Amounts:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 
 from fleetlight.notifications.envelope import Notification, read_sample
@@ -13,9 +14,9 @@ from fleetlight.notifications.errors import (
     UnknownPayloadError,
     UnsupportedVersionError,
 )
-from fleetlight.notifications.event_types import expected_payloads, is_well_formed
+from fleetlight.notifications.event_types import PAYLOADS_OF_EVENT, expected_payloads, is_well_formed
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.notifications.versioned import NAME_KEY, VERSION_KEY
+from fleetlight.notifications.versioned import NAME_KEY, NAMESPACE_KEY, VERSION_KEY
 
 PRIORITIES = ("AUDIT", "CRITICAL", "DEBUG", "ERROR", "INFO", "SAMPLE", "WARN")
 _PUBLISHER_ID = re.compile(r"[A-Za-z0-9_-]+:\S+")
@@ -63,6 +64,23 @@ def find_problems(notification: Notification) -> list[Problem]:
     if not _PUBLISHER_ID.fullmatch(notification.publisher_id):
         problems.append(Problem("publisher_id", f"must be service:host, not {notification.publisher_id!r}"))
     return problems + _payload_problems(notification)
+
+
+def unknown_event(notification: Notification) -> Problem | None:
+    """What is wrong with an event type that is not known to carry its payload; None if nothing is.
+
+    For those who send: a reader takes it, since new events appear without notice.
+    """
+    event_type = notification.event_type
+    sent = (str(notification.payload.get(NAMESPACE_KEY)), str(notification.payload.get(NAME_KEY)))
+    if sent in expected_payloads(event_type):
+        return None
+    name = " ".join(sent)
+    known = [each for each, payloads in PAYLOADS_OF_EVENT.items() if sent in payloads]
+    if not known:
+        return Problem("event_type", f"no event is known to carry {name}, which is a part of others")
+    like = ", ".join(get_close_matches(event_type, known, n=3) or known[:3])
+    return Problem("event_type", f"{event_type!r} is not known to carry {name}, as {like} do")
 
 
 def _payload_problems(notification: Notification) -> list[Problem]:

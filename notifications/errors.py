@@ -5,6 +5,7 @@ NotificationError
 ├── PayloadError               a field is missing or has a wrong value; `problems` names each
 ├── UnknownPayloadError        no payload is registered under this namespace and name
 ├── UnsupportedVersionError    a major version of a payload that is not read here
+├── ProducerKeyError           a text is not the key of a producer
 └── BusError                   the bus cannot be used as asked: bad address, unknown kind of transport
     └── BusUnavailableError    the broker is away or did not confirm in time: trying again later may succeed
         └── MessageRefusedError  it does not take one of the messages, most likely for its size; it takes others
@@ -89,6 +90,13 @@ class UnsupportedVersionError(NotificationError):
         self.version = version
         self.supported = supported
         self.where = where
+
+
+class ProducerKeyError(NotificationError):
+    """The text is not the key of a producer. It is not shown: it may be a key that was copied badly."""
+
+    def __init__(self) -> None:
+        super().__init__("this is not the key of a producer as `fleetlight accounts producer` makes it")
 
 
 class BusError(NotificationError):

@@ -15,7 +15,7 @@ from fleetlight.cells.errors import (
     ResourceNotFoundError,
     ZoneTakenError,
 )
-from fleetlight.cells.fleet.aggregates import ZONE_KEY, Aggregate
+from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import Cell

@@ -9,10 +9,10 @@ from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.instance_migrations import finished_migration
-from fleetlight.cells.kinds.native.nodes import CellNodes
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.operations.hosts.cell_nodes import CellNodes
+from fleetlight.operations.instances.instance_migrations import finished_migration
 from fleetlight.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.query.filters import Eq, In, all_of
 from fleetlight.query.page import PageRequest

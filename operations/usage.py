@@ -16,9 +16,9 @@ from sqlalchemy import Engine, func, select
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.compute.flavors import Flavor
+from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.quotas import check
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_operations
 from fleetlight.operations.native_cells import NativeCells
@@ -37,7 +37,7 @@ class Size:
 
 
 def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
-    """What counts against the quotas of a project, by resource (fleetlight.cells.fleet.quotas.DEFAULTS).
+    """What counts against the quotas of a project, by resource (fleetlight.cells.fleet.compute.quotas.DEFAULTS).
 
     The cells that the project has something in are asked at the same time. Those that hang, and those that have not
     answered when `CellPool.deadline_s` is over, do not count. Raises FleetUnreachableError.

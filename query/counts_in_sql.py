@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, distinct, func, select
 from sqlalchemy.sql.selectable import TableValuedAlias
 
 from fleetlight.query.counts import CountRequest
-from fleetlight.query.operators.sql import SqlDialect
+from fleetlight.query.sql import SqlDialect
 from fleetlight.query.to_sql import Columns, to_sql
 
 

@@ -5,7 +5,7 @@ is no reason to leave an item out: a condition on it is true, and so is its nega
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -19,6 +19,8 @@ from fleetlight.query.filters import (
     Gt,
     Has,
     HasName,
+    HasOneName,
+    In,
     IsTrue,
     Le,
     Leaf,
@@ -29,7 +31,7 @@ from fleetlight.query.filters import (
     negate,
     or_missing,
 )
-from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, Says
+from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, SameAsOne, Says
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind, from_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
@@ -38,10 +40,16 @@ MAX_LEVELS = 10
 """How many lists may be inside each other, the condition among them."""
 
 _EQUAL = {"==", "="}
+# What OR and AND make memberships of.
+_JOINED = {"|": _EQUAL, "&": {"!="}}
+_SIZE_OF_COMPARISON = 3
 _ORDERED: dict[str, Callable[[str, Any], Leaf]] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge}
 _MICROSECONDS = 1_000_000
 _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
+
+_Value = str | int | float
+_VALUES = (str, int, float)
 
 
 def to_filter(expression: object, fields: ItemType) -> Filter:
@@ -64,7 +72,7 @@ def _node(expression: object, fields: ItemType, level: int) -> Filter:
     operator, *operands = expression
     match operator:
         case "|" | "&":
-            terms = tuple(_node(operand, fields, level + 1) for operand in operands)
+            terms = _terms(operator, operands, fields, level + 1)
             return any_of(*terms) if operator == "|" else all_of(*terms)
         case "!":
             [operand] = _one(operator, operands)
@@ -80,6 +88,105 @@ def _node(expression: object, fields: ItemType, level: int) -> Filter:
             name, value = operands
             return _condition(operator, _field(name, fields), value)
     raise MalformedExpressionError(f"Unknown operator {_shown(operator)}")
+
+
+def conditions_in(expression: object, fields: ItemType) -> tuple[int, int]:
+    """How many conditions an expression has, and how many of them have a pattern. Nothing is built or checked.
+
+    That a field has one of several values is one condition, however many they are, as it is in the tree (`one_of`).
+    """
+    conditions = patterns = 0
+    rest = [expression]
+    while rest:
+        match rest.pop():
+            case ["|" | "&" as operator, *operands]:
+                members = [_member(operator, operand, fields) for operand in operands]
+                conditions += len({member.name for member, _ in filter(None, members)})
+                rest += (operand for operand, member in zip(operands, members, strict=True) if member is None)
+            case ["!", *operands]:
+                rest += operands
+            case [operator, *_]:
+                conditions += 1
+                patterns += operator == "=~"
+            case _:
+                conditions += 1
+    return conditions, patterns
+
+
+def one_of(field: QueryField, values: Sequence[_Value]) -> Filter:
+    """That a field has one of several values, as OR of the conditions `==` says it. Raises ExpressionError."""
+    values = [value for _, value in dict.fromkeys((type(value), value) for value in values)]
+    if len(values) == 1 or not _has_memberships(field):
+        return any_of(*(_condition("==", field, value) for value in values))
+    try:
+        leaf = _one_of(field, values)
+        leaf.check(field)
+    except FilterValueError as error:
+        raise _unable(field, "==", error.value, error) from None
+    except UnknownFieldError as error:
+        raise ExpressionError(str(error)) from None
+    return _kept_if_missing(leaf)
+
+
+def named_one_of(field: QueryField, names: Sequence[_Value]) -> Filter:
+    """That a field, which is a name, has one of several values; unlike of `one_of`, what has no name is none of them.
+
+    A value that is missing is no reason for a condition to leave an item out (contracts/ganeti-query, 3), and what has
+    no name, as a reservation may, would be called anything. Raises ExpressionError.
+    """
+    return all_of(_condition("!=", field, ""), one_of(field, names))
+
+
+def _one_of(field: QueryField, values: Sequence[_Value]) -> Leaf:
+    """Raises FilterValueError."""
+    if field.kind is Kind.OTHER:
+        return SameAsOne(field.name, tuple(values))
+    if field.kind is Kind.TIMESTAMP:
+        return In(field.name, tuple(_moment(field, value) for value in values))
+    if FieldFlag.HOSTNAME in field.flags:
+        names = [value for value in values if isinstance(value, str)]
+        if len(names) == len(values):
+            return HasOneName(field.name, tuple(names))
+    return In(field.name, tuple(values))
+
+
+def _terms(operator: str, operands: Sequence[object], fields: ItemType, level: int) -> Sequence[Filter]:
+    """The terms of an OR or AND, of which those that make a membership are one, at the place of the first."""
+    members: dict[str, list[_Value]] = {}
+    terms: list[object] = []
+    for operand in operands:
+        member = None if level >= MAX_LEVELS else _member(operator, operand, fields)
+        if member is None:
+            terms.append(operand)
+            continue
+        field, value = member
+        if field.name not in members:
+            members[field.name] = []
+            terms.append(field)
+        members[field.name].append(value)
+    return [_term(operator, term, members, fields, level) for term in terms]
+
+
+def _term(operator: str, term: object, members: Mapping[str, Sequence[_Value]], fields: ItemType, level: int) -> Filter:
+    if not isinstance(term, QueryField):
+        return _node(term, fields, level)
+    found = one_of(term, members[term.name])
+    return found if operator == "|" else negate(found)
+
+
+def _member(operator: str, operand: object, fields: ItemType) -> tuple[QueryField, _Value] | None:
+    """The field and the value of a condition that makes a membership with others: `==` in an OR, `!=` in an AND."""
+    if not isinstance(operand, list) or len(operand) != _SIZE_OF_COMPARISON:
+        return None
+    comparison, name, value = operand
+    if not (isinstance(comparison, str) and isinstance(name, str) and isinstance(value, _VALUES)):
+        return None
+    field = fields.get(name) if comparison in _JOINED[operator] else None
+    return (field, value) if isinstance(field, QueryField) and _has_memberships(field) else None
+
+
+def _has_memberships(field: QueryField) -> bool:
+    return FieldFlag.SPLIT_TIMESTAMP not in field.flags
 
 
 def _one(operator: str, operands: Sequence[object]) -> Sequence[object]:
@@ -109,14 +216,18 @@ def _condition(operator: str, field: QueryField, value: object) -> Filter:
             return _kept_if_missing(_membership(field, value))
         return _kept_if_missing(_comparison("==" if operator in _EQUAL else operator, field, value))
     except FilterValueError as error:
-        raise ExpressionError(
-            f"Unable to compare field '{field.name}' (type '{field.kind}') by '{operator}' with {_shown(value)}, "
-            f"expected {error.expected}"
-        ) from None
+        raise _unable(field, operator, value, error) from None
     except RegularExpressionError as error:
         raise MalformedExpressionError(f"Invalid regex pattern ({error})") from None
     except UnknownFieldError as error:
         raise ExpressionError(str(error)) from None
+
+
+def _unable(field: QueryField, operator: str, value: object, error: FilterValueError) -> ExpressionError:
+    return ExpressionError(
+        f"Unable to compare field '{field.name}' (type '{field.kind}') by '{operator}' with {_shown(value)}, "
+        f"expected {error.expected}"
+    )
 
 
 def _kept_if_missing(leaf: Leaf) -> Filter:

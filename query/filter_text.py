@@ -149,6 +149,15 @@ def name_pattern(glob: str) -> str:
     return f"^{''.join(parts.get(character) or re.escape(character) for character in glob)}(\\..*)?$"
 
 
+def of_named(name_field: str, condition: Expression) -> Expression:
+    """The condition, of items that have a name.
+
+    A value that is missing is no reason for a condition to leave an item out (contracts/ganeti-query, 3), and what has
+    no name, as a reservation may, would be called anything.
+    """
+    return ["&", ["!=", name_field, ""], condition]
+
+
 def from_arguments(
     arguments: Sequence[str], *, is_filter: bool = False, name_field: str = "name", is_numeric: bool = False
 ) -> Expression | None:
@@ -166,7 +175,11 @@ def from_arguments(
         return None
     if is_numeric:
         return ["|", *(["==", name_field, _number(argument)] for argument in arguments)]
-    return ["|", *(_name(argument, name_field) for argument in arguments)]
+    names: Expression = ["|", *(_name(argument, name_field) for argument in arguments)]
+    # Names alone are looked up.
+    return (
+        names if all(_GLOB_CHARACTERS.isdisjoint(argument) for argument in arguments) else of_named(name_field, names)
+    )
 
 
 def _number(argument: str) -> int:

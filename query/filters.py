@@ -6,7 +6,7 @@ from fleetlight.query.operators.addresses import HasAddress, LacksAddress
 from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn
 from fleetlight.query.operators.lists import Has, HasAny, HasNone, Lacks
 from fleetlight.query.operators.negation import IsNotNull, IsNull, Negation, Not
-from fleetlight.query.operators.text import HasName, HasOtherName, Matches, NotMatches
+from fleetlight.query.operators.text import HasName, HasOneName, HasOtherName, Matches, NotMatches
 from fleetlight.query.operators.truth import IsFalse, IsTrue
 from fleetlight.query.tree import (
     EVERYTHING,
@@ -42,6 +42,7 @@ __all__ = [
     "HasAny",
     "HasName",
     "HasNone",
+    "HasOneName",
     "HasOtherName",
     "In",
     "IsFalse",

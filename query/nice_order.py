@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Text, case, cast, column, func, literal, s
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.operators.sql import TEXT, SqlDialect, SqliteFunction
 from fleetlight.query.sort import ESCAPE, NO_DIGITS, NUMBER, SURROGATES, SURROGATES_END, nice_key
+from fleetlight.query.sql import TEXT, SqlDialect, SqliteFunction
 
 _NUMBER_OR_TEXT = "([0-9]+)|[^0-9]+"
 

@@ -5,9 +5,9 @@ import sqlite3
 # Operators and orders make the functions that they call.
 import fleetlight.query.filters
 import fleetlight.query.nice_order  # noqa: F401
-from fleetlight.query.operators.sql import SqliteFunction
+from fleetlight.query.sql import SqliteFunction
 
 
 def register_functions(dbapi_connection: sqlite3.Connection) -> None:
-    """Register what operators call (fleetlight.query.operators.sql.SqliteFunction)."""
+    """Register what operators call (fleetlight.query.sql.SqliteFunction)."""
     SqliteFunction.register_all(dbapi_connection)

@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, and_, false, or_, true
 from fleetlight.query.filters import And, Filter, Or, leaves
 from fleetlight.query.lowering import beyond, fit, lower, next_beyond, not_before
 from fleetlight.query.nice_order import nice_column
-from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.resources.fields import ItemType
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.resources.fields import Field, Record
 
 Matcher = Callable[[Record], bool]

@@ -8,12 +8,13 @@ from typing import Any
 from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
 from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
+from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.handlers import question_of_body
 from fleetlight.api.query.observing import Plan, QuestionObserver
-from fleetlight.api.query.question import Question, body_of_query
+from fleetlight.api.query.question import Question, body_of_query, size_of
 from fleetlight.listing.answer import CellAnswer, Route
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.count_instances import Counted, InstanceCounter
@@ -64,7 +65,8 @@ class QueryExplainer:
 
     async def explain(self, request: ComputeRequest, query: QueryString) -> Mapping[str, Any]:
         """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
-        question = question_of_body(body_of_query(query), request.caller)
+        body = body_of_query(query)
+        question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
         observer = QuestionObserver()
         began = time.perf_counter()

@@ -4,6 +4,7 @@ ApiError
 ├── BadRequestError               the request cannot be understood
 │   ├── ParameterError            one parameter has a value that it cannot have
 │   ├── BodyFieldError            one field of the body has a value that it cannot have
+│   ├── TooManyPartsError         the body has more commas and brackets than any that makes sense
 │   ├── CallerLeftError           the caller has gone before there was an answer
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             no user, or no known one, is calling
@@ -74,6 +75,14 @@ class BodyFieldError(BadRequestError):
     def __init__(self, place: str, value: str, reason: str) -> None:
         super().__init__(f"Invalid input for field/attribute {place}. Value: {value}. {reason}")
         self.place = place
+
+
+class TooManyPartsError(BadRequestError):
+    """The body has more than `limit` parts (fleetlight.api.http.large_bodies)."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Malformed request body: it has more than {limit} parts, commas and brackets")
+        self.limit = limit
 
 
 class MicroversionSyntaxError(BadRequestError):

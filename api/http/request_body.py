@@ -17,7 +17,6 @@ fields say (fleetlight.api.http.versioned_models). Most bodies are one object un
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Protocol, Self, TypeVar, cast, overload
 
-import msgspec
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -36,7 +35,9 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import ClientDisconnect, Request
 
 from fleetlight.api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from fleetlight.api.http.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded, made_aside
 from fleetlight.api.http.versioned_models import model_at
+from fleetlight.resources.malformed_json import MALFORMED_JSON
 from fleetlight.resources.secret_names import HIDDEN, is_secret_name
 
 MAX_BODY_BYTES = 114_688
@@ -149,18 +150,31 @@ class Body(Generic[T]):
     """What the body of a request may be.
 
     kind: a model, or what stands under `key`, the only one of the body.
-    is_secret: an answer that says what is wrong with it repeats none of its values.
+    is_secret: an answer that says what is wrong with it repeats none of its values. max_parts: how many parts it may
+    have (fleetlight.api.http.large_bodies).
     """
 
     @overload
-    def __init__(self, kind: type[T], key: str | None = None, *, is_secret: bool = False) -> None: ...
+    def __init__(
+        self,
+        kind: type[T],
+        key: str | None = None,
+        *,
+        is_secret: bool = False,
+        max_parts: int = MAX_PARTS_OF_CHANGE,
+    ) -> None: ...
 
     @overload
-    def __init__(self, kind: Any, key: str | None = None, *, is_secret: bool = False) -> None: ...
+    def __init__(
+        self, kind: Any, key: str | None = None, *, is_secret: bool = False, max_parts: int = MAX_PARTS_OF_CHANGE
+    ) -> None: ...
 
-    def __init__(self, kind: Any, key: str | None = None, *, is_secret: bool = False) -> None:
+    def __init__(
+        self, kind: Any, key: str | None = None, *, is_secret: bool = False, max_parts: int = MAX_PARTS_OF_CHANGE
+    ) -> None:
         self._key = key
         self._is_secret = is_secret
+        self._max_parts = max_parts
         model: Any = kind
         if key is not None:
             content: Any = (kind, Field(alias=key))
@@ -173,8 +187,9 @@ class Body(Generic[T]):
         return model_at(self._model, minor)
 
     async def read(self, request: _Asked) -> T:
-        """The body of `request`. Raises BodyTooLargeError, BadRequestError and BodyFieldError."""
-        return self.check(await read_json(request.http), request.minor, is_relaxed=request.is_relaxed)
+        """The body of `request`. Raises BodyTooLargeError, BadRequestError, BodyFieldError and TooManyListsError."""
+        document, parts = await _read(request.http, self._max_parts)
+        return await made_aside(parts, lambda: self.check(document, request.minor, is_relaxed=request.is_relaxed))
 
     def check(self, document: object, minor: int = 1, *, is_relaxed: bool = False) -> T:
         """`document` as it counts in microversion 2.`minor`; is_relaxed: unknown keys are ignored (`/v2`).
@@ -193,15 +208,24 @@ class Body(Generic[T]):
 async def read_json(http: Request) -> object:
     """The JSON value that is the body of a request.
 
-    Raises BodyTooLargeError, and BadRequestError for what is no JSON, or holds a NUL character, which cannot be stored.
+    Raises BodyTooLargeError, TooManyListsError, and BadRequestError for what is no JSON, has too many parts, or holds a
+    NUL character, which cannot be stored.
     """
-    raw = await read_bytes(http)
-    try:
-        document = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise BadRequestError("Malformed request body") from None
-    _check_texts(document, 0)
+    document, _ = await _read(http, MAX_PARTS_OF_CHANGE)
     return document
+
+
+async def _read(http: Request, max_parts: int) -> tuple[object, int]:
+    """The JSON value that is a body, and how many parts that has."""
+    raw = await read_bytes(http)
+    counted = CountedParts(max_parts)
+    counted.add(raw)
+    try:
+        document = await decoded(raw, counted.count)
+    except MALFORMED_JSON:
+        raise BadRequestError("Malformed request body") from None
+    await made_aside(counted.count, lambda: _check_texts(document, 0))
+    return document, counted.count
 
 
 async def read_bytes(http: Request) -> bytes:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import structlog
 
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import DirectoryUnavailableError, UnauthorizedError
 from fleetlight.api.identity.caller import ROLES, Caller
-from fleetlight.api.identity.connection import UNKNOWN, Connection
 from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
 from fleetlight.api.identity.refusals import telling_of_refusal

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetlight.api.identity.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, Connection
 
 # Each role implies those behind it (contracts/nova-rest, section 7).
 ROLES = ("admin", "manager", "member", "reader")

@@ -16,9 +16,9 @@ from hashlib import blake2b
 from mmap import mmap
 
 from fleetlight.api.fair_queue import FairQueue, Refusal
+from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import TooManyLoginsError, UnauthorizedError
 from fleetlight.api.http.shared_memory import SharedMemory
-from fleetlight.api.identity.connection import Connection
 from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
 from fleetlight.resources.clock import Clock, system_clock
 

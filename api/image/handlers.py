@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import (
     ApiError,
     BadRequestError,
@@ -22,7 +23,6 @@ from fleetlight.api.http.errors import (
 )
 from fleetlight.api.http.links import Links
 from fleetlight.api.identity.caller import Caller, Identity
-from fleetlight.api.identity.connection import Connection
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.image.shelved_servers import SUFFIX, ShelvedServers
 from fleetlight.api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view

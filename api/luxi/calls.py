@@ -10,13 +10,15 @@ from pydantic import TypeAdapter, ValidationError
 from fleetlight.api.admission import ListAdmission
 from fleetlight.api.compute.protocol.proof import AskedFreshness
 from fleetlight.api.http.errors import NotFoundError, status_of
+from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.identity.caller import Caller
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.cluster import FLEET, cluster_info
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
-from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
+from fleetlight.api.query.question import check_columns
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Asking, RowStream, WholeAnswers, parts_of
+from fleetlight.api.query.whole_answers import Asking, LookedUp, RowStream, WholeAnswers, parts_of, pieces_of
 from fleetlight.listing.admission import admit_by
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -67,7 +69,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """arguments: their types, in order. run: with them."""
+    """arguments: their types, in order. run: with the parts of the request (fleetlight.api.http.large_bodies), and
+    with them.
+    """
 
     arguments: TypeAdapter[tuple[Any, ...]]
     run: Callable[..., Awaitable[Result]]
@@ -101,22 +105,25 @@ class LuxiCalls:
             ),
         }
 
-    async def answer(self, method: str, arguments: Sequence[Any]) -> Result:
-        """What a call returns. Raises LuxiError, MalformedRequestError."""
+    async def answer(self, method: str, arguments: Sequence[Any], parts: int = 0) -> Result:
+        """What a call returns. parts: how many the request has (fleetlight.api.http.large_bodies).
+
+        Raises LuxiError, MalformedRequestError.
+        """
         if method in _CHANGING.split():
             raise LuxiError("GenericError", f"{method} changes something, and this socket only reads")
         call = self._calls.get(method)
         if call is None:
             raise MalformedRequestError(f"unknown method {method!r}")
         try:
-            checked = call.arguments.validate_python(tuple(arguments), strict=True)
+            checked = await made_aside(parts, lambda: call.arguments.validate_python(tuple(arguments), strict=True))
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = ".".join(map(str, wrong["loc"]))
             raise MalformedRequestError(f"{method}: argument {place}: {wrong['msg']}") from None
         admit_by(self._admission.of(_CALLER))
         try:
-            return await call.run(*checked)
+            return await call.run(*checked, parts=parts)
         except (MalformedExpressionError, NotFoundError) as error:
             raise MalformedRequestError(str(error)) from None
         except QueryError as error:
@@ -129,55 +136,59 @@ class LuxiCalls:
                 raise
             raise LuxiError("GenericError", str(error)) from error
 
-    async def _asking(self) -> Asking:
+    async def _asking(self, parts: int) -> Asking:
         behind = await self._writes.cells_behind(_CALLER.reader)
-        return Asking(_CALLER, AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s))
+        return Asking(_CALLER, AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s), parts=parts)
 
-    async def _query(self, what: str, fields: Names, expression: list[Any] | None) -> Result:
+    async def _query(self, what: str, fields: Names, expression: list[Any] | None, *, parts: int) -> Result:
         known = visible_fields(what, _CALLER)
-        asking = await self._asking()
-        head = definitions(known, fields)
-        if wanted := names_in(expression, known):
+        check_columns(fields)
+        asking = await self._asking(parts)
+        begin, end = b'{"fields":%b,"data":[' % _encode(definitions(known, fields)), b"]}"
+        if wanted := await self._answers.names_in(asking, what, expression):
             found = await self._answers.look_up(asking, what, fields, wanted)
-            return _result({"fields": head, "data": found.rows}, is_complete=found.proof.is_complete)
+            return _result_of_names(found, lambda row: row, begin, end)
         rows = await self._answers.stream(asking, what, fields, expression)
-        return _result_of(rows, lambda row: row[1], b'{"fields":%b,"data":[' % _encode(head), b"]}")
+        return _result_of(rows, lambda row: row[1], begin, end)
 
-    async def _query_fields(self, what: str, fields: Names | None) -> Result:
+    async def _query_fields(self, what: str, fields: Names | None, *, parts: int) -> Result:
+        check_columns(fields or ())
         return _result({"fields": definitions(visible_fields(what, _CALLER), fields or None)})
 
-    async def _values(self, item_type: str, fields: Names, items: Sequence[str | int] | None) -> Result:
+    async def _values(self, item_type: str, fields: Names, items: Sequence[str | int] | None, *, parts: int) -> Result:
         """The old format: values, null for every status but normal; of all items, or those called or identified so."""
+        check_columns(fields)
         known = visible_fields(item_type, _CALLER)
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise LuxiError("OpPrereqError", f"Unknown output fields selected: {', '.join(unknown)}", "wrong_input")
-        rows = await self._answers.stream(await self._asking(), item_type, fields, called_or_identified(known, items))
-        return _result_of(rows, lambda row: [value for _, value in cells_of(row[1])], b"[", b"]")
+        wanted = await made_aside(parts, lambda: called_or_identified(known, items))
+        rows = await self._answers.stream(await self._asking(parts), item_type, fields, wanted)
+        return _result_of(rows, lambda row: _values_of(row[1]), b"[", b"]")
 
-    def _old_query(self, item_type: str) -> Callable[[Names | None, Names, bool], Awaitable[Result]]:
-        async def query(names: Names | None, fields: Names, with_locks: bool) -> Result:
+    def _old_query(self, item_type: str) -> Callable[..., Awaitable[Result]]:
+        async def query(names: Names | None, fields: Names, with_locks: bool, *, parts: int) -> Result:
             if with_locks:
                 raise LuxiError("OpPrereqError", "Sync queries are not allowed", "wrong_input")
-            return await self._values(item_type, fields, names)
+            return await self._values(item_type, fields, names, parts=parts)
 
         return query
 
-    async def _query_jobs(self, ids: list[int | str] | None, fields: Names) -> Result:
-        numbers = _numbers(ids or ())
+    async def _query_jobs(self, ids: list[int | str] | None, fields: Names, *, parts: int) -> Result:
+        check_columns(fields)
+        numbers = await made_aside(parts, lambda: _numbers(ids or ()))
         if not numbers or any(name not in ITEM_TYPES["job"] for name in fields):
-            return await self._values("job", fields, None)
-        found = await self._answers.look_up(await self._asking(), "job", fields, numbers)
-        rows = [[value for _, value in cells] for cells in found.rows]
-        return _result(rows, is_complete=found.proof.is_complete)
+            return await self._values("job", fields, None, parts=parts)
+        found = await self._answers.look_up(await self._asking(parts), "job", fields, numbers)
+        return _result_of_names(found, _values_of, b"[", b"]")
 
-    async def _query_exports(self, nodes: Names | None, with_locks: bool) -> Result:
-        return await self._old_query("export")(nodes, ["node", "export"], with_locks)
+    async def _query_exports(self, nodes: Names | None, with_locks: bool, *, parts: int) -> Result:
+        return await self._old_query("export")(nodes, ["node", "export"], with_locks, parts=parts)
 
-    async def _query_filters(self, uuids: Names | None, fields: Names) -> Result:
-        return await self._values("filter", fields, uuids)
+    async def _query_filters(self, uuids: Names | None, fields: Names, *, parts: int) -> Result:
+        return await self._values("filter", fields, uuids, parts=parts)
 
-    async def _query_tags(self, kind: str, name: str) -> Result:
+    async def _query_tags(self, kind: str, name: str, *, parts: int) -> Result:
         if kind not in _WITH_TAGS:
             raise MalformedRequestError(f"there are no tags of {kind!r}; there are of {', '.join(_WITH_TAGS)}")
         item_type = _WITH_TAGS[kind]
@@ -185,31 +196,36 @@ class LuxiCalls:
             return _result([])
         known = visible_fields(item_type, _CALLER)
         expression = called_or_identified(known, [name])
-        found = await self._answers.collect(await self._asking(), item_type, ["tags"], expression)
-        if len(found.rows) != 1:
-            many = "has multiple matches" if found.rows else "not found"
-            is_certain = bool(found.rows) or found.proof.is_complete
+        fields = ["tags", known.name_field, "uuid"]
+        found = await self._answers.collect(await self._asking(parts), item_type, fields, expression)
+        # What has the whole name is meant, and not what it begins as well.
+        rows = [row for row in found.rows if name in (row[1][1], row[2][1])] or found.rows
+        if len(rows) != 1:
+            many = "has multiple matches" if rows else "not found"
+            is_certain = bool(rows) or found.proof.is_complete
             raise ItemLookupError(f"{kind_of(known)} name {name} {many}", is_certain=is_certain)
-        [[(_, tags)]] = found.rows
+        [[(_, tags), *_]] = rows
         return _result(sorted(tags or []), is_complete=found.proof.is_complete)
 
-    async def _query_cluster_info(self) -> Result:
+    async def _query_cluster_info(self, *, parts: int) -> Result:
         return _result(cluster_info(FLEET, None))
 
-    async def _query_config_values(self, names: Names) -> Result:
+    async def _query_config_values(self, names: Names, *, parts: int) -> Result:
+        check_columns(names)
         values = {"cluster_name": FLEET, "drain_flag": False}
         return _result([values.get(name) for name in names])
 
     async def _wait_for_job_change(
-        self, job: int | str, fields: Names, info: list[Any] | None, serial: int | None, timeout_s: float
+        self, job: int | str, fields: Names, info: list[Any] | None, serial: int | None, timeout_s: float, *, parts: int
     ) -> Result:
+        check_columns(fields)
         [number] = _numbers([job])
         is_certain = True
 
         async def look() -> Sequence[Any] | None:
             nonlocal is_certain
             expression = ["==", "id", number]
-            found = await self._answers.collect(await self._asking(), "job", [*WATCHED, *fields], expression)
+            found = await self._answers.collect(await self._asking(parts), "job", [*WATCHED, *fields], expression)
             is_certain = found.proof.is_complete
             return [value for _, value in found.rows[0]] if found.rows else None
 
@@ -237,6 +253,14 @@ def _result(value: Any, *, is_complete: bool = True) -> Result:
 
 def _result_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes, end: bytes) -> Result:
     return Result(parts_of(rows, to_item, begin, end), lambda: rows.is_complete)
+
+
+def _result_of_names(found: LookedUp, to_item: Callable[[Any], Any], begin: bytes, end: bytes) -> Result:
+    return Result(pieces_of(found, to_item, begin, end), lambda: found.proof.is_complete)
+
+
+def _values_of(cells: msgspec.Raw) -> Sequence[Any]:
+    return [value for _, value in cells_of(cells)]
 
 
 def _numbers(ids: Sequence[int | str]) -> list[int]:

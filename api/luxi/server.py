@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
+from asyncio import IncompleteReadError, StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 import structlog
 
+from fleetlight.api.http.errors import TooManyListsError, TooManyPartsError
+from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
+from fleetlight.api.luxi.frames import END, IDLE_S, PIECE_BYTES, FrameReader, HeldByOne, HeldBytes, RefusedFrameError
 from fleetlight.api.luxi.paths import LONGEST_PATH, is_short_enough
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
-_END = b"\x03"
-_MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 _MAX_CONNECTIONS = 200
 _WAITING_CONNECTIONS = 128
-# Who opens a connection and says nothing is not waited for longer than a client waits for an answer.
-_IDLE_S = 180.0
 _MODE = 0o660
 
 _log = structlog.get_logger(__name__)
@@ -52,9 +51,7 @@ async def serving_luxi(path: Path, calls: LuxiCalls) -> AsyncIterator[None]:
     server = _Server(calls)
     before = os.umask(0o777 & ~_MODE)
     try:
-        listening = await asyncio.start_unix_server(
-            server.serve, path, limit=_MAX_MESSAGE_BYTES, backlog=_WAITING_CONNECTIONS
-        )
+        listening = await asyncio.start_unix_server(server.serve, path, limit=PIECE_BYTES, backlog=_WAITING_CONNECTIONS)
     except OSError as error:
         raise LuxiSocketError(f"cannot serve the socket {path}: {(error.strerror or str(error)).lower()}") from error
     finally:
@@ -90,6 +87,7 @@ class _Server:
     def __init__(self, calls: LuxiCalls) -> None:
         self._calls = calls
         self._serving: set[asyncio.Task[None]] = set()
+        self._held = HeldBytes()
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
@@ -98,14 +96,15 @@ class _Server:
             return
         self._serving.add(task)
         try:
-            while await self._answer_next(reader, writer):
+            frames = FrameReader(reader)
+            while await self._answer_next(frames, writer):
                 pass
         except (OSError, TimeoutError, IncompleteReadError, asyncio.CancelledError):
             writer.transport.abort()
         finally:
             writer.close()
             with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_IDLE_S):
+                async with asyncio.timeout(IDLE_S):
                     await writer.wait_closed()
             # Of a client that does not read the end of its answer.
             writer.transport.abort()
@@ -118,17 +117,16 @@ class _Server:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
 
-    async def _answer_next(self, reader: StreamReader, writer: StreamWriter) -> bool:
+    async def _answer_next(self, frames: FrameReader, writer: StreamWriter) -> bool:
         """Whether there may be another request."""
         goes_on = True
         try:
-            async with asyncio.timeout(_IDLE_S):
-                message = await reader.readuntil(_END)
-            result = await self._result(message[:-1])
-        except LimitOverrunError:
-            refusal: Any = _unparsed(f"it has more than {_MAX_MESSAGE_BYTES} bytes")
+            with self._held.of_connection() as held:
+                result = await self._next_result(frames, held)
+        except TooManyPartsError as error:
+            refusal: Any = _unparsed(f"it has more than {error.limit} parts, commas and brackets")
             goes_on = False
-        except MalformedRequestError as error:
+        except (RefusedFrameError, MalformedRequestError) as error:
             refusal = _unparsed(str(error))
             goes_on = False
         except LuxiError as error:
@@ -140,7 +138,7 @@ class _Server:
             refusal = ["GenericError", ["the request failed; the log says why"]]
         else:
             return await self._send(result, writer)
-        await _write(_encode({"success": False, "result": refusal}) + _END, writer)
+        await _write(_encode({"success": False, "result": refusal}) + END, writer)
         return goes_on
 
     async def _send(self, result: Result, writer: StreamWriter) -> bool:
@@ -154,22 +152,31 @@ class _Server:
         except Exception:  # noqa: BLE001  # the edge: half of the answer is sent
             _log.exception("request_failed")
             return False
-        await _write(b"}" + _END if result.is_complete() else b',"complete":false}' + _END, writer)
+        await _write(b"}" + END if result.is_complete() else b',"complete":false}' + END, writer)
         return True
 
-    async def _result(self, message: bytes) -> Result:
+    async def _next_result(self, frames: FrameReader, held: HeldByOne) -> Result:
+        frame = await frames.next(held)
         try:
-            request = _decode(message)
-        except MALFORMED_JSON as error:
-            raise MalformedRequestError(str(error)) from None
-        return await self._calls.answer(request.method, request.args)
+            request = await made_aside(frame.parts, lambda: _request_of(frame.text))
+            return await self._calls.answer(request.method, request.args, frame.parts)
+        except TooManyListsError as error:
+            raise LuxiError("GenericError", str(error)) from error
+
+
+def _request_of(text: bytearray) -> _Request:
+    """Raises MalformedRequestError."""
+    try:
+        return _decode(text)
+    except MALFORMED_JSON as error:
+        raise MalformedRequestError(str(error)) from None
 
 
 async def _write(part: bytes, writer: StreamWriter) -> None:
     """Raises TimeoutError for a client that does not read."""
     # JSON writes the byte that ends a message as an escape, wherever a text has it.
     writer.write(part)
-    async with asyncio.timeout(_IDLE_S):
+    async with asyncio.timeout(IDLE_S):
         await writer.drain()
 
 

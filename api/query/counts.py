@@ -9,10 +9,11 @@ from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONS
 from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shape
 from fleetlight.api.query.counting import QuestionCounter
-from fleetlight.api.query.question import CountingBody, counting_body_of_query, counting_of
+from fleetlight.api.query.question import CountingBody, counting_body_of_query, counting_of, size_of
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -31,7 +32,7 @@ COUNTS = Operation(
 )
 
 COUNTS_BY_BODY = replace(COUNTS, method="POST", query=())
-_BODY: Body[CountingBody] = Body(CountingBody)
+_BODY: Body[CountingBody] = Body(CountingBody, max_parts=MAX_PARTS)
 
 
 class CountHandler:
@@ -51,7 +52,8 @@ class CountHandler:
         return await self._answer(request, await _BODY.read(request))
 
     async def _answer(self, request: ComputeRequest, body: CountingBody) -> Response:
-        counting = counting_of(body, visible_fields(body.what, request.caller))
+        known = visible_fields(body.what, request.caller)
+        counting = await made_aside(size_of(body.filter), lambda: counting_of(body, known))
         async with page_in_the_making():
             fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
             counted = await self._counter.count(counting, request.caller, fresh)

@@ -10,6 +10,7 @@ from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.identity.caller import Caller
@@ -22,6 +23,7 @@ from fleetlight.api.query.question import (
     marker_of,
     moment_of,
     question_of,
+    size_of,
 )
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.listing.admission import page_in_the_making
@@ -49,7 +51,7 @@ QUERY = Operation(
 )
 QUERY_BY_BODY = replace(QUERY, method="POST", query=())
 
-_BODY: Body[QuestionBody] = Body(QuestionBody)
+_BODY: Body[QuestionBody] = Body(QuestionBody, max_parts=MAX_PARTS)
 
 
 class QueryHandlers:
@@ -75,7 +77,7 @@ class QueryHandlers:
         return await self._answer(request, await _BODY.read(request))
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
-        question = question_of_body(body, request.caller)
+        question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
         async with page_in_the_making():
             fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
             found = await self._answerer.answer(question, request.caller, fresh)

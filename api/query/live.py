@@ -20,8 +20,8 @@ from fleetlight.listing.list_items import ItemLister
 from fleetlight.operations.nodes.errors import NoCertificateError
 from fleetlight.operations.nodes.observing import NodeObserver
 from fleetlight.operations.nodes.opening import NodeRpcs
-from fleetlight.resources.cluster_parameters import CLUSTER, Parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters
 from fleetlight.views.query2.projection import Row, UnfinishedRow, UnfinishedRows
 
 Observers = Mapping[str, NodeObserver]

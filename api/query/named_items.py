@@ -1,20 +1,24 @@
 """Items that are asked for by their names: which filter is a lookup, and what it finds (contracts/ganeti-query, 5)."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.query.expressions import MAX_LEVELS
+from fleetlight.query.expressions import MAX_LEVELS, named_one_of, one_of
 from fleetlight.query.filter_text import Expression
+from fleetlight.query.filters import EVERYTHING, Filter, any_of
 from fleetlight.resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
 from fleetlight.views.query2.projection import Cells
 
 _EQUAL = ("=", "==")
+_OF_COMPARISON = 2
 # What is looked up; items of other types that are not there are no rows, and no error.
 _KINDS = {"instance": "Instance", "node": "Node", "group": "NodeGroup", "network": "Network"}
 _JOB = "job"
 UNSURE = "part of the fleet does not answer"
+T = TypeVar("T")
+
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -36,17 +40,21 @@ def names_in(expression: Expression | None, known: QueryFields) -> Sequence[str 
     """
     if known.name not in _KINDS and known.name != _JOB:
         return None
-    return _names(expression, known.name_field, MAX_LEVELS - 1) or None
+    names: list[str | int] = []
+    return names if _add_names(names, expression, known.name_field, MAX_LEVELS - 1) and names else None
 
 
-def _names(expression: Expression | None, name_field: str, levels: int) -> list[str | int] | None:
-    match expression:
-        case ["|", *terms] if levels:
-            parts = [_names(term, name_field, levels - 1) for term in terms]
-            return None if None in parts else [name for part in parts for name in part or ()]
-        case [operator, field, str() | int() as name] if operator in _EQUAL and field == name_field:
-            return [name]
-    return None
+def _add_names(names: list[str | int], expression: object, name_field: str, levels: int) -> bool:
+    """Whether an expression looks items up; its names are in the list then."""
+    if not isinstance(expression, list) or not expression:
+        return False
+    operator, *operands = expression
+    if operator == "|":
+        return levels > 0 and all(_add_names(names, operand, name_field, levels - 1) for operand in operands)
+    if operator in _EQUAL and len(operands) == _OF_COMPARISON and operands[0] == name_field:
+        names.append(operands[1])
+        return isinstance(operands[1], str | int)
+    return False
 
 
 def columns_of(known: QueryFields, names: Sequence[str]) -> Sequence[str]:
@@ -54,56 +62,84 @@ def columns_of(known: QueryFields, names: Sequence[str]) -> Sequence[str]:
     return [known.name_field, *["uuid"] * _has_uuid(known), *names]
 
 
-def expression_of(known: QueryFields, wanted: Sequence[str | int]) -> Expression:
-    """The filter for the items that `looked_up` looks at. Raises BadRequestError for what is no number of a job."""
+def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
+    """The filter for the items that `looked_up` looks at.
+
+    Raises ExpressionError for what is no name, and BadRequestError for what is no number of a job.
+    """
     if known.name == _JOB:
         for number in wanted:
             if isinstance(number, int) and number < 0:
                 raise BadRequestError(f"Invalid value for job ID: {number}")
-    names = list(dict.fromkeys(wanted))
-    uuids = [name.lower() for name in names if _has_uuid(known) and isinstance(name, str) and _UUID.fullmatch(name)]
-    return ["|", *(["==", known.name_field, name] for name in names), *(["==", "uuid", uuid] for uuid in uuids)]
+        return one_of(field_of(known, known.name_field), wanted)
+    uuids = [name.lower() for name in wanted if _has_uuid(known) and isinstance(name, str) and _UUID.fullmatch(name)]
+    of_names = named_one_of(field_of(known, known.name_field), wanted)
+    return any_of(of_names, named_one_of(field_of(known, "uuid"), uuids)) if uuids else of_names
+
+
+class Found(NamedTuple, Generic[T]):
+    """An item that `filter_of` finds: the values of the columns before, and the rest of it."""
+
+    name: Any
+    uuid: Any
+    rest: T
+
+
+def found_of(known: QueryFields, cells: Cells, rest: T) -> Found[T]:
+    """cells: those of the columns that `columns_of` has before others."""
+    return Found(cells[0][1], cells[1][1] if _has_uuid(known) else None, rest)
 
 
 def looked_up(
     known: QueryFields,
-    names: Sequence[str],
     wanted: Sequence[str | int],
-    found: Sequence[Cells],
+    found: Sequence[Found[T]],
+    lost: Callable[[str | int], T],
     *,
     is_certain: bool,
-) -> list[Cells]:
+) -> list[T]:
     """The items called `wanted`, in that order and as often; of jobs each once.
 
-    found: the rows that `expression_of` finds, with the columns of `columns_of`. is_certain: whether they are all.
-    Raises ItemLookupError.
+    found: what `filter_of` finds. lost: makes what stands for a job that is not there. is_certain: whether they are
+    all. Takes as long as both are. Raises ItemLookupError.
     """
     if known.name == _JOB:
         # Cells number their jobs each by themselves; the first one with a number is meant.
-        by_number = {cells[0][1]: cells[1:] for cells in reversed(found)}
-        missing = CellStatus.UNAVAILABLE if is_certain else CellStatus.NO_DATA
-        return [by_number.get(number) or _lost_job(known, names, number, missing) for number in dict.fromkeys(wanted)]
-    return [cells for name in wanted for cells in _called(known, str(name), found, is_certain=is_certain)]
+        by_number = {item.name: item.rest for item in reversed(found)}
+        return [by_number[number] if number in by_number else lost(number) for number in dict.fromkeys(wanted)]
+    called = _Called(known, found, is_certain=is_certain)
+    return [item for name in wanted for item in called.by(str(name).lower(), str(name))]
 
 
-def _called(known: QueryFields, name: str, found: Sequence[Cells], *, is_certain: bool) -> list[Cells]:
-    """The items of that name, without the columns before; else those of the one name that it abbreviates."""
-    before = len(columns_of(known, ()))
-    called: dict[str, list[Cells]] = {}
-    for cells in found:
-        called.setdefault(str(cells[0][1]).lower(), []).append(cells[before:])
-    wanted = name.lower()
-    if wanted in called:
-        return called[wanted]
-    if _has_uuid(known) and any(cells[1][1] == wanted for cells in found):
-        # A uuid names an item, and is not its name, which the expression asks for.
-        return []
-    fits = [full for full in called if _is_abbreviated(known) and full.startswith(f"{wanted}.")]
-    if len(fits) > 1:
-        raise ItemLookupError(f"{kind_of(known)} name {name} has multiple matches", is_certain=True)
-    if not fits:
-        raise ItemLookupError(f"{kind_of(known)} name {name} not found", is_certain=is_certain)
-    return called[fits[0]]
+class _Called(Generic[T]):
+    """Items by their names, and by what abbreviates those."""
+
+    def __init__(self, known: QueryFields, found: Sequence[Found[T]], *, is_certain: bool) -> None:
+        self._known = known
+        self._is_certain = is_certain
+        self._by_name: dict[str, list[T]] = {}
+        for item in found:
+            if item.name is not None:  # one without a name is here for its uuid
+                self._by_name.setdefault(str(item.name).lower(), []).append(item.rest)
+        self._uuids = {item.uuid for item in found if item.uuid is not None}
+        self._full: dict[str, list[str]] = {}
+        for full in self._by_name if _is_abbreviated(known) else ():
+            for number in (number for number, character in enumerate(full) if character == "."):
+                self._full.setdefault(full[:number], []).append(full)
+
+    def by(self, wanted: str, name: str) -> Sequence[T]:
+        """The items of the name `wanted`; else those of the one name that it abbreviates. name: as it was written."""
+        if wanted in self._by_name:
+            return self._by_name[wanted]
+        if wanted in self._uuids:
+            # A uuid names an item, and is not its name, which the expression asks for.
+            return ()
+        full = self._full.get(wanted, ())
+        if len(full) > 1:
+            raise ItemLookupError(f"{kind_of(self._known)} name {name} has multiple matches", is_certain=True)
+        if not full:
+            raise ItemLookupError(f"{kind_of(self._known)} name {name} not found", is_certain=self._is_certain)
+        return self._by_name[full[0]]
 
 
 def kind_of(known: QueryFields) -> str:
@@ -116,19 +152,29 @@ def _has_uuid(known: QueryFields) -> bool:
 
 
 def _is_abbreviated(known: QueryFields) -> bool:
-    field = known[known.name_field]
-    return isinstance(field, QueryField) and FieldFlag.HOSTNAME in field.flags
+    return FieldFlag.HOSTNAME in field_of(known, known.name_field).flags
 
 
-def _lost_job(known: QueryFields, names: Sequence[str], number: str | int, missing: CellStatus) -> Cells:
+def lost_job(known: QueryFields, names: Sequence[str], number: str | int, *, is_certain: bool) -> Cells:
+    """The cells of a job that is not there. is_certain: as of `looked_up`."""
+    missing = CellStatus.UNAVAILABLE if is_certain else CellStatus.NO_DATA
     of_known: Mapping[str, tuple[int, Any]] = {"id": (int(CellStatus.NORMAL), number)}
     unknown = (int(CellStatus.UNKNOWN), None)
     return [of_known.get(name, (int(missing), None)) if name in known else unknown for name in names]
 
 
-def called_or_identified(known: QueryFields, items: Sequence[str | int] | None) -> Expression | None:
-    """The expression of the old calls for items by their names, abbreviations or uuids; None for all items."""
+def called_or_identified(known: QueryFields, items: Sequence[str | int] | None) -> Filter:
+    """The filter of the old calls for items by their names, abbreviations or uuids; all items for None, or none named.
+
+    Raises ExpressionError.
+    """
     if not items:
-        return None
+        return EVERYTHING
     fields = [known.name_field] + ["uuid"] * ("uuid" in known and known.name_field != "uuid")
-    return ["|", *(["==", field, str(item)] for item in items for field in fields)]
+    texts = list(map(str, items))
+    return any_of(*(named_one_of(field_of(known, field), texts) for field in fields))
+
+
+def field_of(known: QueryFields, name: str) -> QueryField:
+    """A field that there is."""
+    return cast(QueryField, known[name])

@@ -5,7 +5,7 @@ from typing import Any
 
 from fleetlight.cells.model import Cell
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, IsNull, Or, leaves, split_expressible
+from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, In, IsNull, Or, leaves, split_expressible
 from fleetlight.resources.fields import ItemType
 from fleetlight.views.query2.items import CELL
 
@@ -31,6 +31,8 @@ def keys_in(node: Filter, unique: str) -> Collection[Any] | None:
     match node:
         case Eq(field, value) if field == unique:
             return {value}
+        case In(field, values) if field == unique:
+            return set(values)
         case IsNull(field) if field == unique:
             return set()
         case Or(terms):

@@ -11,11 +11,12 @@ import msgspec
 from pydantic import Field
 
 from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.large_bodies import parts_in
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_body import RequestModel
-from fleetlight.query.expressions import to_filter
-from fleetlight.query.filter_text import parse_filter
-from fleetlight.query.filters import Filter, Leaf, Matches, Negation, leaves
+from fleetlight.query.expressions import conditions_in, to_filter
+from fleetlight.query.filter_text import Expression, parse_filter
+from fleetlight.query.filters import And, Filter, Leaf, Matches, Negation, Or, leaves
 from fleetlight.query.operators.anything import Finds
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.errors import FilterValueError
@@ -39,6 +40,13 @@ _PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker",
 _PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects", "as_of"})
 _YES, _NO = ("1", "true"), ("0", "false")
 _DIGITS = 9
+# To read and build a condition of a text takes as long as three parts of a list do.
+_TEXT_OF_PART = 4
+
+_encode = msgspec.json.Encoder().encode
+
+Wanted = Expression | str | Filter | None
+"""What is kept: an expression, the text of one, or its tree."""
 
 
 class QuestionBody(RequestModel):
@@ -153,17 +161,33 @@ def moment_of(text: str | None, known: QueryFields) -> int | None:
     raise BadRequestError(f"as_of: '{text[:100]}' is no time with its zone, such as 2026-11-24T10:00:00Z")
 
 
-def _filter_of(expression: Sequence[Any] | str | None, known: QueryFields) -> Filter:
-    """Raises BadRequestError for one that costs every row, and every store, more than a request may."""
-    node = to_filter(parse_filter(expression) if isinstance(expression, str) else expression, known)
-    conditions = list(leaves(node))
-    searches = [leaf for leaf in conditions if isinstance(_plain(leaf), Matches | Finds)]
-    # A condition comes with one on whether there is a value.
-    if len(conditions) > 2 * MAX_CONDITIONS:
-        raise BadRequestError(f"filter: {len(conditions) // 2} conditions; there may be {MAX_CONDITIONS}")
-    if len(searches) > MAX_PATTERNS:
-        raise BadRequestError(f"filter: {len(searches)} patterns; there may be {MAX_PATTERNS}")
+def _filter_of(expression: Wanted, known: QueryFields) -> Filter:
+    """Raises BadRequestError for one that costs every row, and every store, more than a request may.
+
+    What it costs is counted before it is built. A text has no more conditions than characters, and few of these.
+    """
+    if isinstance(expression, And | Or | Leaf):
+        return expression
+    listed = parse_filter(expression) if isinstance(expression, str) else expression
+    _refuse_costs(*((0, 0) if listed is None else conditions_in(listed, known)))
+    node = to_filter(listed, known)
+    # Of some fields a membership is a pattern.
+    _refuse_costs(0, sum(isinstance(_plain(leaf), Matches | Finds) for leaf in leaves(node)))
     return node
+
+
+def _refuse_costs(conditions: int, patterns: int) -> None:
+    if conditions > MAX_CONDITIONS:
+        raise BadRequestError(f"filter: {conditions} conditions; there may be {MAX_CONDITIONS}")
+    if patterns > MAX_PATTERNS:
+        raise BadRequestError(f"filter: {patterns} patterns; there may be {MAX_PATTERNS}")
+
+
+def size_of(expression: Wanted) -> int:
+    """How many parts an expression that has been decoded has (fleetlight.api.http.large_bodies), or the text of one."""
+    if isinstance(expression, str):
+        return len(expression) // _TEXT_OF_PART
+    return parts_in(_encode(expression)) if isinstance(expression, list) else 0
 
 
 def _plain(leaf: Leaf) -> Leaf:
@@ -173,7 +197,7 @@ def _plain(leaf: Leaf) -> Leaf:
 def question_of(
     known: QueryFields,
     names: Sequence[str],
-    expression: Sequence[Any] | str | None = None,
+    expression: Wanted = None,
     *,
     order: Sequence[str] = (),
     limit: int | None = None,
@@ -181,14 +205,13 @@ def question_of(
     all_projects: bool = False,
     as_of: int | None = None,
 ) -> Question:
-    """The question for the fields `names` of the items that an expression, or the text of one, lets pass.
+    """The question for the fields `names` of the items that an expression, the text or the tree of one, lets pass.
 
     order: names of fields; that of the names of the items unless given. The rest is as of Question.
     Raises BadRequestError, and QueryError for a filter that is none.
     """
     values = values_of(known.name)
-    if len(names) > MAX_COLUMNS:
-        raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_COLUMNS}")
+    check_columns(names)
     for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
         if times > MAX_REPEATS:
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
@@ -199,9 +222,15 @@ def question_of(
     )
 
 
+def check_columns(names: Sequence[str]) -> None:
+    """Raises BadRequestError for more fields than one may ask for at once."""
+    if len(names) > MAX_COLUMNS:
+        raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_COLUMNS}")
+
+
 def marker_of(position: Sequence[Any]) -> str:
     """The marker of a row: its place in the order, so that it means the same by whatever route the next page comes."""
-    return urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+    return urlsafe_b64encode(_encode(position)).decode().rstrip("=")
 
 
 def position_in(marker: str, order: SortOrder) -> tuple[Any, ...]:

@@ -1,35 +1,49 @@
 """Answers with all the items that there are, for the faces that have no pages: streamed, collected, or looked up."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from fleetlight.api.admission import RequestAdmission
 from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.identity.caller import Caller
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer, proof_of
-from fleetlight.api.query.named_items import columns_of, expression_of, looked_up
-from fleetlight.api.query.question import question_of
+from fleetlight.api.query.named_items import Found, columns_of, filter_of, found_of, looked_up, lost_job, names_in
+from fleetlight.api.query.question import Wanted, check_columns, question_of
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.listing.admission import current_admission
 from fleetlight.listing.answer import Page
 from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
+MAX_LOOKED_UP_BYTES = 64 * 2**20
+"""So much hold the items of one answer that are looked up by their names: all have to be there to be in order."""
+PIECE_BYTES = 64 * 1024
+
 _encode = msgspec.json.Encoder().encode
+_raw_cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_cell = msgspec.json.Decoder(tuple[int, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
     """What all questions of one request share.
 
-    only: the uuids of the cells that are asked; None for all.
+    only: the uuids of the cells that are asked; None for all. parts: how many parts the body of the request has: what
+    is made of many is made aside (fleetlight.api.http.large_bodies).
     """
 
     caller: Caller
     fresh: AskedFreshness
     only: Collection[str] | None = None
+    parts: int = 0
 
 
 class RowStream:
@@ -55,6 +69,19 @@ class RowStream:
             yield batch.rows
 
 
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Items that were asked for by their names.
+
+    rows: the JSON of the cells of each, in the order of the names and as often. size: the bytes that they hold.
+    proof: as of Collected.
+    """
+
+    rows: Sequence[msgspec.Raw]
+    size: int
+    proof: Page
+
+
 async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
     """The JSON of the items that `to_item` makes of the rows, batch by batch, between `begin` and `end`."""
     yield begin
@@ -64,6 +91,23 @@ async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes,
             yield separator + b",".join(_encode(to_item(row)) for row in batch)
             separator = b","
     yield end
+
+
+async def pieces_of(items: LookedUp, to_item: Callable[[Any], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
+    """As `parts_of`, of items that were looked up. One that was asked for often is written as often, and kept once."""
+    admission = current_admission()
+    kept = admission.handing_over(items.size) if isinstance(admission, RequestAdmission) else nullcontext()
+    with kept:
+        piece = bytearray(begin)
+        for number, item in enumerate(items.rows):
+            piece += b"," if number else b""
+            piece += _encode(to_item(item))
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+                # Where a caller takes all of it at once, others have their turn too.
+                await asyncio.sleep(0)
+        yield bytes(piece) + end
 
 
 def _incomplete(proof: Page) -> set[str]:
@@ -89,37 +133,70 @@ class WholeAnswers:
     def __init__(self, answerer: Answerer) -> None:
         self._answerer = answerer
 
-    async def stream(
-        self, asking: Asking, item_type: str, names: Sequence[str], expression: Expression | None
-    ) -> RowStream:
+    async def stream(self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted) -> RowStream:
         """The rows, of which the first batch has been read; nothing else of them is kept."""
-        batches = self._batches(asking, item_type, names, expression)
+        batches = await self._batches(asking, item_type, names, expression)
         return RowStream(await anext(batches), batches)
 
     async def collect(
-        self, asking: Asking, item_type: str, names: Sequence[str], expression: Expression | None = None
+        self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted = None
     ) -> Collected:
         rows: list[Cells] = []
         proofs: list[Page] = []
-        async for batch in self._batches(asking, item_type, names, expression):
+        async for batch in await self._batches(asking, item_type, names, expression):
             rows += (cells_of(cells) for _, cells in batch.rows)
             proofs.append(batch.proof)
         return Collected(rows, proof_of(proofs))
 
-    async def look_up(
-        self, asking: Asking, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
-    ) -> Collected:
-        """The items called `wanted` (fleetlight.api.query.named_items), as often and in that order. Raises
-        ItemLookupError too.
+    async def names_in(
+        self, asking: Asking, item_type: str, expression: Expression | None
+    ) -> Sequence[str | int] | None:
+        """The names of an expression that looks items up; None for every other one
+        (fleetlight.api.query.named_items).
         """
         known = visible_fields(item_type, asking.caller)
-        found = await self.collect(asking, item_type, columns_of(known, names), expression_of(known, wanted))
-        rows = looked_up(known, names, wanted, found.rows, is_certain=found.proof.is_complete)
-        return Collected(rows, found.proof)
+        return await made_aside(asking.parts, lambda: names_in(expression, known))
 
-    def _batches(
-        self, asking: Asking, item_type: str, names: Sequence[str], expression: Expression | None
+    async def look_up(
+        self, asking: Asking, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
+    ) -> LookedUp:
+        """The items called `wanted` (fleetlight.api.query.named_items), as often and in that order.
+
+        Raises ItemLookupError too, and BadRequestError for items that hold more than MAX_LOOKED_UP_BYTES together.
+        """
+        known = visible_fields(item_type, asking.caller)
+        check_columns(names)
+        columns = columns_of(known, names)
+        before = len(columns) - len(names)
+        proofs: list[Page] = []
+        found: list[Found[msgspec.Raw]] = []
+        size = 0
+        expression = await made_aside(asking.parts, lambda: filter_of(known, wanted))
+        async for batch in await self._batches(asking, item_type, columns, expression):
+            proofs.append(batch.proof)
+            for _, raw in batch.rows:
+                cells = _raw_cells(raw)
+                rest = msgspec.Raw(_encode(cells[before:]))
+                size += len(rest)
+                found.append(found_of(known, [_cell(each) for each in cells[:before]], rest))
+            if size > MAX_LOOKED_UP_BYTES:
+                most = f"{MAX_LOOKED_UP_BYTES // 2**20} MiB"
+                raise BadRequestError(f"The answer has more than {most}; ask for fewer names, or fewer fields, at once")
+        proof = proof_of(proofs)
+
+        def lost(number: str | int) -> msgspec.Raw:
+            return msgspec.Raw(_encode(lost_job(known, names, number, is_certain=proof.is_complete)))
+
+        rows = await made_aside(
+            len(wanted) + len(found), lambda: looked_up(known, wanted, found, lost, is_certain=proof.is_complete)
+        )
+        return LookedUp(rows, size, proof)
+
+    async def _batches(
+        self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted
     ) -> AsyncIterator[Answer]:
         known = visible_fields(item_type, asking.caller)
-        question = question_of(known, names, expression, all_projects=asking.caller.is_admin)
+        question = await made_aside(
+            asking.parts, lambda: question_of(known, names, expression, all_projects=asking.caller.is_admin)
+        )
         return self._answerer.batches(question, asking.caller, asking.fresh, asking.only)

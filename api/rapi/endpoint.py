@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -18,11 +17,12 @@ from starlette.responses import Response
 from fleetlight.api.admission import ListAdmission
 from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
 from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
+from fleetlight.api.http.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import Connection, LookingAhead
 from fleetlight.api.query.whole_answers import Asking
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
@@ -47,8 +47,9 @@ _METHODS = ("GET", "PUT", "POST", "DELETE")
 class RapiRequest:
     """A request that may be handled.
 
-    names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any.
-    only: the uuids of the cells that it is about; None for the whole fleet.
+    names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any, and `parts`
+    how many it has (fleetlight.api.http.large_bodies). only: the uuids of the cells that it is about; None for the
+    whole fleet.
     """
 
     caller: Caller
@@ -58,6 +59,7 @@ class RapiRequest:
     has_body: bool
     fresh: AskedFreshness
     only: Collection[str] | None
+    parts: int = 0
 
     def with_body(self, body: Any) -> "RapiRequest":
         """The same request with another body."""
@@ -66,7 +68,7 @@ class RapiRequest:
     @property
     def asking(self) -> Asking:
         """What every question of this request asks for."""
-        return Asking(self.caller, self.fresh, self.only)
+        return Asking(self.caller, self.fresh, self.only, self.parts)
 
     def flag(self, name: str) -> bool:
         """A parameter that is 1 or 0; 0 without it. Raises RapiError."""
@@ -84,12 +86,14 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is
-    calling.
+    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is calling.
+
+    max_parts: how many parts a body may have (fleetlight.api.http.large_bodies).
     """
 
     handler: Handler
     needed: frozenset[str]
+    max_parts: int = MAX_PARTS_OF_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +161,14 @@ class RapiEndpoint:
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
-        body = await _body(http)
+        body, parts = await _body(http, verb.max_parts)
         admit_by(self._admission.of(login.caller, Connection.of(http, receive)))
         query = QueryString.parse(http.scope["query_string"])
         fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
         only = await self._only(http.path_params.get("cell"), login.caller)
         return await verb.handler(
             RapiRequest(
-                login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only
+                login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only, parts
             )
         )
 
@@ -193,22 +197,27 @@ def _unsupported(method: str, path: str) -> RapiError:
     return RapiError(HTTPStatus.NOT_IMPLEMENTED, f"Method {method} is unsupported for path {path}")
 
 
-async def _body(http: HttpRequest) -> Any:
-    """What the body says, or _NOTHING. Raises RapiError."""
+async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
+    """What the body says, or _NOTHING, and how many parts it has.
+
+    Raises RapiError, TooManyPartsError, TooManyListsError.
+    """
     length = http.headers.get("content-length", "0")
     too_large = RapiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
     if length.isascii() and length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise too_large
     text = bytearray()
+    counted = CountedParts(max_parts)
     async for part in http.stream():
+        counted.add(part)
         text += part
         if len(text) > MAX_BODY_BYTES:
             raise too_large
     if not text:
-        return _NOTHING
+        return _NOTHING, 0
     if http.headers.get("content-type", "").lower() != "application/json":
         raise RapiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be of the type application/json")
     try:
-        return msgspec.json.decode(text)
+        return await decoded(text, counted.count), counted.count
     except MALFORMED_JSON:
         raise RapiError(HTTPStatus.BAD_REQUEST, "Unable to parse JSON data") from None

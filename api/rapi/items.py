@@ -9,9 +9,9 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.compute.protocol.proof import proof_headers
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.query.named_items import UNSURE, ItemLookupError
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of
+from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of, pieces_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
@@ -60,17 +60,30 @@ class RapiItems:
         return _with_headers(await self._answers.collect(request.asking, item_type, names, expression), request)
 
     async def looked_up(
-        self, request: RapiRequest, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
-    ) -> tuple[Sequence[Cells], dict[str, str]]:
-        """As `collected`, of the items called `wanted`, in that order.
+        self,
+        request: RapiRequest,
+        item_type: str,
+        names: Sequence[str],
+        wanted: Sequence[str | int],
+        *,
+        around: tuple[bytes, bytes],
+    ) -> Response:
+        """The cells of the items called `wanted`, in that order and as often; sent while they are written.
 
         Raises RapiError for a name of no item, or of several.
         """
         try:
-            return _with_headers(await self._answers.look_up(request.asking, item_type, names, wanted), request)
+            found = await self._answers.look_up(request.asking, item_type, names, wanted)
         except ItemLookupError as error:
             refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
             raise refusal from error
+        headers = proof_headers(found.proof, request.caller)
+        body = pieces_of(found, lambda row: row, *around)
+        return StreamingResponse(body, headers=headers, media_type="application/json")
+
+    async def names_in(self, request: RapiRequest, item_type: str, expression: Any) -> Sequence[str | int] | None:
+        """The names of an expression that looks items up (fleetlight.api.query.named_items)."""
+        return await self._answers.names_in(request.asking, item_type, expression)
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
@@ -119,13 +132,7 @@ def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:
 
 
 def _called(known: QueryFields, name: str) -> Any:
-    if known.name == "job":
-        return ["==", "id", int(name)]
-    if known.name_field == "uuid":
-        # Of kind `other`, whose equality is that of any value.
-        return ["==", "uuid", name]
-    by_name = ["==", known.name_field, name]
-    return ["|", by_name, ["==", "uuid", name]] if "uuid" in known else by_name
+    return ["==", "id", int(name)] if known.name == "job" else called_or_identified(known, [name])
 
 
 async def _body(rows: RowStream, to_item: Callable[[Row], Any], around: tuple[bytes, bytes]) -> AsyncIterator[bytes]:

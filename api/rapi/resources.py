@@ -11,8 +11,8 @@ import msgspec
 from starlette.responses import Response
 
 from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.http.large_bodies import MAX_PARTS
 from fleetlight.api.query.cluster import FLEET, cluster_info
-from fleetlight.api.query.named_items import names_in
 from fleetlight.api.query.question import MAX_COLUMNS
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
@@ -25,9 +25,9 @@ from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.fields_query import definitions
-from fleetlight.resources.cluster_parameters import CLUSTER
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.views.query2.projection import Cells
 
 _VERSION = 2
@@ -75,9 +75,7 @@ class RapiResources:
         yield _get("/info", self._info, A_USER)
         yield _get("/os", self._operating_systems, A_USER)
         yield _get("/tags", self._tags_of_cluster, A_USER)
-        yield resource(
-            f"/query/(?P<what>{NAME})", {"GET": Verb(self._query, READERS), "PUT": Verb(self._query, READERS)}
-        )
+        yield resource(f"/query/(?P<what>{NAME})", dict.fromkeys(("GET", "PUT"), Verb(self._query, READERS, MAX_PARTS)))
         yield _get(f"/query/(?P<what>{NAME})/fields", self._query_fields, ANYBODY)
         for item_type in _COLLECTIONS:
             name = JOB if item_type == "job" else NAME
@@ -139,11 +137,10 @@ class RapiResources:
         """Items of any type, in the form of queries."""
         known = visible_fields(request.names["what"], request.caller)
         names, expression = _asked(request)
-        if wanted := names_in(expression, known):
-            rows, headers = await self._items.looked_up(request, known.name, names, wanted)
-            return answer({"fields": definitions(known, names), "data": rows}, headers)
         head = msgspec.json.encode(definitions(known, names))
         around = b'{"fields":%b,"data":[' % head, b"]}\n"
+        if wanted := await self._items.names_in(request, known.name, expression):
+            return await self._items.looked_up(request, known.name, names, wanted, around=around)
         return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)
 
     async def _query_fields(self, request: RapiRequest) -> Response:

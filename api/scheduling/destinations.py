@@ -24,7 +24,7 @@ from fleetlight.api.http.errors import BadRequestError, ConflictError, Forbidden
 from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError

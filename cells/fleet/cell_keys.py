@@ -5,7 +5,7 @@ A cell has one that its relay signs with, the newest, and for a while those befo
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -80,12 +80,37 @@ class CellKeys:
                 add_key(connection, cell_uuid, now)
 
 
+def new_key() -> SigningKey:
+    return SigningKey(secrets.token_hex(_ID_BYTES), secrets.token_bytes(_SECRET_BYTES))
+
+
 def add_key(connection: Connection, cell_uuid: str, now: int) -> SigningKey:
     """A new key in the transaction of `connection`. now: microseconds."""
-    key = SigningKey(secrets.token_hex(_ID_BYTES), secrets.token_bytes(_SECRET_BYTES))
+    key = new_key()
     row = {"cell_uuid": cell_uuid, "key_id": key.id, "secret": key.secret, "created_at": now, "expires_at": None}
     connection.execute(insert(cell_keys).values(row))
     return key
+
+
+class Pace:
+    """Looks for a key that is not known, but not as often as messages may name one."""
+
+    def __init__(self) -> None:
+        self._looking = Lock()
+        self._look_at_s = 0.0
+
+    def look(self, cell_uuid: str, look: Callable[[], None]) -> None:
+        """Call `look`, unless the last time was just now. It may raise FleetUnreachableError, which is logged."""
+        with self._looking:
+            if time.monotonic() < self._look_at_s:
+                return
+            pause_s = _LOOK_AGAIN_S
+            try:
+                look()
+            except FleetUnreachableError as error:
+                _log.warning("keys.unreachable", cell=cell_uuid, reason=error.reason)
+                pause_s = _LOOK_AGAIN_AFTER_FAILURE_S
+            self._look_at_s = time.monotonic() + pause_s
 
 
 class Keyring:
@@ -99,8 +124,7 @@ class Keyring:
         self._clock = clock
         self._known: Mapping[str, Sequence[CellKey]] = {}
         self._by_id: Mapping[tuple[str, str], CellKey] = {}
-        self._looking = Lock()
-        self._look_at_s = 0.0
+        self._pace = Pace()
 
     def refresh(self) -> None:
         """Raises FleetUnreachableError; then what is known stays."""
@@ -132,18 +156,12 @@ class Keyring:
         return is_signed(headers, body, key.key)
 
     def _look_again(self, cell_uuid: str, *, make: bool = False) -> None:
-        with self._looking:
-            if time.monotonic() < self._look_at_s:
-                return
-            pause_s = _LOOK_AGAIN_S
-            try:
-                self.refresh()
-                if make and not self._known.get(cell_uuid):
-                    self._make_first(cell_uuid)
-            except FleetUnreachableError as error:
-                _log.warning("keys.unreachable", cell=cell_uuid, reason=error.reason)
-                pause_s = _LOOK_AGAIN_AFTER_FAILURE_S
-            self._look_at_s = time.monotonic() + pause_s
+        def look() -> None:
+            self.refresh()
+            if make and not self._known.get(cell_uuid):
+                self._make_first(cell_uuid)
+
+        self._pace.look(cell_uuid, look)
 
     def _make_first(self, cell_uuid: str) -> None:
         try:

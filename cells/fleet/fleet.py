@@ -31,19 +31,20 @@ from fleetlight.cells.database.leases import Leases, open_leases
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from fleetlight.cells.fleet.advisory_locks import AdvisoryLocks
-from fleetlight.cells.fleet.aggregates import Aggregates
 from fleetlight.cells.fleet.cell_keys import CellKeys, add_key
 from fleetlight.cells.fleet.compared_mappings import ComparedMappingsStore
+from fleetlight.cells.fleet.compute.aggregates import Aggregates
+from fleetlight.cells.fleet.compute.flavors import Flavors
+from fleetlight.cells.fleet.compute.keypairs import Keypairs
+from fleetlight.cells.fleet.compute.quotas import Quotas
+from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
 from fleetlight.cells.fleet.failures import FailureStore
-from fleetlight.cells.fleet.flavors import Flavors
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.journals import Journals, remove_journal
-from fleetlight.cells.fleet.keypairs import Keypairs
 from fleetlight.cells.fleet.known_hosts import KnownHosts
-from fleetlight.cells.fleet.quotas import Quotas
+from fleetlight.cells.fleet.producer_keys import ProducerKeys
 from fleetlight.cells.fleet.recent_changes import RecentChanges
-from fleetlight.cells.fleet.server_groups import ServerGroups
 from fleetlight.cells.fleet.tables import (
     cell_keys,
     compared_mappings,
@@ -51,6 +52,7 @@ from fleetlight.cells.fleet.tables import (
     failures,
     instance_mappings,
     known_hosts,
+    producer_keys,
 )
 from fleetlight.cells.fleet.tables import cells as cells_table
 from fleetlight.cells.model import Cell, InstanceRow
@@ -95,7 +97,8 @@ class Fleet:
 
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
     takeover_after_s: of leases, see fleetlight.cells.database.leases.
-    cell_keys: what relays sign with. recent_changes: what API processes tell each other.
+    cell_keys: what relays sign with. producer_keys: what producers sign with. recent_changes: what API processes tell
+    each other.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Fleet:
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.cell_keys = CellKeys(database)
+        self.producer_keys = ProducerKeys(database)
         self.compared_mappings = ComparedMappingsStore(database)
         self.recent_changes = RecentChanges(database)
         self.clock = FleetClock(database)
@@ -160,7 +164,13 @@ class Fleet:
             known = _cell(row)
             if known.kind is not kind or uuid not in {None, known.uuid} or nova_uuid != known.nova_uuid:
                 raise CellConflictError(name)
-            cell = replace(given, uuid=known.uuid, disabled=known.disabled, number=known.number)
+            cell = replace(
+                given,
+                uuid=known.uuid,
+                disabled=known.disabled,
+                number=known.number,
+                takes_announcements=known.takes_announcements,
+            )
             connection.execute(
                 update(cells_table).where(cells_table.c.uuid == cell.uuid).values(asdict(cell) | {"kind": kind.value})
             )
@@ -184,6 +194,12 @@ class Fleet:
         with self.database.writing() as connection:
             connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
 
+    def set_takes_announcements(self, cell_uuid: str, takes: bool) -> None:
+        """Whether a native cell takes announcements, of instances that its database does not have, from producers."""
+        its = cells_table.c.uuid == cell_uuid
+        with self.database.writing() as connection:
+            connection.execute(update(cells_table).where(its).values(takes_announcements=takes))
+
     def remove_cell(self, cell: Cell) -> int:
         """Forget a disabled cell, where its instances live and what failed; returns how many mappings there were.
 
@@ -198,7 +214,7 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            for table in (compared_mappings, failures, dropped_failures, known_hosts, cell_keys):
+            for table in (compared_mappings, failures, dropped_failures, known_hosts, cell_keys, producer_keys):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
@@ -300,6 +316,11 @@ class Fleet:
         with self.database.reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        """The cells of a deployment of Nova that are in the fleet, by the uuids that they have there."""
+        cells = [cell for cell in self.cells() if cell.api_database_url == api_database_url]
+        return {cell.nova_uuid: cell.uuid for cell in cells if cell.nova_uuid is not None}
+
     def cells_of_project(self, project_id: str) -> Set[str]:
         """The uuids of the cells that have, or had, instances of a project."""
         # One look into the index for each cell, and no walk through all instances of the project.
@@ -391,6 +412,7 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
         values["api_database_url"],
         values["nova_uuid"],
         values["number"] or 0,
+        values["takes_announcements"],
     )
 
 

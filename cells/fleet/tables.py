@@ -13,6 +13,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
 from fleetlight.cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT
@@ -31,6 +32,7 @@ cells = Table(
     Column("api_database_url", Text),
     Column("nova_uuid", UUID_TEXT),
     Column("number", Integer),
+    Column("takes_announcements", Boolean, nullable=False, server_default=false()),
     Index("ix_cells_number", "number", unique=True),
 )
 
@@ -61,6 +63,19 @@ compared_mappings = Table(
 cell_keys = Table(
     "cell_keys",
     fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("key_id", String(16), primary_key=True),
+    Column("secret", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+
+# What producers sign with, in each cell that takes announcements from them (fleetlight.cells.fleet.producer_keys). Not
+# among the keys of relays, since processes of the version before would take them for such.
+producer_keys = Table(
+    "producer_keys",
+    fleet_metadata,
+    Column("producer", BINARY_TEXT, primary_key=True),
     Column("cell_uuid", UUID_TEXT, primary_key=True),
     Column("key_id", String(16), primary_key=True),
     Column("secret", LargeBinary, nullable=False),

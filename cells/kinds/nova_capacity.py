@@ -55,4 +55,5 @@ def nova_node_capacity(
         used=amounts([each.used or 0 for each in inventories]),
         reserved=Amounts(),
         unknown=frozenset(unknown),
+        is_silent=not is_known,
     )

@@ -11,7 +11,7 @@ import typer
 from fleetlight.bus.bus import remove_bus, unbind
 from fleetlight.bus.topology import dead_name, work_queue_name
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.errors import CellConflictError, CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay import is_relayed
 from fleetlight.cells.model import Cell
@@ -25,8 +25,8 @@ from fleetlight.cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
-from fleetlight.cli.index.opening import opened_index
 from fleetlight.cli.logging import mask_url_passwords
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from fleetlight.cli.output import (
     counted,
@@ -81,7 +81,9 @@ _FINISHING_S = 10.0
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)],
     *,
-    kind: Annotated[CellKind, typer.Option(help="What it is.")] = CellKind.NATIVE,
+    kind: Annotated[
+        CellKind | None, typer.Option(help="What it is: native unless given, or what the cell of that name is.")
+    ] = None,
     database_url: Annotated[
         str | None,
         typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="Its database."),
@@ -127,9 +129,9 @@ def add(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
+    """Let a cell join the fleet, or change addresses and login of one that is there. Can be repeated.
 
-    With a bus and nothing else the bus of a cell is changed that is there, of whatever kind.
+    Of a cell that is there only what is given changes, and what has changed is said.
 
     The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
     are found from now on. Cells of Nova (nova-db: MySQL, MariaDB, PostgreSQL or SQLite; nova-api) and of Ganeti (a
@@ -137,32 +139,36 @@ def add(
     """
     checked_name(name)
     databases = (database_url, database_url_file, api_database_url, api_database_url_file)
-    if (transport_url or transport_url_file) and url is None and all(each is None for each in databases):
-        with _open_configured_fleet(config, data_dir) as fleet:
-            if any(cell.name == name for cell in fleet.cells()):
-                _change_bus(fleet, fleet.cell(name), given_url("--transport-url", transport_url, transport_url_file))
-                return
+    has_database = any(each is not None for each in databases)
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
-    if kind.is_asked_over_http:
-        address = upstream_address(kind, url, login)
-        bus = _bus_of_others(transport_url, transport_url_file)
-        with _open_configured_fleet(config, data_dir) as fleet:
-            _print_joined(add_upstream_cell(fleet, name, kind, address, bus))
-        return
-    if url is not None or login.is_given:
-        raise ConfigurationError("--url and the login are of an API: add --kind nova-api or --kind ganeti")
-    database = given_url("--database-url", database_url, database_url_file)
-    if kind is CellKind.NOVA_DB:
-        api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
-        with _open_configured_fleet(config, data_dir) as fleet:
-            bus = _bus_of_others(transport_url, transport_url_file)
-            _print_joined(add_nova_cell(fleet, name, database, api_database, bus))
-        return
-    if api_database_url is not None or api_database_url_file is not None:
-        raise ConfigurationError("--api-database-url is of cells of Nova: add --kind nova-db")
-    transport = given_url("--transport-url", transport_url, transport_url_file)
-    check_transport_url(transport)
+    has_api = url is not None or login.is_given
     with _open_configured_fleet(config, data_dir) as fleet:
+        before = next((cell for cell in fleet.cells() if cell.name == name), None)
+        bus = _given_bus(transport_url, transport_url_file)
+        if before is not None and bus is not None and not has_database and not has_api:
+            _change_bus(fleet, before, bus)
+            return
+        if before is not None and kind not in (None, before.kind):
+            raise CellConflictError(name)
+        if before is not None and before.kind.is_asked_over_http and kind is None and has_database:
+            raise ConfigurationError(f"cell {name} is of kind '{before.kind}', and has no database that is read")
+        of_kind = kind or (CellKind.NATIVE if before is None else before.kind)
+        if of_kind.is_asked_over_http:
+            address = upstream_address(of_kind, url, login, before)
+            kept_bus = bus or ("" if before is None else before.transport_url)
+            _print_joined(add_upstream_cell(fleet, name, of_kind, address, kept_bus, before=before))
+            return
+        if has_api:
+            raise ConfigurationError("--url and the login are of an API: add --kind nova-api or --kind ganeti")
+        database = _url_of(before, "database_url", database_url, database_url_file)
+        if of_kind is CellKind.NOVA_DB:
+            api_database = _url_of(before, "api_database_url", api_database_url, api_database_url_file)
+            kept_bus = bus or ("" if before is None else before.transport_url)
+            _print_joined(add_nova_cell(fleet, name, database, api_database, kept_bus))
+            return
+        if api_database_url is not None or api_database_url_file is not None:
+            raise ConfigurationError("--api-database-url is of cells of Nova: add --kind nova-db")
+        transport = _url_of(before, "transport_url", transport_url, transport_url_file)
         fleet_url = load_settings(config, data_dir).fleet.database_url.get_secret_value()
         _print_joined(add_native_cell(fleet, fleet_url, name, database, transport))
 
@@ -208,7 +214,7 @@ def add_nova(
             fleet,
             api_database,
             main_database_url=main_database_url,
-            transport_url=_bus_of_others(transport_url, transport_url_file),
+            transport_url=_given_bus(transport_url, transport_url_file) or "",
             prefix=prefix,
         ):
             _print_joined(joined)
@@ -226,16 +232,56 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
                 "database_url": mask_url_passwords(cell.database_url),
                 "transport_url": mask_url_passwords(cell.transport_url),
                 "disabled": cell.disabled,
+                "announcements": cell.takes_announcements,
             }
             for cell in sorted_by_name(fleet.cells())
         ]
     if json:
         print_json(cells)
         return
-    columns = ("name", "uuid", "kind", "state", "database_url", "transport_url")
-    states = [cell | {"state": "disabled" if cell["disabled"] else "enabled"} for cell in cells]
+    columns = ("name", "uuid", "kind", "state", "takes", "database_url", "transport_url")
+    states = [
+        cell
+        | {
+            "state": "disabled" if cell["disabled"] else "enabled",
+            "takes": "yes" if cell["announcements"] else "no" if cell["kind"] == CellKind.NATIVE else "-",
+        }
+        for cell in cells
+    ]
     rows = [[str(cell[key]) for key in columns] for cell in states]
-    print_table(("NAME", "UUID", "KIND", "STATE", "DATABASE", "BUS"), rows)
+    print_table(("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "DATABASE", "BUS"), rows)
+
+
+@app.command(
+    "set", epilog=examples("fleetlight cell set cell2 --announcements", "fleetlight cell set cell2 --no-announcements")
+)
+def set_cell(
+    name: CellArgument,
+    *,
+    announcements: Annotated[
+        bool,
+        typer.Option(
+            "--announcements/--no-announcements",
+            help="Whether it takes announcements of instances that its database does not have.",
+            show_default=False,
+        ),
+    ],
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Say whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
+
+    It takes them from producers only that `fleetlight accounts producer` has given a key for it, and from its own
+    outbox. What others announce is a dead letter. What was announced before stays.
+    """
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        if not cell.can.numbers_changes:
+            raise ConfigurationError(
+                f"cell {cell.name} is not native: what is announced there is a hint, and only its rows become servers"
+            )
+        fleet.set_takes_announcements(cell.uuid, announcements)
+    print_result(f"{cell.name}: takes {'announcements of its producers' if announcements else 'no announcements'}")
 
 
 @app.command(epilog=examples("fleetlight cell disable cell2"))
@@ -303,23 +349,22 @@ def _open_configured_fleet(config: Path | None, data_dir: Path | None) -> Iterat
 
 
 def _print_joined(joined: Joined) -> None:
-    done = "added" if joined.is_new else "brought up to date"
+    done = "added" if joined.before is None else "brought up to date"
     state = ", still disabled" if joined.cell.disabled else ""
     count = "" if joined.instances is None else f", {counted(joined.instances, 'instance')}"
     print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}{count}")
-    if joined.has_moved:
-        print_notice(f"{joined.cell.name}: its database is now {mask_url_passwords(joined.cell.database_url)}")
+    for what, address in joined.changes():
+        print_notice(f"{joined.cell.name}: its {what} is now {mask_url_passwords(address)}")
     if joined.problem is not None:
         print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
-    if joined.bus_note is not None:
-        print_notice(f"{joined.cell.name}: {joined.bus_note}")
+    for note in joined.notes:
+        print_notice(f"{joined.cell.name}: {note}")
 
 
 def _change_bus(fleet: Fleet, cell: Cell, transport_url: str) -> None:
     """Raises ConfigurationError."""
     if is_in_process(cell):
         raise ConfigurationError(f"the bus of cell {cell.name} is inside of the process of `fleetlight up`")
-    check_transport_url(transport_url)
     changed = fleet.add_cell(
         cell.name,
         cell.kind,
@@ -331,10 +376,16 @@ def _change_bus(fleet: Fleet, cell: Cell, transport_url: str) -> None:
     print_result(f"{changed.name}: its bus is now {mask_url_passwords(changed.transport_url)}")
 
 
-def _bus_of_others(url: str | None, file: Path | None) -> str:
-    """The address of a bus with external notifications; empty: there is none."""
+def _url_of(before: Cell | None, name: str, url: str | None, file: Path | None) -> str:
+    """What is given of an address of a cell; what it had where nothing is. Raises ConfigurationError without both."""
+    known: str | None = getattr(before, name, None)
+    return known if known and url is None and file is None else given_url(f"--{name.replace('_', '-')}", url, file)
+
+
+def _given_bus(url: str | None, file: Path | None) -> str | None:
+    """The address of a bus, if one is given. Raises ConfigurationError for one that cannot be used."""
     if url is None and file is None:
-        return ""
+        return None
     transport = given_url("--transport-url", url, file)
     check_transport_url(transport)
     return transport

@@ -11,9 +11,7 @@ from sqlalchemy import Engine
 
 from fleetlight.agents.wire import PORT
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
-from fleetlight.cells.kinds.native.inventories import Inventories, InventoryChange
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
@@ -21,6 +19,9 @@ from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
 from fleetlight.cli.settings import load_settings
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.operations.hosts.inventories import Inventories, InventoryChange
 from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.instance import DEFAULT_ZONE
 

@@ -34,8 +34,7 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     # First the schema: whoever finds the cell in the registry may read it at once.
     engine = check_database_url(database_url, name, known)
     upgrade(engine, name)
-    has_moved = before is not None and not is_same_place(before.database_url, database_url)
-    if before is not None and has_moved:
+    if before is not None and not is_same_place(before.database_url, database_url):
         _require_its_instances(fleet, replace(before, database_url=database_url))
     with cell_failures(name):
         cell = register_native_cell(fleet, engine, name, database_url, transport_url)
@@ -43,7 +42,7 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     renew_rights(fleet_url, [cell])
     with closing(open_adapter(cell)) as adapter:
         instances = map_instances(adapter, fleet)
-    return Joined(cell, all(cell.uuid != other.uuid for other in known), instances, has_moved=has_moved)
+    return Joined(cell, before, instances)
 
 
 def _require_its_instances(fleet: Fleet, cell: Cell) -> None:

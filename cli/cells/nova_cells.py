@@ -11,6 +11,7 @@ from fleetlight.cells.kinds.nova_db.databases import parse_nova_url
 from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
 from fleetlight.cells.kinds.nova_db.schema import check_schema
 from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.new_cell import checked_name
 from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
@@ -62,31 +63,39 @@ def add_all_nova_cells(
 
     main_database_url: what fills in addresses that are templates. transport_url: the bus of all cells; empty: each has
     the one that the deployment names, unless it has one already. prefix: what the names begin with.
-    A cell whose address cannot be made out gets no address that works, and counts as down.
+    A cell whose address cannot be made out keeps the one that it has; a new one gets none that works, and is down.
     Raises ConfigurationError, and CommandError when the API database cannot be read.
     """
     known = cells_of(api_database_url)
-    buses = _Buses(fleet, api_database_url, transport_url)
-    joined = [_add(fleet, checked_name(prefix + BUILD_REQUESTS), api_database_url, _Deployment(api_database_url), None)]
+    in_fleet = {cell.name: cell for cell in fleet.cells()}
+    buses = _Buses(in_fleet, api_database_url, transport_url)
+    waiting = checked_name(prefix + BUILD_REQUESTS)
+    bus_of_waiting = in_fleet[waiting].transport_url if waiting in in_fleet else ""
+    joined = [_add(fleet, waiting, api_database_url, _Deployment(api_database_url, bus_of_waiting), None)]
     for cell in known:
         name = checked_name(prefix + cell.name)
         bus = buses.of(name, cell.uuid)
+        notes = [] if bus.note is None else [bus.note]
         problem = None
         try:
             url = with_account_of(filled_in(cell.database_url, main_database_url), api_database_url)
         except DatabaseUrlError as error:
-            url, problem = "", error.reason
+            url = in_fleet[name].database_url if name in in_fleet else ""
+            if url:
+                notes.append(f"it keeps its database: {error.reason}")
+            else:
+                problem = error.reason
         added = _add(fleet, name, url, _Deployment(api_database_url, bus.address), cell.uuid)
-        joined.append(replace(added, problem=problem or added.problem, bus_note=bus.note))
+        joined.append(replace(added, problem=problem or added.problem, notes=tuple(notes)))
     return joined
 
 
 class _Buses:
-    """The buses of the cells of a deployment; the arguments are as of `add_all_nova_cells`."""
+    """The buses of the cells of a deployment; in_fleet: cells by name; the others are as of `add_all_nova_cells`."""
 
-    def __init__(self, fleet: Fleet, api_database_url: str, transport_url: str) -> None:
+    def __init__(self, in_fleet: Mapping[str, Cell], api_database_url: str, transport_url: str) -> None:
         self._given = transport_url
-        self._known = {cell.name: cell.transport_url for cell in fleet.cells()}
+        self._known = {name: cell.transport_url for name, cell in in_fleet.items()}
         self._urls: Mapping[str, str | None] = {}
         self._problem: str | None = None
         if transport_url:
@@ -163,8 +172,7 @@ def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, no
             adapter.find(cell.uuid)
     except CellUnreachableError as error:
         problem = error.reason
-    has_moved = before is not None and not _is_same_place(before.database_url, database_url)
-    return Joined(cell, before is None, problem=problem, has_moved=has_moved)
+    return Joined(cell, before, problem=problem)
 
 
 def _check(option: str, url: str) -> None:

@@ -1,7 +1,7 @@
 """APIs of other software join the fleet as cells. Their secrets stay where they are."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetlight.cells.capabilities import CellKind
@@ -12,6 +12,7 @@ from fleetlight.cells.kinds.ganeti.client import GanetiApi
 from fleetlight.cells.kinds.nova_api.clouds import find_clouds_file
 from fleetlight.cells.kinds.nova_api.upstream import Upstream
 from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cells.upstream.credentials import read_secret
 from fleetlight.cli.cells.joined import Joined
@@ -22,6 +23,8 @@ _LIKE = {
     CellKind.NOVA_API: "https://nova.example.org:8774/v2.1",
     CellKind.GANETI: "https://cluster.example.org:5080",
 }
+# The ways to log in, each with what belongs to it; an API has one of them.
+_WAYS = (("cloud", "clouds_file"), ("token_file",), ("username", "password_file"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,21 @@ class UpstreamLogin:
     def is_of_openstack(self) -> bool:
         return any(each is not None for each in (self.cloud, self.clouds_file, self.token_file))
 
+    def completed_by(self, known: UpstreamAddress) -> "UpstreamLogin":
+        """With what it does not say as it was; another way to log in takes the place of the one before."""
+        ways = [way for way in _WAYS if any(getattr(self, name) is not None for name in way)] or _WAYS
+        names = [*(name for way in ways for name in way), "ca_certs"]
+        return replace(self, **{name: getattr(known, name) for name in names if getattr(self, name) is None})
 
-def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin) -> str:
-    """The address of a cell, with where its login is. Raises ConfigurationError."""
+
+def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin, before: Cell | None = None) -> str:
+    """The address of a cell, with where its login is. before: a cell that keeps what is not given.
+
+    Raises ConfigurationError.
+    """
+    if before is not None:
+        known = UpstreamAddress.read(before.database_url)
+        url, login = url or known.url, login.completed_by(known)
     if url is None:
         raise ConfigurationError(f"--url is missing: the address of the API, like {_LIKE[kind]}")
     if kind is CellKind.GANETI and login.is_of_openstack:
@@ -74,15 +89,16 @@ def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin) -> s
     return address.write()
 
 
-def add_upstream_cell(fleet: Fleet, name: str, kind: CellKind, address: str, transport_url: str) -> Joined:
-    """Add the API at `address` (`upstream_address`) as a cell, also while it is away."""
-    is_new = all(cell.name != name for cell in fleet.cells())
+def add_upstream_cell(
+    fleet: Fleet, name: str, kind: CellKind, address: str, transport_url: str, *, before: Cell | None
+) -> Joined:
+    """Add the API at `address` (`upstream_address`) as a cell, also while it is away. before: the one of that name."""
     cell = fleet.add_cell(name, kind, address, transport_url)
     try:
         with closing(open_adapter(cell, statement_timeout_s=_TIMEOUT_S)) as adapter:
-            return Joined(cell, is_new, map_instances(adapter, fleet))
+            return Joined(cell, before, map_instances(adapter, fleet))
     except CellUnreachableError as error:
-        return Joined(cell, is_new, problem=error.reason)
+        return Joined(cell, before, problem=error.reason)
 
 
 def _absolute(path: Path | None) -> Path | None:

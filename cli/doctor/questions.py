@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetlight.bus.link import broker_version
 from fleetlight.bus.settings import BusSettings
 from fleetlight.cells.database.engines import UPGRADE, create_database_engine
-from fleetlight.cells.database.examination import DatabaseExamination, examine_database, file_of
+from fleetlight.cells.database_examination import DatabaseExamination, examine_database, file_of
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import counted, print_json, print_notice, print_table
 from fleetlight.cli.settings import load_settings

@@ -12,10 +12,11 @@ from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from fleetlight.cli.settings import Settings, load_settings
@@ -166,6 +167,8 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
     """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
     fleet.clock.look()
+    producers = ProducerKeyring(fleet.producer_keys, fleet.clock)
+    producers.refresh()
     with opened_index(settings.index) as writer:
         writer.prepare()
         for batch in batched(ids, _AT_ONCE):
@@ -176,7 +179,14 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                 try:
                     with closing(open_adapter(cells[cell_uuid], clock=fleet.clock)) as adapter:
                         yield retry(
-                            failures, adapter, writer, fleet.failures, fleet.journals, owners=fleet, clock=fleet.clock
+                            failures,
+                            adapter,
+                            writer,
+                            fleet.failures,
+                            fleet.journals,
+                            owners=fleet,
+                            announcer=producers.announcer,
+                            clock=fleet.clock,
                         )
                 except CellUnreachableError as error:
                     print_error(str(error))

@@ -16,8 +16,8 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
 from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync
 from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
-from fleetlight.cli.index.opening import opened_index
 from fleetlight.cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from fleetlight.cli.settings import load_settings

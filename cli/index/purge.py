@@ -7,7 +7,7 @@ import typer
 
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_error, print_notice, print_result
 from fleetlight.cli.settings import load_settings

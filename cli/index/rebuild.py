@@ -13,7 +13,7 @@ from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from fleetlight.cli.output import in_brackets, print_notice, print_result
 from fleetlight.cli.processes.collector import keep_collector_out_of_the_way

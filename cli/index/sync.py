@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Event
 from typing import Annotated
@@ -19,7 +19,7 @@ from fleetlight.cells.settings import UpstreamSettings
 from fleetlight.cells.upstream.credentials import Credentials, Fixed
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
-from fleetlight.cli.index.opening import opened_index
+from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,
     CellOption,
@@ -37,7 +37,7 @@ from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
 from fleetlight.indexer.reconcile.api_source import ApiSource
 from fleetlight.indexer.reconcile.differences import Verification
-from fleetlight.indexer.reconcile.external_cell import compare_cell
+from fleetlight.indexer.reconcile.external_cell import UnindexedMoves, compare_cell
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
 from fleetlight.indexer.reconcile.fill import sync as sync_source
 from fleetlight.indexer.reconcile.items import reconcile_items
@@ -64,7 +64,8 @@ class SyncSource(StrEnum):
 class _Work:
     """What the syncs of all cells share.
 
-    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources.
+    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources. seen_at: by the
+    uuid of each cell, as of UnindexedMoves.
     """
 
     settings: Settings
@@ -75,6 +76,7 @@ class _Work:
     stop: Event
     upstream: str | None
     wanted: Collection[str]
+    seen_at: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +198,20 @@ def _sync_cells(work: _Work, cells: Sequence[Cell], shows: Sequence[Show], paral
     ):
         syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
         try:
-            return [_outcome(done) for done in syncs]
+            outcomes = [_outcome(done) for done in syncs]
+            # What was hidden in a cell that was read before the one which it lives in: now that one was read, too.
+            return [
+                _outcome(threads.submit(_sync_cell, work, cell, show)) if _is_unsettled(outcome) else outcome
+                for cell, show, outcome in zip(cells, shows, outcomes, strict=True)
+            ]
         except BaseException:
             work.stop.set()
             threads.shutdown(cancel_futures=True)
             raise
+
+
+def _is_unsettled(outcome: Outcome) -> bool:
+    return isinstance(outcome, Synced) and outcome.instances is not None and outcome.instances.is_unsettled
 
 
 def _outcome(done: Future[Synced]) -> Outcome:
@@ -306,9 +317,11 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
             on_progress=between_pages,
             clock=work.fleet.clock,
         )
-    progress = CellProgress(cell.uuid, 0, compared.began_at, is_complete=not compared.rejected)
-    work.writer.save_progress([progress])
-    return SyncResult(compared.rows, compared.deleted, 0, compared.rejected)
+        moves = UnindexedMoves(adapter, work.writer, work.fleet, work.seen_at.setdefault(cell.uuid, {}))
+        unsettled = moves.unsettled(compared.homeless.values())
+    rejected = {**compared.rejected, **unsettled}
+    work.writer.save_progress([CellProgress(cell.uuid, 0, compared.began_at, is_complete=not rejected)])
+    return SyncResult(compared.rows, compared.deleted, 0, rejected, is_unsettled=bool(unsettled))
 
 
 def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:

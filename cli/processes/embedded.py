@@ -10,10 +10,9 @@ from sqlalchemy import Engine
 from fleetlight.cells.database.engines import create_database_engine, translated_failures
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.adoption import map_instances
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.database import translated_fleet_failures
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.quotas import UNLIMITED
-from fleetlight.cells.kinds.native.nodes import CellNodes
 from fleetlight.cells.kinds.native.registration import register_native_cell
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
@@ -23,6 +22,7 @@ from fleetlight.cli.data_folder import DataFolder, sqlite_url
 from fleetlight.cli.fleet import IN_PROCESS_BUS
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.hosts.cell_nodes import CellNodes
 from fleetlight.operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
 from fleetlight.operations.simulation.simulator import SimulatedCell
 

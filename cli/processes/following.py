@@ -13,6 +13,7 @@ from fleetlight.bus.external_exchange import split_address
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cells.retrying import retrying_until
@@ -78,12 +79,14 @@ def run_indexer(
     def open_receiver(cell: Cell) -> MessageSource:
         return _open_receiver(settings, cell)
 
+    producers = ProducerKeyring(fleet.producer_keys, fleet.clock)
     keyring = keys or Keyring(fleet.cell_keys, fleet.clock)
 
     def cells() -> Sequence[Cell]:
         # All that is said of how fresh they are is said by this clock.
         fleet.clock.look()
         keyring.refresh()
+        producers.refresh()
         return fleet.cells()
 
     keep_collector_out_of_the_way()
@@ -108,6 +111,7 @@ def run_indexer(
             leases=leases,
             owners=fleet,
             is_of_relay=keyring.is_of_relay,
+            announcer=producers.announcer,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings.indexer,

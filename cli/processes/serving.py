@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ def listen_as_told(api: ApiSettings) -> Sequence[socket.socket]:
 def processes_of(api: ApiSettings) -> int:
     """How many processes serve the API: as many as processors that they may use, unless that is configured."""
     return len(os.sched_getaffinity(0)) if api.processes is None else api.processes
+
+
+_GIVE_WAY_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ def serve_until_stopped(
     on_ready: called once requests are answered, with a function that any thread may call to stop.
     """
     keep_collector_out_of_the_way()
+    # What is made beside the event loop gives way to it after so long, and not after 5 ms each time that it has waited.
+    sys.setswitchinterval(_GIVE_WAY_S)
     forked.limits.begin(number)
     settings = forked.settings_of(number)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

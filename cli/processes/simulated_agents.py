@@ -17,13 +17,14 @@ import structlog
 
 from fleetlight.agents.drivers.simulated import Size
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import EmbeddedCell
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.opcodes.refresh import postpone_refresh
 from fleetlight.operations.simulation.simulated_instances import node_of, zone_of
-from fleetlight.resources.cluster_parameters import CLUSTER_DEFAULTS
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER_DEFAULTS
 
 _log = structlog.get_logger(__name__)
 

@@ -89,7 +89,9 @@ def up(
         ),
     ] = DEFAULT_DATA_DIR,
     cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
-    simulate: Annotated[bool, typer.Option("--simulate", help="Fill the cells and keep them busy.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Fill the cells, keep them busy, and let them take announcements.")
+    ] = False,
     instances: Annotated[
         int | None,
         typer.Option(min=0, help=f"With --simulate: instances to keep, over all cells; {_INSTANCES} unless given."),
@@ -144,6 +146,8 @@ def up(
         simulated_agents = SimulatedAgents(folder, fleet, embedded[0], agents or 0)
         if simulate:
             lift_quotas(fleet, PROJECTS)
+            for cell in embedded:
+                fleet.set_takes_announcements(cell.cell.uuid, True)
         # Children open their own: none of them may use what another one has opened.
         fleet.close()
         for cell in embedded:

@@ -10,20 +10,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from fleetlight.bus.topology import SEQUENCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.failures import Failure
-from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.cells.fleet.producer_keys import Announcer
+from fleetlight.cells.model import CellAdapter, ChangelogAdapter, InstanceRow
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows
 from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers
 from fleetlight.indexer.transform.batches import Batch, RowReading
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
 from fleetlight.indexer.writing.dead_letters import FailureStore
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
-from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import RendersRows, render_rows, rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
@@ -65,12 +68,13 @@ def retry(
     journals: JournalStore,
     *,
     owners: KnowsOwners,
+    announcer: KnowsAnnouncers,
     clock: Clock = system_clock,
 ) -> list[Retried]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
     journals: where it is told what changes in cells that number nothing. owners: where it is known which cell an
-    instance lives in. clock: of the fleet.
+    instance lives in. announcer: who made a message on the bus of a cell. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -79,7 +83,8 @@ def retry(
     read_rows = partial(rows_of, adapter)
     reading = None if is_native else RowReading(read_rows, cell.can.unknown_fields)
     batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading, now=clock())
-    attempt = _interpret(failures, cell.uuid, batch)
+    announcers = _Announcing(adapter, Announcers(cell, announcer)) if is_native else None
+    attempt = _interpret(failures, cell.uuid, batch, announcers)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
     attempt.rows = read_rows(uuids)
     # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
@@ -87,7 +92,7 @@ def retry(
     own: WritesAndReads = writer
     if not is_native:
         own = JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock))
-    own = OwnWriter(own, cell.uuid, owners, confirms_of(adapter))
+    own = OwnWriter(own, cell.uuid, owners, deployment_of(adapter))
     render: RendersRows = render_rows if is_native else ExternalRows(adapter, own).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(own.read) if document.id not in by_row]
@@ -111,7 +116,29 @@ def retry(
     return results
 
 
-def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _Attempt:
+class _Announcing:
+    """Who made failed messages of a native cell that have no revision."""
+
+    def __init__(self, adapter: CellAdapter, announcers: Announcers) -> None:
+        self._adapter = adapter
+        self._announcers = announcers
+
+    def of(self, failure: Failure) -> Announcer:
+        """Raises CellUnreachableError."""
+        if self._is_in_changelog(failure):
+            return self._announcers.outbox
+        return self._announcers.of_message(failure.headers, failure.body)
+
+    def _is_in_changelog(self, failure: Failure) -> bool:
+        """Whether the outbox has passed it on; its headers do not prove that."""
+        sequence = failure.headers.get(SEQUENCE_HEADER)
+        if not isinstance(sequence, int) or not isinstance(self._adapter, ChangelogAdapter):
+            return False
+        changes = self._adapter.changes_after(sequence - 1, 1)
+        return any((each.sequence, each.message) == (sequence, failure.body) for each in changes)
+
+
+def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch, announcing: _Announcing | None) -> _Attempt:
     """What the messages mean; notifications of somebody else are added to the batch."""
     attempt = _Attempt()
     for failure in failures:
@@ -123,7 +150,8 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _At
             _, revision, _ = read_headers(cell_uuid, failure.headers)
             meaning = interpret(failure.body, revision)
             if not isinstance(meaning, NativeChange):
-                batch.add(meaning)
+                is_announced = isinstance(meaning, ExternalChange)
+                batch.add(meaning, announcer=announcing.of(failure) if announcing and is_announced else None)
         except MalformedMessageError as error:
             attempt.problems[failure.id] = error
             continue

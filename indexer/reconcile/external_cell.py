@@ -10,23 +10,35 @@ deleted stays when its row is gone, since Nova archives its deleted rows, and `i
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
 
 from fleetlight.cells.batched import batched
+from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.model import CellAdapter, InstanceRow
-from fleetlight.indexer.backends.base import Document, IndexWriter, Rejection
+from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, Rejection
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
 from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
 from fleetlight.indexer.reconcile.retention import load_horizons
-from fleetlight.indexer.transform.external_rows import settle
+from fleetlight.indexer.transform.external_rows import is_hidden, settle
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
-from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
 
+_log = structlog.get_logger(__name__)
+
 _BATCH = 500
 _PAUSE_S = 0.2
+
+
+class KnowsProgress(Protocol):
+    """The part of an IndexWriter that says how far cells are followed."""
+
+    def load_progress(self) -> Mapping[str, CellProgress]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,7 @@ class Compared:
     """What came of it. began_at: microseconds; the index has everything that the cell had by then.
 
     deleted: how many of the rows are. written: rows that differed. removed: documents without a row. rejected: uuid ->
-    why the index does not take it.
+    why the index does not take it. homeless: hidden rows of instances that the index has no document of.
     """
 
     began_at: int
@@ -43,6 +55,7 @@ class Compared:
     written: int
     removed: int
     rejected: Mapping[str, str]
+    homeless: Mapping[str, InstanceRow]
 
 
 def compare_cell(
@@ -70,13 +83,71 @@ def compare_cell(
         gone = sum(each.kind is DifferenceKind.ONLY_IN_INDEX for each in batch)
         removed += gone
         written += sum(each.is_repaired for each in batch) - gone
-    return Compared(began_at, comparison.seen.rows, comparison.seen.deleted, written, removed, rejected)
+    seen = comparison.seen
+    return Compared(began_at, seen.rows, seen.deleted, written, removed, rejected, comparison.homeless)
+
+
+def followed_homes(adapter: CellAdapter, owners: KnowsOwners | None, uuids: Collection[str]) -> Mapping[str, str]:
+    """Those that the deployment of the cell has in another cell that is followed too, by the uuid of that one.
+
+    That one is going to have their documents. Until it has, a list has to find them here: the index has everything of
+    that cell only as of its last comparison, when the instance may have been in this one.
+    Raises CellUnreachableError.
+    """
+    deployment, url = deployment_of(adapter), adapter.cell.api_database_url
+    if not uuids or deployment is None or owners is None or url is None:
+        return {}
+    homes = deployment.living_elsewhere(uuids)
+    if not homes:
+        return {}
+    try:
+        followed = owners.cells_of_deployment(url)
+    except FleetUnreachableError as error:
+        _log.warning("indexer.owners_unknown", cell=adapter.cell.uuid, reason=error.reason)
+        return homes
+    return {uuid: followed[home] for uuid, home in homes.items() if home in followed}
+
+
+class UnindexedMoves:
+    """Hidden rows of instances that the index has no document of, until it is known whether it has to have one.
+
+    The cells of a deployment are read one after the other. An instance that gets from one to the other in between is
+    hidden in both as they were read. So the index may lack it until its home was read after its row was seen here.
+    seen_at: when each row was seen first, by uuid, in microseconds; it is added to.
+    Calls raise CellUnreachableError, and what the index raises.
+    """
+
+    def __init__(
+        self, adapter: CellAdapter, index: KnowsProgress, owners: KnowsOwners, seen_at: dict[str, int]
+    ) -> None:
+        self._adapter = adapter
+        self._index = index
+        self._owners = owners
+        self._seen_at = seen_at
+
+    def unsettled(self, rows: Collection[InstanceRow]) -> Mapping[str, str]:
+        """By uuid, why the index may lack an instance. rows: hidden ones of instances that it has no document of."""
+        if not rows:
+            return {}
+        homes = followed_homes(self._adapter, self._owners, [row.uuid for row in rows])
+        progress = self._index.load_progress()
+        reasons: dict[str, str] = {}
+        for row in rows:
+            seen_at = self._seen_at.setdefault(row.uuid, row.revision)
+            home = homes.get(row.uuid)
+            known = None if home is None else progress.get(home)
+            is_read = known is not None and known.is_complete and known.fresh_as_of > seen_at
+            if home is not None and not is_read:
+                reasons[row.uuid] = f"it is hidden, and cell {home}, where it lives, was not read since"
+        return reasons
 
 
 class ExternalRows:
-    """Documents of the rows of one cell that counts no revisions; raises what adapter and writer raise."""
+    """Documents of the rows of one cell that counts no revisions; raises what adapter, writer and `moves` raise."""
 
-    def __init__(self, adapter: CellAdapter, writer: WritesAndReads) -> None:
+    def __init__(self, adapter: CellAdapter, writer: WritesAndReads, moves: UnindexedMoves | None = None) -> None:
+        """moves: what says which hidden rows cannot be left out yet; None if that is looked at elsewhere."""
+        self._moves = moves
         self._adapter = adapter
         self._writer = writer
         self._cell_uuid = adapter.cell.uuid
@@ -95,13 +166,16 @@ class ExternalRows:
         again = rows_of(self._adapter, overtaken)
         documents: list[Document] = []
         rejected: list[Rejection] = []
+        if self._moves is not None:
+            homeless = {row.uuid: row for row in rows if row.uuid not in existing and is_hidden(row)}
+            unsettled = self._moves.unsettled(homeless.values())
+            rejected += [Rejection(_without_view(homeless[uuid]), reason) for uuid, reason in unsettled.items()]
         for row in rows:
             newest = again.get(row.uuid, row)
             try:
                 document = settle(self._cell_uuid, existing.get(row.uuid), newest, kept=self._kept)
             except Exception as error:  # noqa: BLE001  # it is about this row
-                without_view = Document(self._cell_uuid, row.revision, row.record, ())
-                rejected.append(Rejection(without_view, f"{type(error).__name__}: {error}"))
+                rejected.append(Rejection(_without_view(row), f"{type(error).__name__}: {error}"))
             else:
                 if document is not None:
                     documents.append(document)
@@ -115,6 +189,7 @@ class ExternalComparison(Comparison):
         harm to what arrives meanwhile.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     journal: of the cell, which is told of what is repaired; None if nothing is told.
+    homeless: the hidden rows of instances that the index has no document of (UnindexedMoves), where it is repaired.
     """
 
     def __init__(
@@ -132,8 +207,10 @@ class ExternalComparison(Comparison):
         self._cell_uuid = adapter.cell.uuid
         self._writer: WritesAndReads = index if journal is None else JournalingWriter(index, journal)
         if owners is not None:
-            self._writer = OwnWriter(self._writer, self._cell_uuid, owners, confirms_of(adapter), has_rows=True)
+            self._writer = OwnWriter(self._writer, self._cell_uuid, owners, deployment_of(adapter), has_rows=True)
         self._journal = journal
+        self._owners = owners
+        self.homeless: dict[str, InstanceRow] = {}
         self._rows = ExternalRows(adapter, self._writer)
         horizon = load_horizons(index).get(self._cell_uuid, 0)
         self._ranges = IndexRanges(index, self._cell_uuid, horizon, external=True)
@@ -160,12 +237,19 @@ class ExternalComparison(Comparison):
         return problems | {rejection.document.id: rejection.reason for rejection in rejected}
 
     def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[Found]:
-        for rows, only_in_index in beside_rows(self._adapter.read_page, self._ranges, self._batch_size, self.seen):
-            by_uuid = {row.uuid: row for row in rows}
+        hidden: list[str] = []
+        read_page = self._adapter.read_page
+        for rows, only_in_index in beside_rows(read_page, self._ranges, self._batch_size, self.seen, _is_shown):
+            by_uuid = {row.uuid: row for row in rows if _is_shown(row)}
+            hidden += [row.uuid for row in rows if row.uuid not in by_uuid]
             yield self._look(by_uuid, self._writer.read(by_uuid.keys()) if by_uuid else {})
             for batch in batched(only_in_index, _BATCH):
                 documents = self._writer.read(batch)
-                yield self._look_for([uuid for uuid, document in documents.items() if self._needs_row(document)])
+                yield self._look_for([uuid for uuid, document in documents.items() if self._is_surplus(document, None)])
+            on_step()
+        # At the end, since one that is shown meanwhile may have been hidden in both cells when they were read.
+        for batch in batched(hidden, _BATCH):
+            yield self._look_for(batch)
             on_step()
 
     def _still_differing(self, uuids: Sequence[str], deadline_s: float, on_step: Callable[[], None]) -> Iterator[Found]:
@@ -177,19 +261,26 @@ class ExternalComparison(Comparison):
                 found = self._look_for([difference.uuid for difference in found.differences])
             yield found
 
-    def _needs_row(self, document: Document) -> bool:
+    def _is_surplus(self, document: Document, row: InstanceRow | None) -> bool:
+        """Whether this document is in the index although no row of the cell is to be shown."""
         # What has moved to another cell meanwhile is that one's.
-        return document.cell_uuid == self._cell_uuid and not document.record["deleted"]
+        if document.cell_uuid != self._cell_uuid:
+            return False
+        return not document.record["deleted"] if row is None else is_hidden(row)
 
     def _look_for(self, uuids: Collection[str]) -> Found:
         """What differs among these, whether they have rows or not."""
+        # The documents first: what is written after that has a higher version, and is not removed.
         documents = self._writer.read(uuids) if uuids else {}
         rows = rows_of(self._adapter, uuids)
         found = self._look(rows, documents)
+        surplus = {uuid: each for uuid, each in documents.items() if self._is_surplus(each, rows.get(uuid))}
+        if self._confirm_timeout_s is None:
+            self.homeless |= {uuid: row for uuid, row in rows.items() if uuid not in documents and is_hidden(row)}
+            homes = followed_homes(self._adapter, self._owners, surplus)
+            surplus = {uuid: each for uuid, each in surplus.items() if uuid not in homes or each.record["hidden"]}
         only_there = [
-            Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, document.version)
-            for uuid, document in documents.items()
-            if uuid not in rows and self._needs_row(document)
+            Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, each.version) for uuid, each in surplus.items()
         ]
         return Found([*found.differences, *only_there], found.documents)
 
@@ -200,6 +291,14 @@ class ExternalComparison(Comparison):
             replace(_difference(rejection.document, None), problem=rejection.reason) for rejection in rejected
         ]
         return Found(differences, wanted)
+
+
+def _without_view(row: InstanceRow) -> Document:
+    return Document(row.cell_uuid, row.revision, row.record, ())
+
+
+def _is_shown(row: InstanceRow) -> bool:
+    return not is_hidden(row)
 
 
 def _difference(wanted: Document, existing: Document | None) -> Difference:

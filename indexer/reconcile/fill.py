@@ -37,7 +37,7 @@ class SyncResult:
 
     rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
     nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
-    from a backup.
+    from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
     """
 
     rows: int
@@ -46,6 +46,7 @@ class SyncResult:
     rejected: Mapping[str, str] = field(default_factory=dict)
     seen: Position | None = None
     has_gone_back: bool = False
+    is_unsettled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,11 +163,16 @@ def pages_of_rows(
 
 
 def beside_rows(
-    read: ReadsPage, index: IndexRanges, batch_size: int, seen: Counts
+    read: ReadsPage,
+    index: IndexRanges,
+    batch_size: int,
+    seen: Counts,
+    is_indexed: Callable[[InstanceRow], bool] = lambda _row: True,
 ) -> Iterator[tuple[Sequence[InstanceRow], Sequence[str]]]:
     """All rows of a cell in pages, and between them uuids that only the index has, of ranges that were read.
 
-    A row that was made meanwhile may be among those.
+    A row that was made meanwhile may be among those. is_indexed: whether a row is one that the index is to have, so
+    that it counts.
     """
     index.index.make_searchable()
     digests = index.digests([""], _RANGE_LENGTH)
@@ -175,8 +180,9 @@ def beside_rows(
     seen.other_rows = sum(count for _, count in ranges)
     read_last: set[str] = set()
     for rows, is_last in pages_of_rows(read, remembered(index.horizon), batch_size):
-        seen.rows += len(rows)
-        seen.deleted += sum(map(_is_deleted, rows))
+        counted = list(filter(is_indexed, rows))
+        seen.rows += len(counted)
+        seen.deleted += sum(map(_is_deleted, counted))
         seen.steps += len(rows)
         seen.rows_read += len(rows)
         read_last.update(row.uuid for row in rows)

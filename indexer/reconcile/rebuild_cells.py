@@ -21,6 +21,7 @@ from fleetlight.indexer.reconcile.other_index import copy_bare, copy_differing
 from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.retention import load_horizons
+from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
@@ -276,6 +277,7 @@ class FollowedCell(RebuiltCell):
             self._adapter,
             self._own,
             tracker,
+            announcer=Announcers(self.cell).outbox,
             dead_letters=read_again,
             batch_size=self._batch_size,
             on_batch=ignore,

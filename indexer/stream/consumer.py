@@ -16,13 +16,15 @@ from typing import Protocol, TypeVar
 
 from fleetlight.bus.bus import Delivery, Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.cells.model import Change
 from fleetlight.indexer.backends.base import Document, WriteResult
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
-from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading
+from fleetlight.indexer.transform.announcers import Announcers
+from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading, without_known
 from fleetlight.indexer.transform.messages import read_headers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -80,6 +82,7 @@ class Consumer:
         whether a message with these headers and this body was made by the cell's relay. What was not says nothing of
         sequences and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch.
         turn: what is known of whether this indexer gets the messages of the cell.
+    announcers: of a cell whose notifications have revisions, who may tell of instances that it does not have.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
     on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
     clock: of the fleet.
@@ -101,6 +104,7 @@ class Consumer:
         on_done: Callable[[], None] = _nothing,
         assignment: CellAssignment | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
+        announcers: Announcers | None = None,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
         on_item_lost: Callable[[], None] = _nothing,
@@ -119,6 +123,7 @@ class Consumer:
         self._assignment = assignment or CellAssignment()
         self._is_of_relay = is_of_relay
         self._accepts = accepts
+        self._announcers = announcers
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._own_rows = own_rows and partial(self._in_thread, own_rows)
         self._on_item_lost = on_item_lost
@@ -163,7 +168,10 @@ class Consumer:
 
     def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
         """Changes of the changelog that can never be indexed: dead letters, as if the bus had brought them."""
-        self._keep_dead([DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes])
+        letters = [DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes]
+        self._keep_dead(letters)
+        if any(_is_about_item(letter.message.headers) for letter in letters):
+            self._on_item_lost()
 
     def keep_alive(self) -> None:
         """Call this every few seconds while `step` is not called."""
@@ -191,6 +199,9 @@ class Consumer:
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch
+        kept = without_known(pending.dead, self._own_rows)
+        batch.others += len(pending.dead) - len(kept)
+        pending.dead = kept
         if batch.to_read:
             # What these messages are merged into may be among the documents that are still being written.
             self.drain()
@@ -215,12 +226,25 @@ class Consumer:
                 pending.sequences.append(sequence)
             # What the relay passes on for somebody else has a sequence, and is no heartbeat of the cell.
             tells_progress = is_of_relay and sequence is None
-            about = pending.batch.take(delivery.body, revision, instance_uuid, tells_progress=tells_progress)
+            about = pending.batch.take(
+                delivery.body,
+                revision,
+                instance_uuid,
+                tells_progress=tells_progress,
+                announcer=self._announcer(delivery, is_of_relay=is_of_relay) if revision is None else None,
+            )
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return
         for uuid in about:
             pending.sources[uuid] = delivery
+
+    def _announcer(self, delivery: Delivery, *, is_of_relay: bool) -> Announcer | None:
+        if self._announcers is None:
+            return None
+        if is_of_relay:
+            return self._announcers.outbox
+        return self._announcers.of_message(delivery.headers, delivery.body)
 
     def _finish_oldest(self) -> None:
         pending = self._pending[0]
@@ -231,6 +255,9 @@ class Consumer:
         # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
         # has passed them, so they have to be among the dead letters now.
         self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
+        # Others cannot make the index doubt the items of the cell.
+        if any(_is_about_item(each.headers) and self._is_of_relay(each.headers, each.body) for each, _ in pending.dead):
+            self._on_item_lost()
         # Only now, so that a progress seen by others never covers a message that was not dealt with.
         self._tracker.add(pending.sequences)
         for heartbeat in pending.batch.heartbeats:
@@ -252,8 +279,6 @@ class Consumer:
         pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.refused.items()]
 
     def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
-        if any(_is_about_item(letter.message) for letter in letters):
-            self._on_item_lost()
         for instance_uuid in self._dead_letters.keep(letters):
             self._rereader.add(instance_uuid)
 
@@ -283,9 +308,9 @@ class Consumer:
         return future.result()
 
 
-def _is_about_item(message: Message) -> bool:
+def _is_about_item(headers: Headers) -> bool:
     """Whether a change of the cell's has a revision, but of no instance."""
-    return REVISION_HEADER in message.headers and RESOURCE_HEADER not in message.headers
+    return REVISION_HEADER in headers and RESOURCE_HEADER not in headers
 
 
 def _received(delivery: Delivery) -> Message:

@@ -15,12 +15,12 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
-from fleetlight.indexer.reconcile.external_cell import ExternalRows, compare_cell
+from fleetlight.indexer.reconcile.external_cell import ExternalRows, UnindexedMoves, compare_cell
 from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.follower import Activity, Follower, Shared
 from fleetlight.indexer.transform.batches import RowReading
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
-from fleetlight.indexer.writing.ownership import OwnWriter, confirms_of
+from fleetlight.indexer.writing.ownership import OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.notifications.errors import BusError
 
@@ -50,10 +50,11 @@ class ExternalFollower(Follower):
         adapter = self._open_adapter(self.cell)
         try:
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
-            writer = OwnWriter(journaling, self.cell.uuid, self._owners, confirms_of(adapter), has_rows=True)
+            writer = OwnWriter(journaling, self.cell.uuid, self._owners, deployment_of(adapter), has_rows=True)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, self.cell.can.unknown_fields)
-            render = ExternalRows(adapter, writer).documents
+            self._moves = UnindexedMoves(adapter, self._writer, self._owners, {})
+            render = ExternalRows(adapter, writer, self._moves).documents
             with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)
         finally:
@@ -131,7 +132,7 @@ class ExternalFollower(Follower):
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
             return time.monotonic() + min(_LEASE_RETRY_S, self._settings.interval_s(self.cell))
-        for instance_uuid in compared.rejected:
+        for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
         self._tracker.heard(self._tracker.watermark, compared.began_at)

@@ -31,6 +31,7 @@ from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.consumer import Consumer, MessageSource
 from fleetlight.indexer.stream.liveness import Heartbeat
 from fleetlight.indexer.stream.saved_progress import Reached
+from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers, no_producers
 from fleetlight.indexer.transform.batches import ReadsRows, RowReading
 from fleetlight.indexer.writing.dead_letters import DeadLetters, FailureStore
 from fleetlight.indexer.writing.journaling import JournalStore
@@ -73,8 +74,8 @@ class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
     owners: where it is known which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with
-        these headers and this body, was made by the cell's relay. failures: where dead letters are kept. journals:
-        where it is told what changes in cells that number nothing.
+        these headers and this body, was made by the cell's relay. announcer: who else has made it. failures: where dead
+        letters are kept. journals: where it is told what changes in cells that number nothing.
     clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_grace_s:
         how long a list may still rely on what the index has just taken back.
     """
@@ -91,6 +92,7 @@ class Shared:
     clock: Clock = system_clock
     saving: Lock = field(default_factory=Lock)
     lists_grace_s: float = LISTS_GRACE_S
+    announcer: KnowsAnnouncers = no_producers
 
 
 class Follower(ABC):
@@ -187,6 +189,7 @@ class Follower(ABC):
         rereads_to: WritesDocuments | None = None,
         render: RendersRows = render_rows,
         accepts: Callable[[Headers], bool] = lambda _: True,
+        announcers: Announcers | None = None,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
         on_item_lost: Callable[[], None] = lambda: None,
@@ -225,6 +228,7 @@ class Follower(ABC):
             assignment=self.assignment,
             is_of_relay=partial(self._is_of_relay, self.cell.uuid),
             accepts=accepts,
+            announcers=announcers,
             rows=rows,
             own_rows=own_rows,
             on_item_lost=on_item_lost,

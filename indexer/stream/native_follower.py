@@ -20,6 +20,7 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.restored_cell import forget_lost_future
 from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.follower import Activity, Follower, Shared
+from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.announced import AnnouncedKeeper
 from fleetlight.indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints
@@ -57,6 +58,7 @@ class CellFollower(Follower):
         self._history: History | None = None
         self._items_due_s = 0.0
         self._announced = shared.journals.announced
+        self._announcers = Announcers(cell, shared.announcer)
         self._keeper: AnnouncedKeeper | None = None
         self._announced_due_s = 0.0
 
@@ -84,6 +86,7 @@ class CellFollower(Follower):
                     read_rows,
                     rereads_to=ExtraFieldKeeper(writer, writer),
                     accepts=history.accepts,
+                    announcers=self._announcers,
                     own_rows=read_rows,
                     on_item_lost=self._distrust_items,
                 ) as (consumer, rereader):
@@ -182,6 +185,7 @@ class CellFollower(Follower):
                 adapter,
                 writer,
                 tracker,
+                announcer=self._announcers.outbox,
                 dead_letters=consumer.give_up,
                 batch_size=self._settings.sync_batch_size,
                 on_batch=between_changes,

@@ -37,6 +37,7 @@ from fleetlight.indexer.stream.follower import Activity, CellHealth, Follower, S
 from fleetlight.indexer.stream.liveness import Heartbeat
 from fleetlight.indexer.stream.native_follower import CellFollower
 from fleetlight.indexer.stream.saved_progress import SavedProgress
+from fleetlight.indexer.transform.announcers import KnowsAnnouncers, no_producers
 from fleetlight.indexer.writing.dead_letters import FailureStore
 from fleetlight.indexer.writing.journaling import JournalStore
 from fleetlight.indexer.writing.leases import CellLeases
@@ -81,7 +82,7 @@ class IndexerService:
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
-    opened them. owners, is_of_relay: see Shared. failures: where dead letters are kept;
+    opened them. owners, is_of_relay, announcer: see Shared. failures: where dead letters are kept;
     journals: where it is told what changes in cells that number nothing. release_bus: called for a cell of somebody
     else that was left and that nobody is to follow. lists_grace_s: see Shared.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
@@ -103,6 +104,7 @@ class IndexerService:
         is_of_relay: Callable[[str, Headers, bytes], bool],
         failures: CountsFailures,
         journals: JournalStore,
+        announcer: KnowsAnnouncers = no_producers,
         settings: IndexerSettings,
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
@@ -128,6 +130,7 @@ class IndexerService:
             metrics,
             clock,
             lists_grace_s=lists_grace_s,
+            announcer=announcer,
         )
         self._writer = writer
         self._leases = leases

@@ -6,15 +6,17 @@ document is written: what one step leaves near the processor the next one finds 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import msgspec
 
 from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import Document
-from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError, RefusedAnnouncementError
+from fleetlight.indexer.transform.announcers import announced
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
 from fleetlight.indexer.transform.external_rows import settle
 from fleetlight.indexer.transform.items import ItemChange, item_document
@@ -22,6 +24,8 @@ from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, Othe
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
 _AHEAD = 600 * 1_000_000
+
+Source = TypeVar("Source")
 
 ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
 """The rows there are among some uuids, in one request; raises CellUnreachableError."""
@@ -54,7 +58,7 @@ class Batch:
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
     own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
         one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher
-        version than any revision.
+        version than any revision. What else is said without a revision has to be of an announcer, unless rows decide.
     now: microseconds. What says that it was sent much later would be newer than all that is said until then.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
@@ -92,26 +96,39 @@ class Batch:
         self.others = 0
 
     def take(
-        self, body: bytes, revision: int | None, instance_uuid: str | None, *, tells_progress: bool
+        self,
+        body: bytes,
+        revision: int | None,
+        instance_uuid: str | None,
+        *,
+        tells_progress: bool,
+        announcer: Announcer | None = None,
     ) -> Sequence[str]:
         """Take one message in; returns the uuids of the instances whose documents may come from it.
 
         revision, instance_uuid: what is said beside the message; None where nothing is. tells_progress: whether a
-        heartbeat is to be believed.
+        heartbeat is to be believed. announcer: who made it, if it has no revision; None: no producer.
         Raises MalformedMessageError for what is read at once and can never be indexed.
         """
         if revision is None or instance_uuid is None:
-            return self.add(interpret(body, revision), tells_progress=tells_progress)
+            return self.add(interpret(body, revision), tells_progress=tells_progress, announcer=announcer)
         return self._keep_newest(instance_uuid, _Unread(revision, body))
 
-    def add(self, meaning: Meaning, *, tells_progress: bool = False) -> Sequence[str]:
-        """As `take`, for a message that was read. Raises MalformedMessageError for one that is not sent yet."""
+    def add(
+        self, meaning: Meaning, *, tells_progress: bool = False, announcer: Announcer | None = None
+    ) -> Sequence[str]:
+        """As `take`, for a message that was read.
+
+        Raises MalformedMessageError for one that is not sent yet, and RefusedAnnouncementError.
+        """
         match meaning:
             case NativeChange():
                 return self._keep_newest(meaning.uuid, meaning)
             case ItemChange():
                 return self._keep_newest_item(meaning)
             case ExternalChange():
+                if self._rows is None:
+                    meaning = announced(meaning, announcer)
                 self._refuse_future(meaning)
                 self.changes += 1
                 self._external.setdefault(meaning.uuid, []).append(meaning)
@@ -262,6 +279,23 @@ class Batch:
             # Nobody can say now that it is of this cell.
             return None
         return merge(self._cell_uuid, existing, changes)
+
+
+def without_known(
+    dead: list[tuple[Source, MalformedMessageError]], own: ReadsRows | None
+) -> list[tuple[Source, MalformedMessageError]]:
+    """Those of `dead` that are to be kept: a refused message about an instance that the cell has does no harm.
+
+    Relays have sent such messages whose keys are not accepted any more; the changelog has what they say.
+    Raises CellUnreachableError.
+    """
+    refused = {error.instance_uuid for _, error in dead if isinstance(error, RefusedAnnouncementError)}
+    known = own(refused) if own and refused else {}
+    return [
+        (source, error)
+        for source, error in dead
+        if not isinstance(error, RefusedAnnouncementError) or error.instance_uuid not in known
+    ]
 
 
 class _Documents:

@@ -78,6 +78,7 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalC
         if change.event_type == INSTANCE_DELETE_END:
             # Clocks of hosts differ, so the end may look older than what came before it.
             record |= _deleted(change)
+            extra = merged(extra, change.extra)
             version = max(change.version, version + 1)
             break
         news = _news(change, record, version)

@@ -8,13 +8,12 @@ docs/decisions/0014.
 
 from collections.abc import Collection, Sequence
 
+from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.extra_fields import Extra, merged
 from fleetlight.indexer.transform.documents import ExternalChange, merge, to_document
 from fleetlight.notifications.event_types import INSTANCE_DELETE_END
-
-# A compute API does not show them (contracts/nova-servers, section 7), and notifications tell some of them.
 
 
 def settle(
@@ -27,6 +26,9 @@ def settle(
 ) -> Document | None:
     """The document of an instance whose row was looked for after `changes` had come; None: it stays as it is.
 
+    A row that is hidden makes no document: while an instance moves between cells both have a row of it, and that of the
+    other one is shown. Which of the two is read first says nothing then (fleetlight.indexer.reconcile.external_cell has
+    the rest).
     existing: the document that was there before that. row: None if the cell has none. kept: see `kept_fields`.
     """
     own = existing if existing is not None and existing.cell_uuid == cell_uuid else None
@@ -35,8 +37,7 @@ def settle(
         # end may still be news.
         ends = [change for change in changes if change.event_type == INSTANCE_DELETE_END]
         return merge(cell_uuid, own, ends) if own is not None and ends else None
-    if existing is not None and own is None and row.record["hidden"]:
-        # While an instance moves to another cell both have it, and one of the two is hidden.
+    if is_hidden(row):
         return None
     record = dict(row.record)
     if existing is not None:
@@ -48,6 +49,14 @@ def settle(
         return None
     version = row.revision if existing is None else max(row.revision, existing.version + 1)
     return to_document(cell_uuid, version, record, extra)
+
+
+def is_hidden(row: InstanceRow) -> bool:
+    """Of a row that is too damaged to say: no."""
+    try:
+        return bool(row.record["hidden"])
+    except UnreadableRowError:
+        return False
 
 
 def _extra(own: Document | None, changes: Sequence[ExternalChange]) -> Extra | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.cells.kinds.native.stored_nodes import from_payload
+from fleetlight.cells.payloads.node_payload import from_payload
 from fleetlight.indexer.backends.base import Document
 from fleetlight.notifications.payloads.fleetlight import HypervisorPayload
 from fleetlight.notifications.versioned import VersionedPayload

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.extra_fields import SCHEMA_KEY, read_extra

@@ -1,7 +1,7 @@
 """The short way from a message of a native cell to its record: one pass of msgspec, no objects in between.
 
 Nearly every message is of this kind, and the general way (fleetlight.notifications.registry,
-fleetlight.cells.kinds.native.instance_payload) costs several times as much as everything else that is done with a
+fleetlight.cells.payloads.instance_payload) costs several times as much as everything else that is done with a
 message. What is read here is derived from the same payload class. Whatever is not exactly as expected, a newer version
 or a wrong value, is left to the general way, which keeps what is newer and says what is wrong.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 
 import msgspec
 
-from fleetlight.cells.kinds.native.instance_payload import POWER_STATES
+from fleetlight.cells.payloads.instance_payload import POWER_STATES
 from fleetlight.notifications.envelope import ENVELOPE_VERSION
 from fleetlight.notifications.payloads.fleetlight import InstancePayload
 from fleetlight.notifications.versioned import (

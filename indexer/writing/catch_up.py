@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.cells.model import NO_REVISION, Change, ChangelogAdapter
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
-from fleetlight.indexer.transform.batches import Batch
+from fleetlight.indexer.transform.batches import Batch, without_known
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
@@ -19,6 +20,7 @@ def catch_up(
     writer: WritesAndReads,
     tracker: ProgressTracker,
     *,
+    announcer: Announcer,
     dead_letters: DeadLetterStore,
     batch_size: int,
     on_batch: Callable[[], None],
@@ -27,6 +29,7 @@ def catch_up(
 ) -> bool:
     """Write every change after the watermark, and move it.
 
+    announcer: who stands behind what the outbox of the cell passes on (fleetlight.indexer.transform.announcers).
     dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
     on_batch: called after each batch. horizon: see Batch. clock: of the fleet.
     Returns False when the changelog no longer reaches back to the watermark, or does
@@ -43,7 +46,9 @@ def catch_up(
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(Batch(adapter.cell.uuid, horizon, own=own_rows, now=clock()), changes, writer, tracker, dead_letters)
+            batch = Batch(adapter.cell.uuid, horizon, own=own_rows, now=clock())
+            dead = _write(batch, changes, writer, tracker, announcer)
+            dead_letters(without_known(dead, own_rows))
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:
@@ -60,15 +65,20 @@ def _write(
     changes: Sequence[Change],
     writer: WritesAndReads,
     tracker: ProgressTracker,
-    dead_letters: DeadLetterStore,
-) -> None:
+    announcer: Announcer,
+) -> list[tuple[Change, MalformedMessageError]]:
+    """Write the changes; returns those that can never be indexed, each with what is wrong with it."""
     sources: dict[str, Change] = {}
     dead: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:
         try:
             # A notification that somebody else wrote has no revision.
             about = batch.take(
-                change.message, change.revision or None, change.instance_uuid or None, tells_progress=False
+                change.message,
+                change.revision or None,
+                change.instance_uuid or None,
+                tells_progress=False,
+                announcer=announcer,
             )
         except MalformedMessageError as error:
             dead.append((change, error))
@@ -83,4 +93,4 @@ def _write(
         (sources[rejection.document.id], MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason))
         for rejection in result.rejected
     ]
-    dead_letters(dead)
+    return dead

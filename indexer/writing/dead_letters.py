@@ -97,7 +97,10 @@ class DeadLetters:
         self._fleet_is_away = False
 
     def keep(self, letters: Sequence[DeadLetter]) -> list[str]:
-        """Keep dead letters; on return they are safe. Returns the uuids of the instances that they are about."""
+        """Keep dead letters; on return they are safe. Returns the uuids of the instances that they are about.
+
+        Not of announcements that were refused: the cell has no such instances.
+        """
         if not letters:
             return []
         for letter in letters:
@@ -124,7 +127,8 @@ class DeadLetters:
                 except MessageRefusedError:
                     # The broker has let it in once, and has a lower limit now.
                     self._bus.dead_letter(_without_body(message), letter.reason.value, letter.detail)
-        return [failure.summary.instance_uuid for failure in found if failure.summary.instance_uuid is not None]
+        summaries = [failure.summary for failure in found if failure.summary.reason != DeadLetterReason.REFUSED]
+        return [summary.instance_uuid for summary in summaries if summary.instance_uuid is not None]
 
     def take_from_bus(self) -> None:
         """Take over what is in the dead-letter queue; while the fleet database is away, it stays there."""

@@ -8,16 +8,17 @@ not have is refused, since the time of an announcement would be a higher version
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import structlog
+from msgspec import structs
 
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.model import CellAdapter, ConfirmsInstances
-from fleetlight.indexer.backends.base import Document, Rejection, WriteResult, is_time
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document, Rejection, WriteResult, is_time
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 
 T = TypeVar("T")
@@ -34,9 +35,8 @@ _QUESTIONS_AT_ONCE = 4
 _UNCONFIRMED = "it was only announced, and the fleet database, which knows of which cell the instance is, is away"
 _MOST_REMEMBERED = 100_000
 
-Confirms = Callable[[Collection[str]], Collection[str]]
-"""Which of some instances live in the cell, as somebody says who maps instances to cells; raises CellUnreachableError,
-FleetUnreachableError."""
+GIVES_WAY = OLDEST_TIME_VERSION
+"""The version of a document in whose place any other one of its instance is written."""
 
 
 class KnowsOwners(Protocol):
@@ -44,6 +44,7 @@ class KnowsOwners(Protocol):
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]: ...
 
 
 class PromptOwners:
@@ -64,6 +65,9 @@ class PromptOwners:
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
         return self._ask(lambda: self._owners.living_elsewhere(cell_uuid, instance_uuids))
 
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        return self._ask(lambda: self._owners.cells_of_deployment(api_database_url))
+
     def _ask(self, question: Callable[[], T]) -> T:
         if time.monotonic() < self._ask_at_s:
             raise FleetUnreachableError("it was away a moment ago")
@@ -80,17 +84,19 @@ class PromptOwners:
         raise error
 
 
-def confirms_of(adapter: CellAdapter) -> Confirms | None:
-    """What a cell's own deployment says of where its instances live; None for a cell that has no such thing."""
-    return adapter.confirm_here if isinstance(adapter, ConfirmsInstances) else None
+def deployment_of(adapter: CellAdapter) -> ConfirmsInstances | None:
+    """What says of a cell's own deployment where its instances live; None for a cell that has no such thing."""
+    return adapter if isinstance(adapter, ConfirmsInstances) else None
 
 
 class OwnWriter:
     """Writes documents of one cell, and refuses those of instances that are another cell's.
 
-    confirms: who else maps instances to cells, as a deployment of Nova does. has_rows: all that is written has been
-    read from rows of the cell, of which nothing is only announced. One thread at a time is all it takes care of in what
-    it remembers; that another one sees it a moment later does no harm.
+    deployment: what else maps instances to cells, as a deployment of Nova does. What that has in another cell is
+    written so that any other document takes its place: while an instance moves, both cells may show a row, and the
+    other one may not have been read yet.
+    has_rows: all that is written has been read from rows of the cell, of which nothing is only announced. One thread at
+    a time is all it takes care of in what it remembers; that another one sees it a moment later does no harm.
     """
 
     def __init__(
@@ -98,7 +104,7 @@ class OwnWriter:
         writer: WritesAndReads,
         cell_uuid: str,
         owners: KnowsOwners,
-        confirms: Confirms | None = None,
+        deployment: ConfirmsInstances | None = None,
         *,
         has_rows: bool = False,
     ) -> None:
@@ -106,7 +112,7 @@ class OwnWriter:
         self._writer = writer
         self._cell_uuid = cell_uuid
         self._owners = owners
-        self._confirms = confirms
+        self._deployment = deployment
         self._own: set[str] = set()
         self._elsewhere: dict[str, str] = {}
         self._forget_at_s = 0.0
@@ -114,8 +120,15 @@ class OwnWriter:
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """As the writer does; documents of other cells' instances are among the rejected ones."""
         documents = list(documents)
+        self._forget_what_is_old()
         # Whose the others are says the document itself: its place in the index is of its cell alone.
-        refused = self._refused({each.id: each.version for each in documents if each.is_instance})
+        unknown = {each.id: each.version for each in documents if each.is_instance and each.id not in self._own}
+        refused = self._refused(unknown)
+        if giving_way := self._mapped_elsewhere(unknown.keys() - refused.keys()):
+            self._own -= giving_way
+            documents = [
+                structs.replace(each, version=GIVES_WAY) if each.id in giving_way else each for each in documents
+            ]
         if not refused:
             return self._writer.write(documents)
         rejected = tuple(Rejection(each, refused[each.id]) for each in documents if each.id in refused)
@@ -139,14 +152,13 @@ class OwnWriter:
 
     def _refused(self, versions: Mapping[str, int]) -> Mapping[str, str]:
         """By uuid, why a document is not written."""
-        self._forget_what_is_old()
-        unknown = versions.keys() - self._own
-        if not unknown:
+        if not versions:
             return {}
+        unknown = versions.keys()
         try:
             others = dict(self._owners.living_elsewhere(self._cell_uuid, unknown))
         except FleetUnreachableError:
-            return self._refused_by_index({uuid: versions[uuid] for uuid in unknown})
+            return self._refused_by_index(versions)
         in_index = self._known_elsewhere(unknown - others.keys())
         if in_index:
             moved = self._moved(in_index)
@@ -169,13 +181,23 @@ class OwnWriter:
         found = {uuid: self._elsewhere.get(uuid) for uuid in uuids}
         return {uuid: cell for uuid, cell in found.items() if cell is not None}
 
+    def _mapped_elsewhere(self, uuids: Collection[str]) -> Set[str]:
+        """Those that the deployment of the cell has in another one."""
+        if self._deployment is None or not uuids:
+            return set()
+        try:
+            return self._deployment.living_elsewhere(uuids).keys()
+        except CellUnreachableError as error:
+            _log.warning("indexer.owners_unknown", cell=self._cell_uuid, reason=str(error))
+            return set()
+
     def _moved(self, uuids: Collection[str]) -> Collection[str]:
         """Those of which it is confirmed that they live in this cell now."""
         try:
             mapped = self._owners.cells_of(uuids)
             here = {uuid for uuid, cell in mapped.items() if cell == self._cell_uuid}
             unmapped = set(uuids) - mapped.keys()
-            return here | set(self._confirms(unmapped) if self._confirms and unmapped else ())
+            return here | set(self._deployment.confirm_here(unmapped) if self._deployment and unmapped else ())
         except (CellUnreachableError, FleetUnreachableError) as error:
             _log.warning("indexer.owners_unknown", cell=self._cell_uuid, reason=str(error))
             return ()

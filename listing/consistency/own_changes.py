@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from fleetlight.cells.kinds.native.change_positions import Numbered
+from fleetlight.cells.change_positions import Numbered
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.consistency.tokens import ChangeToken
 from fleetlight.resources.clock import Clock

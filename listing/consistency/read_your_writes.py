@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from fleetlight.cells.change_positions import Numbered, position_of
 from fleetlight.cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.change_positions import Numbered, position_of
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.consistency.own_changes import OwnChange

@@ -27,15 +27,7 @@ from fleetlight.cells.errors import (
 )
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
-from fleetlight.cells.kinds.native.instance_actions import begin_actions, begin_event, finish_event
-from fleetlight.cells.kinds.native.instance_migrations import (
-    begin_migration,
-    finished_migration,
-    give_up_migration,
-    update_migration,
-)
 from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.kinds.native.locked_instance import LockedInstance
 from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, Request
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.notifications.versioned import Wrapped
@@ -46,6 +38,14 @@ from fleetlight.operations.actions.new_instance import check_values, completed_f
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.actions.steps import PublisherService
 from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.instances.instance_actions import begin_actions, begin_event, finish_event
+from fleetlight.operations.instances.instance_migrations import (
+    begin_migration,
+    finished_migration,
+    give_up_migration,
+    update_migration,
+)
+from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.ending import end_jobs
 from fleetlight.operations.jobs.model import NewJob, NewOperation, Status
 from fleetlight.operations.jobs.queue import add_jobs, jobs_of, notes_of

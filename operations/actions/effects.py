@@ -7,17 +7,17 @@ from typing import Any
 from sqlalchemy import select
 
 from fleetlight.cells.errors import MaxRetriesExceededError, NotResizedError, NoValidHostError
-from fleetlight.cells.kinds.native.instance_migrations import (
+from fleetlight.cells.kinds.native.nodes import COMPUTE
+from fleetlight.cells.tables import services
+from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.actions.steps import Effect, destination_of
+from fleetlight.operations.instances.instance_migrations import (
     Migration,
     finished_migration,
     read_migration,
     update_migration,
 )
-from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
-from fleetlight.cells.kinds.native.nodes import COMPUTE
-from fleetlight.cells.tables import services
-from fleetlight.notifications.payloads.selection import Selection
-from fleetlight.operations.actions.steps import Effect, destination_of
+from fleetlight.operations.instances.interface_addresses import give_up_interfaces
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.scheduling.allocations import release, release_except

@@ -26,12 +26,12 @@ from fleetlight.cells.errors import (
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.kinds.native.locked_instance import LockedInstance
 from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
 from fleetlight.cells.tables import instances
 from fleetlight.notifications import event_types
 from fleetlight.operations.actions.new_instance import check_values, new_record
 from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.model import Job, Stage, Status
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes, release_except

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.notifications.payloads.parts import ExceptionPayload, FlavorPayload
 from fleetlight.notifications.payloads.request_spec import (
     ComputeTaskPayload,

@@ -10,7 +10,6 @@ from typing import Any
 
 from fleetlight.cells.errors import MaxRetriesExceededError
 from fleetlight.cells.kinds.native import outbox
-from fleetlight.cells.kinds.native.instance_actions import begin_event, finish_event
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.actions.building import Action
 from fleetlight.operations.actions.effects import go_to_next_host
@@ -19,6 +18,7 @@ from fleetlight.operations.actions.request_spec import to_payload
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
 from fleetlight.operations.actions.values import as_before, unplaced
+from fleetlight.operations.instances.instance_actions import begin_event, finish_event
 from fleetlight.operations.jobs import vocabulary
 from fleetlight.operations.jobs.errors import JobCanceledError, NodeCallError, text_for_callers
 from fleetlight.operations.jobs.model import Lock

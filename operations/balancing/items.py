@@ -1,15 +1,18 @@
 """A cluster made of what its cell answers to queries: the records of its groups, nodes and instances.
 
-Fields are those of contracts/ganeti-query; a value that could not be had is None. A node that leaves out what it needs
-is offline, as in a text file of htools. What nodes say of themselves differs: a node of Ganeti reports what is free at
-this moment, where reservations and instances that are down do not show; from the figures of a node of a native cell
-everything is taken off that instances claim, but for reservations. There a move has to find room for its claims too, so
-what the node keeps for itself is not free, and its ratio of processors counts where it is below that of the policy.
+Fields are those of contracts/ganeti-query; a value that could not be had is None. A node that has not said what it has
+is offline, as in a text file of htools, and `left_out` names it; that there is no disk, a node without a volume group
+says by saying nothing (contracts/ganeti-htools, 7).
+
+What nodes say of themselves differs: a node of Ganeti reports what is free at this moment, where reservations and
+instances that are down do not show; from the figures of a node of a native cell everything is taken off that instances
+claim, but for reservations. There a move has to find room for its claims too, so what the node keeps for itself is not
+free, and its ratio of processors counts where it is below that of the policy.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fleetlight.cells.node_capacity import Amounts, NodeCapacity
@@ -83,8 +86,51 @@ _CONDITIONS: Final = ("trait:", "aggregate_instance_extra_specs:")
 _NO_GROUP: Final = NodeGroup(
     "default", "00000000-0000-0000-0000-000000000000", policy=replace(DEFAULT_POLICY, bounds=(), vcpu_ratio=-1.0)
 )
+# What a node has to say of itself, and what it has to say where it is asked what is used of it.
+_FIGURES: Final = ("mtotal", "mfree", "ctotal")
+_OWN_FIGURES: Final = ("mnode", "cnos")
+# Of these it cannot have none: the score divides by them.
+_ABOVE_ZERO: Final = ("mtotal", "ctotal")
+# What an instance has to say of itself; servers of the compute API say it by their flavors.
+_SIZES: Final = ("be/memory", "be/vcpus", "disk_template", "disk_usage")
 
 Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What counts only in part, or not at all: a node or an instance (`item_type`), and why, as the end of a sentence
+    that begins with it.
+    """
+
+    item_type: str
+    name: str
+    why: str
+
+
+def left_out(
+    groups: Sequence[Item], nodes: Sequence[Item], instances: Sequence[Item], *, reports_usage: bool
+) -> Sequence[LeftOut]:
+    """What of a cell is not in its cluster as it should be, since a value is missing. Arguments as of the cluster."""
+    known_nodes, known_groups = {node["name"] for node in nodes}, {group["uuid"] for group in groups}
+    found = []
+    for node in nodes:
+        if unsaid := _unsaid(node, reports_usage=reports_usage):
+            why = f"has not said {', '.join(unsaid)}, and counts as offline"
+            found.append(LeftOut("node", node["name"], why))
+        if node["group.uuid"] not in known_groups | {None}:
+            why = f"is in a group that the cell does not have ({node['group.uuid']})"
+            found.append(LeftOut("node", node["name"], why))
+    for item in instances:
+        name = item["name"] or item["uuid"]
+        if item["pnode"] is None:
+            continue  # it is on no node yet, or no longer
+        if unknown := {item["pnode"], *(item["snodes"] or ())} - known_nodes:
+            why = f"is on a node that the cell does not have ({', '.join(sorted(unknown))})"
+            found.append(LeftOut("instance", name, why))
+        elif unsaid := _unsaid_sizes(item):
+            found.append(LeftOut("instance", name, f"has not said {', '.join(unsaid)}, and counts without"))
+    return found
 
 
 def cluster_of_items(
@@ -92,10 +138,13 @@ def cluster_of_items(
     nodes: Sequence[Item],
     instances: Sequence[Item],
     capacities: Sequence[NodeCapacity] = (),
+    *,
+    reports_usage: bool = False,
 ) -> Cluster:
-    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are left out.
+    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are not in it.
 
     capacities: of the nodes of a cell where placing claims what they have, as in native cells and in Nova.
+    reports_usage: as of fleetlight.cells.capabilities.
     """
     known = {node["name"] for node in nodes}
     placed = [item for item in instances if _is_placed(item, known)]
@@ -108,11 +157,35 @@ def cluster_of_items(
         replace(each, is_auto_balanced=each.is_auto_balanced and _may_move(item, offline, zones))
         for each, item in zip(made, placed, strict=True)
     ]
+    by_uuid = {group["uuid"]: _group(group) for group in groups}
+    group_of = {node["name"]: by_uuid.get(node["group.uuid"], _NO_GROUP) for node in nodes}
     return Cluster(
-        (*map(_group, groups), *([_NO_GROUP] if any(node["group.uuid"] is None for node in nodes) else ())),
-        tuple(_node(item, found, by_node.get(item["name"])) for item in nodes),
+        (*by_uuid.values(), *([_NO_GROUP] if _NO_GROUP in group_of.values() else ())),
+        tuple(
+            _node(item, group_of[item["name"]], found, by_node.get(item["name"]), reports_usage=reports_usage)
+            for item in nodes
+        ),
         tuple(found),
     )
+
+
+def _is_closed(node: Item) -> bool:
+    return bool(node["offline"] or node["drained"] or node["vm_capable"] is False)
+
+
+def _unsaid(node: Item, *, reports_usage: bool) -> Sequence[str]:
+    """The figures that a node should have said, and has not. Of one that nothing goes to anyway none is missed."""
+    if _is_closed(node):
+        return ()
+    needed = [*_FIGURES]
+    if reports_usage:
+        needed += _OWN_FIGURES
+        needed += ["sptotal"] if node["ndp/exclusive_storage"] else []
+    return [name for name in needed if node[name] is None or (node[name] <= 0 and name in _ABOVE_ZERO)]
+
+
+def _unsaid_sizes(item: Item) -> Sequence[str]:
+    return () if _flavor_of_server(item) else [name for name in _SIZES if item[name] is None]
 
 
 def _is_placed(item: Item, nodes: set[str]) -> bool:
@@ -198,10 +271,17 @@ def _may_move(item: Item, offline: Collection[str], zones: Collection[str | None
     return can_migrate and not is_bound and item["pnode"] not in offline
 
 
-def _node(item: Item, instances: Sequence[ClusterInstance], capacity: NodeCapacity | None) -> ClusterNode:
-    needed = (item["mtotal"], item["mfree"], item["dtotal"], item["dfree"], item["ctotal"])
-    is_offline = bool(item["offline"] or item["drained"] or item["vm_capable"] is False or None in needed)
-    total_memory, free_memory, total_disk, free_disk, cpus = (value or 0 for value in needed)
+def _node(
+    item: Item,
+    group: NodeGroup,
+    instances: Sequence[ClusterInstance],
+    capacity: NodeCapacity | None,
+    *,
+    reports_usage: bool,
+) -> ClusterNode:
+    is_offline = _is_closed(item) or bool(_unsaid(item, reports_usage=reports_usage))
+    figures = ("mtotal", "mfree", "dtotal", "dfree", "ctotal")
+    total_memory, free_memory, total_disk, free_disk, cpus = (item[name] or 0 for name in figures)
     own = Amounts(item["cnos"] or 0, item["mnode"] or 0)
     vcpu_ratio = None
     if capacity is not None:
@@ -210,12 +290,12 @@ def _node(item: Item, instances: Sequence[ClusterInstance], capacity: NodeCapaci
         free_memory -= max(0, kept.memory_mib)
         free_disk -= max(0, kept.disk_mib)
         vcpu_ratio = max(0, capacity.usable.vcpus) / cpus if cpus else None
-    if item["mnode"] is None:
+    if not reports_usage:
         free_memory += sum(each.memory_mib for each in instances if each.primary == item["name"] and _only_claims(each))
     has_exclusive_storage = bool(item["ndp/exclusive_storage"])
     return ClusterNode(
         name=item["name"],
-        group_uuid=item["group.uuid"] or _NO_GROUP.uuid,
+        group_uuid=group.uuid,
         total_memory_mib=total_memory,
         own_memory_mib=own.memory_mib,
         free_memory_mib=free_memory,

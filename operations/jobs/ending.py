@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from fleetlight.cells.kinds.native.instance_actions import finish_event
-from fleetlight.cells.kinds.native.instance_migrations import give_up_migration
 from fleetlight.cells.tables import job_operations, jobs
+from fleetlight.operations.instances.instance_actions import finish_event
+from fleetlight.operations.instances.instance_migrations import give_up_migration
 from fleetlight.operations.jobs.errors import text_for_callers, told
 from fleetlight.operations.jobs.locks import give_up_locks
 from fleetlight.operations.jobs.model import Job, Stage, Status

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from fleetlight.cells.errors import InstanceNotFoundError
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.locked_instance import LockedInstance
 from fleetlight.cells.model import Cell
+from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.log import add_entry
 from fleetlight.operations.jobs.model import Job, Lock
 from fleetlight.operations.jobs.nodes import NodeCall

@@ -20,9 +20,9 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError,
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_numbers import job_number
 from fleetlight.cells.kinds.native.instance_rows import is_damage, lock_row_if_free, read_row
-from fleetlight.cells.kinds.native.locked_instance import LockedInstance
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.retrying import retrying_until
+from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.dependencies import check_dependencies
 from fleetlight.operations.jobs.ending import end_jobs, end_operation
 from fleetlight.operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError

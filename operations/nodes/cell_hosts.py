@@ -13,8 +13,9 @@ import structlog
 from sqlalchemy import Engine
 
 from fleetlight.agents.rpcs import rpc as rpc_entry
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.model import Cell
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.errors import NodeAwayError, NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall, Nodes
 from fleetlight.operations.nodes.errors import NodeError

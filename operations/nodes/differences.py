@@ -7,12 +7,13 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete, insert, select, update
 
 from fleetlight.cells.kinds.native import outbox
-from fleetlight.cells.kinds.native.stored_nodes import OBSERVED_NODE, announce_changed_nodes
+from fleetlight.cells.kinds.native.items.stored_nodes import OBSERVED_NODE
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import compute_nodes, instances, job_operations, observed_statuses
 from fleetlight.notifications.event_types import INSTANCE_STATUS_UPDATE, NODE_STATUS_UPDATE
 from fleetlight.notifications.payloads.fleetlight import InstanceStatusPayload, NodeStatusPayload
 from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.operations.hosts.node_announcements import announce_changed_nodes
 from fleetlight.resources.fields import from_microseconds
 
 NodeStatus = Literal["up", "down", "offline"]

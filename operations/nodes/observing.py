@@ -14,8 +14,8 @@ from fleetlight.operations.nodes.opening import node_of
 from fleetlight.operations.nodes.requests import HypervisorSpec, Request
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
-from fleetlight.resources.cluster_parameters import Parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.query_fields.definitions import CellStatus
 from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, runs
 from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE

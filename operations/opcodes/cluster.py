@@ -8,8 +8,8 @@ from pydantic import Field
 from sqlalchemy import select, update
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
 from fleetlight.cells.tables import cluster_parameters, instances
+from fleetlight.operations.hosts.node_announcements import announce_changed_nodes
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.nodes import NodeCall
@@ -31,7 +31,7 @@ from fleetlight.operations.opcodes.parameter_values import (
     object_of,
     wrong,
 )
-from fleetlight.resources.cluster_parameters import (
+from fleetlight.resources.query_fields.cluster_parameters import (
     CLUSTER_DEFAULTS,
     DEFAULT,
     DISK_TEMPLATES,

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row, Table, update
 
-from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
 from fleetlight.cells.tables import compute_nodes, node_groups
+from fleetlight.operations.hosts.node_announcements import announce_changed_nodes
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task

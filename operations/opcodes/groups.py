@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select, update
 
-from fleetlight.cells.kinds.native.stored_nodes import announce_changed_nodes
 from fleetlight.cells.tables import compute_nodes, instances, network_connections, node_groups
+from fleetlight.operations.hosts.node_announcements import announce_changed_nodes
 from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.vocabulary import Operation, Task
@@ -22,7 +22,7 @@ from fleetlight.operations.opcodes.parameter_values import (
     object_of,
     wrong,
 )
-from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.uuids import is_uuid
 
 AllocPolicy = Literal["preferred", "last_resort", "unallocable"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Row, func, select
 
-from fleetlight.cells.kinds.native.nodes import change_service
 from fleetlight.cells.tables import compute_nodes, instances, services
+from fleetlight.operations.hosts.cell_nodes import change_service
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.nodes import NodeCall

@@ -10,15 +10,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
-from fleetlight.operations.opcodes.instances.parameters import BackendParameters
-from fleetlight.resources.cluster_parameters import (
+from fleetlight.operations.opcodes.instance_parameters import BackendParameters
+from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.cluster_parameters import (
     DISK_DEFAULTS,
     DISK_TEMPLATES,
     HYPERVISOR_DEFAULTS,
     POLICY_DEFAULTS,
     Parameters,
 )
-from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS, NODE_PARAMETERS
 
 NIC_MODES = ("bridged", "routed", "openvswitch")

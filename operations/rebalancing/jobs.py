@@ -16,8 +16,8 @@ from fleetlight.operations.balancing.plan import PlannedMove
 from fleetlight.operations.jobs.model import ENDED, Status
 from fleetlight.operations.opcodes.instances.places import node_called
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.submitting import JobSubmission
 from fleetlight.operations.rebalancing.steps import operations_of
+from fleetlight.operations.submitting import JobSubmission
 from fleetlight.resources.clock import Clock, system_clock
 
 _REQUEST = "req-balance-"

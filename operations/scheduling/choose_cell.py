@@ -12,8 +12,8 @@ from functools import lru_cache, reduce
 from sqlalchemy import BigInteger, ColumnElement, Engine, Select, and_, case, cast, func, literal, or_, select, true
 
 from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.server_groups import ServerGroup
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.tables import compute_nodes, node_traits, services
 from fleetlight.operations.scheduling.neighbours import Neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetlight.cells.errors import ResourceNotFoundError
-from fleetlight.cells.fleet.aggregates import Aggregate
+from fleetlight.cells.fleet.compute.aggregates import Aggregate
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.server_groups import ServerGroup
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.resources.fields import Record
 

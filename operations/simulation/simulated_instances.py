@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 
 HOSTS_PER_CELL = 8

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.operators.negation import Not
-from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.regex import compile_pattern
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.tree import Dsl, Leaf, Matcher
 from fleetlight.resources.fields import Field
 
@@ -58,6 +58,20 @@ class Same(LooksInside):
 
     def is_true_of(self, value: Any) -> bool:
         return bool(value == self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class SameAsOne(LooksInside):
+    """The value is one of `values`, texts and numbers."""
+
+    values: tuple[str | float, ...]
+
+    def is_true_of(self, value: Any) -> bool:
+        return value in self.values
+
+    def matcher(self, field: Field) -> Matcher:
+        name, wanted = field.name, frozenset(self.values)
+        return lambda record: isinstance(record[name], str | int | float) and record[name] in wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from fleetlight.query.operators.fits import (
     require_filterable,
 )
 from fleetlight.query.operators.negation import IsNotNull, Negation
-from fleetlight.query.operators.sql import Predicate, SqlColumn
+from fleetlight.query.sql import Predicate, SqlColumn
 from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.fields import Field, Scalar
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import false, not_, true
 
 from fleetlight.query.operators.fits import require_filterable
-from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, negate
 from fleetlight.resources.fields import Field
 

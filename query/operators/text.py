@@ -1,17 +1,34 @@
 """What a text contains, or which name it is."""
 
+import json
 import string
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Boolean, ColumnElement, Double, Numeric, String, Text, func, literal, or_
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Double,
+    Numeric,
+    String,
+    Text,
+    case,
+    exists,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.operators.fits import can_hold, require_filterable
-from fleetlight.query.operators.negation import Negation
-from fleetlight.query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
+from fleetlight.query.operators.negation import Negation, Not
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
+from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
 from fleetlight.query.text_forms import text_form, time_text
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError
@@ -21,6 +38,7 @@ _MICROSECONDS = 1_000_000
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Of a host. Elasticsearch makes an automaton of it.
 _MAX_NAME = 255
+_MAX_NAMES = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +126,7 @@ class HasName(Leaf):
     def sql(self, column: SqlColumn) -> Predicate:
         if column.dialect == "sqlite":
             return _IS_NAME(column.stored, literal(self.name, TEXT))
-        name, full = self.name.translate(_LOWER), func.lower(column.ordered)
+        name, full = _folded(self.name), func.lower(column.ordered)
         return or_(full == literal(name, TEXT), func.starts_with(full, literal(f"{name}.", TEXT)))
 
     def dsl(self, field: Field) -> Dsl:
@@ -131,13 +149,88 @@ class HasOtherName(Negation):
         return HasName(self.field, self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class HasOneName(Leaf):
+    """`field` is one of these `names` of hosts, or one that one of them abbreviates, as HasName says."""
+
+    names: tuple[str, ...]
+
+    def negated(self) -> Not:
+        return Not(self.field, self)
+
+    def check(self, field: Field) -> None:
+        # All at once, and one by one only to say which.
+        try:
+            HasName(self.field, "".join(self.names)).check(field)
+        except FilterValueError:
+            for name in self.names:
+                HasName(self.field, name).check(field)
+
+    def matcher(self, field: Field) -> Matcher:
+        wanted = set(map(_folded, self.names))
+        return lambda record: record[field.name] is not None and not wanted.isdisjoint(_short(record[field.name]))
+
+    def fitted(self, store: Store) -> Filter:
+        possible = tuple(name for name in self.names if can_hold(store, name))
+        return HasOneName(self.field, possible) if possible else NOTHING
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return dialect != "mysql"
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        # One bound value, and one look at each row, however many names there are.
+        names = sorted(set(map(_folded, self.names)))
+        if column.dialect == "sqlite":
+            wanted = select(func.json_each(_as_json(names)).table_valued("value").c.value)
+            short = func.json_each(_SHORT_NAMES(column.stored)).table_valued("value").alias("short")
+            found = exists(select(literal_column("1")).select_from(short).where(short.c.value.in_(wanted)))
+            return case((column.stored.is_not(None), found))
+        full = func.lower(column.ordered)
+        listed = select(func.unnest(literal(names, ARRAY(TEXT)), type_=TEXT))
+        parts = func.string_to_array(full, ".", type_=ARRAY(TEXT))
+        series = func.generate_series(1, func.cardinality(parts) - 1).table_valued("count").render_derived(name="dots")
+        start = func.array_to_string(parts[literal_column("1") : series.c.count], ".", type_=TEXT)
+        found = exists(select(literal_column("1")).select_from(series).where(start.in_(listed)))
+        return or_(full.in_(listed), found)
+
+    def dsl(self, field: Field) -> Dsl:
+        # Each is an automaton, and so many clauses one query may have. The cells answer instead.
+        if len(self.names) > _MAX_NAMES:
+            raise NotExpressibleError("Elasticsearch", f"more than {_MAX_NAMES} names in '{field.name}'")
+        clauses = [HasName(self.field, name).dsl(field) for name in self.names]
+        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+
+def _short(full: str) -> Iterator[str]:
+    """The name, and all that abbreviate it at a dot."""
+    full = _folded(full)
+    yield full
+    for number, character in enumerate(full):
+        if character == ".":
+            yield full[:number]
+
+
+def _folded(name: str) -> str:
+    """The name with the letters A to Z in lower case."""
+    return name.lower() if name.isascii() else name.translate(_LOWER)
+
+
 def _is_name(full: str, name: str) -> bool:
-    full, name = full.translate(_LOWER), name.translate(_LOWER)
+    full, name = _folded(full), _folded(name)
     return full == name or full.startswith(f"{name}.")
 
 
 def _is_name_or_null(full: str | None, name: str) -> bool | None:
     return None if full is None else _is_name(full, name)
+
+
+def _as_json(names: Iterable[str]) -> str:
+    """A list of the names without NUL characters, at which json_each ends a text (3.40)."""
+    return json.dumps([name.replace("\\", "\\\\").replace("\0", "\\0") for name in names])
+
+
+def _short_names_or_null(full: str | None) -> str | None:
+    return None if full is None else _as_json(_short(full))
 
 
 def _text(column: SqlColumn) -> ColumnElement[Any]:
@@ -163,5 +256,6 @@ def _time_text_or_null(microseconds: int | None) -> str | None:
 
 
 _IS_NAME = SqliteFunction("is_name", 2, _is_name_or_null, Boolean())
+_SHORT_NAMES = SqliteFunction("short_names", 1, _short_names_or_null, TEXT)
 _RE2_SEARCH = SqliteFunction("re2_search", 2, _re2_search, Boolean())
 _TIME_TEXT = SqliteFunction("time_text", 1, _time_text_or_null, TEXT)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fleetlight.resources.cluster_parameters import Parameters, hypervisor_parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters, hypervisor_parameters
 from fleetlight.resources.query_fields.ganeti import own_value
 
 NODE_OFFLINE, NODE_DOWN, WRONG_NODE = "ERROR_nodeoffline", "ERROR_nodedown", "ERROR_wrongnode"

@@ -31,7 +31,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
@@ -51,6 +51,7 @@ from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
 from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.native_cells import NativeCells
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING

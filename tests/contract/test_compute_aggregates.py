@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"

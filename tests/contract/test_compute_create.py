@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.quotas import UNLIMITED
-from fleetlight.cells.fleet.server_groups import ServerGroup, ServerGroups
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup, ServerGroups
 from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.scheduling import hosts as scheduled_hosts

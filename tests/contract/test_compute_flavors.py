@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
-from fleetlight.cells.fleet.flavors import FlavorQuery
+from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.fleet.compute.flavors import FlavorQuery
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 FULL_2_1 = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.compute_fleet import MEMBER, Api, compute_fleet, microversion
 
 HOSTS = {"up": "UP", "down": "DOWN", "off": "MAINTENANCE", "unknown": "", None: ""}

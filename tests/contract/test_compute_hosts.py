@@ -11,9 +11,11 @@ import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native import nodes
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeService, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity, ComputeService
 from fleetlight.cells.model import Cell
+from fleetlight.operations.hosts import cell_nodes
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
@@ -435,14 +437,14 @@ def test_what_a_cell_has_that_answers_is_found_while_another_one_is_down(api_wit
 @pytest.fixture
 def east_goes_down_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell east says which nodes it has, and is down when it is asked for their servers."""
-    servers_on = nodes.CellNodes.servers_on
+    servers_on = CellNodes.servers_on
 
-    def ask(self: nodes.CellNodes, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
+    def ask(self: CellNodes, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
         if "e1" in hosts:
             raise CellUnreachableError("east", "it has just gone down")
         return servers_on(self, hosts)
 
-    monkeypatch.setattr(nodes.CellNodes, "servers_on", ask)
+    monkeypatch.setattr(CellNodes, "servers_on", ask)
 
 
 @pytest.mark.usefixtures("east_goes_down_between")
@@ -520,9 +522,9 @@ def rows_read() -> Iterator[Counter[str]]:
     """How many services and nodes are made of rows meanwhile, by their class."""
     read: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_node", "_service"):
-            made = getattr(nodes, name)
-            patch.setattr(nodes, name, lambda row, made=made, name=name: read.update([name]) or made(row))
+        for module, name in ((nodes, "_node"), (cell_nodes, "to_service")):
+            made = getattr(module, name)
+            patch.setattr(module, name, lambda row, made=made, name=name: read.update([name]) or made(row))
         yield read
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
+from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS, DEFAULTS
 from fleetlight.cells.model import Cell
 from fleetlight.operations.usage import Size, size_in
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion

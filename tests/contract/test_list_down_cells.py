@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import UNKNOWN, Connection
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 SINCE = microversion("2.69")

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 

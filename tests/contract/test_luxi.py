@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.api.luxi import server
+from fleetlight.api.luxi import frames, server
 from fleetlight.api.luxi.calls import LuxiCalls, Result
 from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi
 from fleetlight.cells.database.engines import writing
@@ -219,6 +219,90 @@ def test_what_cannot_be_parsed_is_answered_and_ends_the_connection(luxi: Socket,
     assert rest == b""
 
 
+async def unfinished(path: Path, size: int) -> asyncio.StreamWriter:
+    """A connection with a message that has so many bytes, and no end."""
+    _, writer = await asyncio.open_unix_connection(path)
+    writer.write(b'{"method": "' + b"x" * size)
+    await writer.drain()
+    return writer
+
+
+def test_unfinished_messages_of_all_connections_have_one_bound(luxi: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_HELD_BYTES", MIB)
+    held: list[int] = []
+    add = frames.HeldBytes.add
+
+    def note(self: frames.HeldBytes, count: int) -> None:
+        add(self, count)
+        held.append(self._held)
+
+    monkeypatch.setattr(frames.HeldBytes, "add", note)
+
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Answer, Answer]:
+        writers = [await unfinished(luxi.path, MIB) for _ in range(5)]
+        writer.write(message("QueryConfigValues", ["cluster_name"]))
+        answered = await answer(reader)
+        # One that there is no room for is refused at its end.
+        late, last = await asyncio.open_unix_connection(luxi.path)
+        last.write(b"x" * 2 * MIB + b"\3")
+        refused = await answer(late)
+        for each in [*writers, last]:
+            each.close()
+        return answered, refused
+
+    answered, refused = luxi.talk(scenario)
+    assert answered["result"] == ["fleetlight"]
+    assert refused["result"] == "Failed to parse request: there is no room for it now; try again later"
+    assert max(held) <= MIB
+    assert held[-1] == 0
+
+
+def test_long_messages_are_read_in_turn(luxi: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    further_piece = frames.FrameReader._further_piece
+
+    async def note(self: frames.FrameReader, held: frames.HeldByOne) -> bytes:
+        piece = await further_piece(self, held)
+        read.append(beats)
+        return piece
+
+    beats = 0
+    monkeypatch.setattr(frames.FrameReader, "_further_piece", note)
+
+    async def scenario(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        nonlocal beats
+        connections = [await asyncio.open_unix_connection(luxi.path) for _ in range(8)]
+        for _, writer in connections:
+            writer.write(b"x" * MIB + b"\3")
+        answers = asyncio.gather(*(answer(reader) for reader, _ in connections))
+        while not answers.done():
+            beats += 1
+            await asyncio.sleep(0)
+        for _, writer in connections:
+            writer.close()
+
+    luxi.talk(scenario)
+    assert len(read) >= 8 * MIB // frames.PIECE_BYTES
+    assert max(read.count(beat) for beat in read) <= 2
+
+
+def test_message_that_does_not_end_in_time_is_dropped(luxi: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MESSAGE_S", 0.2)
+
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[bytes, Answer]:
+        late, began = await asyncio.open_unix_connection(luxi.path)
+        began.write(message("QueryConfigValues", ["cluster_name"])[:20])
+        rest = await late.read()
+        began.close()
+        # One that has not begun yet has time.
+        writer.write(message("QueryConfigValues", ["cluster_name"]))
+        return rest, await answer(reader)
+
+    rest, answered = luxi.talk(scenario)
+    assert rest == b""
+    assert answered["result"] == ["fleetlight"]
+
+
 def test_byte_that_ends_a_message_is_escaped_inside_of_one(fleet: ComputeFleet, luxi: Socket) -> None:
     fleet.create("north", display_name="with \3 inside")
     fleet.index("north")
@@ -269,7 +353,7 @@ class PlayedCalls:
         self.made = 0
         self.ended = asyncio.Event()
 
-    async def answer(self, _method: str, _arguments: Any) -> Result:
+    async def answer(self, _method: str, _arguments: Any, _parts: int) -> Result:
         return Result(self._made())
 
     async def _made(self) -> AsyncIterator[bytes]:
@@ -331,7 +415,7 @@ def test_answer_that_fails_while_it_is_sent_has_no_end(tmp_path: Path) -> None:
 
 
 def test_client_that_does_not_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_IDLE_S", 0.2)
+    monkeypatch.setattr(server, "IDLE_S", 0.2)
     calls = PlayedCalls([b"x" * MIB] * 30)
 
     async def scenario(client: socket.socket) -> int:

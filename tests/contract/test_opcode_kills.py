@@ -21,8 +21,8 @@ from fleetlight.operations.opcodes.instances.place import InstancePlace
 from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
 from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.submitting import JobSubmission
 from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 

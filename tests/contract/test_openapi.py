@@ -24,9 +24,10 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from fleetlight.api.compute.protocol.microversion import NEWEST
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import UNKNOWN, Connection
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site

@@ -9,9 +9,10 @@ import pytest
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.writing.ownership import OwnWriter
+from fleetlight.indexer.writing.ownership import GIVES_WAY, OwnWriter
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_fleet import MemoryOwners
+from tests.support.nova_cell import MemoryNovaCell
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 HUGE = OLDEST_TIME_VERSION - 1
@@ -97,10 +98,24 @@ def test_document_of_another_cell_that_was_read_needs_a_mapping_that_names_this_
 
 def test_deployment_confirms_a_move_that_the_fleet_does_not_know(index: IndexWriter, owners: MemoryOwners) -> None:
     index.write([make_document(1), make_document(2)])
-    writer = OwnWriter(index, "c1", owners, confirms=lambda uuids: [uuid for uuid in uuids if uuid == make_uuid(2)])
+    deployment = MemoryNovaCell()
+    deployment.mapped.add(make_uuid(2))
+    writer = OwnWriter(index, "c1", owners, deployment)
     writer.read([make_uuid(1), make_uuid(2)])
     writer.write([make_document(number, cell_uuid="c1", version=2) for number in (1, 2)])
     assert (owner_of(index, 1), owner_of(index, 2)) == (("c0", 1), ("c1", 2))
+
+
+def test_document_of_an_instance_that_the_deployment_has_in_another_cell_gives_way_to_any_other(
+    index: IndexWriter, owners: MemoryOwners
+) -> None:
+    deployment = MemoryNovaCell()
+    deployment.elsewhere[make_uuid(1)] = "c0"
+    writer = OwnWriter(index, "c1", owners, deployment)
+    for other in (GIVES_WAY + 1, GIVES_WAY + 2):
+        writer.write([make_document(1, cell_uuid="c1", version=GIVES_WAY + 100)])
+        index.write([make_document(1, version=other)])
+        assert owner_of(index, 1) == ("c0", other)
 
 
 def test_while_the_fleet_database_is_away_the_index_says_whose_an_instance_is(

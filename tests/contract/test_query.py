@@ -381,7 +381,7 @@ def test_body_that_is_none_is_refused(filled: ComputeFleet, body: Any) -> None:
     [
         ({"fields": ["name"] * 5}, "one is there 5 times"),
         ({"fields": ["be/memory", "be/maxmem"] * 3}, "one is there"),
-        ({"fields": ["name"], "filter": ["|", *[["=", "os_type", "x"]] * 251]}, "251 conditions; there may be 250"),
+        ({"fields": ["name"], "filter": ["|", *[["<", "be/memory", 1]] * 251]}, "251 conditions; there may be 250"),
         ({"fields": ["name"], "filter": ["|", *[["=~", "status", "x"]] * 11]}, "11 patterns; there may be 10"),
         ({"fields": ["name"], "filter": ["!", ["|", *[["=~", "status", "x"]] * 11]]}, "11 patterns"),
         ({"fields": ["name"], "limit": 0}, "limit"),

@@ -409,6 +409,7 @@ _RIGHTS = {
         "instance_mappings": ("SIU", "SIU", "S", "SIU"),
         "compared_mappings": ("S", "S", "S", "SIU"),
         "cell_keys": ("", "S", "S", ""),
+        "producer_keys": ("", "S", "", ""),
         "failures": ("", "SIUD", "", ""),
         "dropped_failures": ("", "SIUD", "", ""),
         "announced_instances": ("", "SIUD", "", ""),

@@ -24,10 +24,10 @@ from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.opcodes.instances.place import InstancePlace
-from fleetlight.operations.opcodes.submitting import JobSubmission
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
 from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
+from fleetlight.operations.submitting import JobSubmission
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.htools import Htools, htools
 from tests.support.rapi_calls import RapiCalls

@@ -109,7 +109,7 @@ print(*(find_spec(name).origin for name in ("agents", "fleetlight.agents")))"""
 
 def test_installed_fleet_runs_beside_them_outside_of_the_checkout(environment: Environment, tmp_path: Path) -> None:
     port = free_port()
-    command = [environment.program, "up", "--simulate", "--auth", "none", "--port", str(port), "--instances", "20"]
+    command = [str(environment.program), "up", "--simulate", "--auth", "none", "--port", str(port), "--instances", "20"]
     place = tmp_path / "place"
     place.mkdir()
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

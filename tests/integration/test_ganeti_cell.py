@@ -190,4 +190,6 @@ def test_cluster_is_added_by_command_and_what_makes_no_sense_is_refused(
         added = run(*add, "--url", cluster.url, *login)
         assert (added.exit_code, word in added.output) == (0, True), added.output
         assert "4 instances" in added.output
+    moved = run(*add, "--url", cluster.url)
+    assert (moved.exit_code, "4 instances" in moved.output) == (0, True), moved.output
     assert PASSWORD not in run("cell", "list").output

@@ -18,6 +18,7 @@ from fleetlight.cli.app import app
 from fleetlight.resources.clock import system_clock
 from tests.support.documents import make_uuid
 from tests.support.newer_messages import newer_message
+from tests.support.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.timeout(400)]
@@ -28,12 +29,10 @@ _NOT_SOLVED = 1
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, elasticsearch_url: str, amqp_url: str) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
-    with (
-        new_world(folder, Servers(elasticsearch_url, amqp_url)) as world,
-        daemon(world, "relay", folder),
-        daemon(world, "indexer", folder),
-    ):
-        yield world
+    with new_world(folder, Servers(elasticsearch_url, amqp_url)) as world:
+        let_announce(world.fleet, world.cells[1])
+        with daemon(world, "relay", folder), daemon(world, "indexer", folder):
+            yield world
 
 
 @pytest.fixture
@@ -96,8 +95,9 @@ def test_fields_of_a_newer_producer_can_be_searched_for_without_an_upgrade(world
         newer_message({"rack": 7}, schemas, number=2),
         newer_message({"rack": "r8"}, schemas, number=3),
     ]
-    with closing(Publisher(world.servers.amqp, world.cells[1].uuid)) as publisher:
-        publisher.publish([Message(body, topology.routing_key("INFO"), {}) for body in bodies])
+    cell, messages = world.cells[1], [Message(body, topology.routing_key("INFO"), {}) for body in bodies]
+    with closing(Publisher(world.servers.amqp, cell.uuid)) as publisher:
+        publisher.publish([announcement(message, cell.uuid) for message in messages])
 
     def is_reported() -> bool:
         fields = json.loads(terminal("fields", "--json"))

@@ -26,6 +26,7 @@ from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.indexer_worlds import World
+from tests.support.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 NOW = 1_790_000_000_000_000
@@ -181,11 +182,13 @@ def test_lost_index_gets_back_what_only_notifications_have_told_and_a_lost_journ
 ) -> None:
     created = read_sample(SAMPLE.read_bytes(), datetime.now(UTC))
     uuid = str(created.payload["nova_object.data"]["uuid"])
-    publisher = Publisher(world.cell.transport_url, world.cell.uuid)
-    with world.indexing():
-        publisher.publish([Message(encode(created), ROUTING_KEY, {})])
+    let_announce(world.fleet, world.cell)
+    with world.indexing(), closing(Publisher(world.cell.transport_url, world.cell.uuid)) as publisher:
+        publisher.publish([announcement(Message(encode(created), ROUTING_KEY, {}), world.cell.uuid)])
         before = wait_until(lambda: world.documents([uuid]).get(uuid))
-    publisher.close()
+    assert before is not None
+    assert before.extra is not None
+    assert before.extra.values == {"announced_by": "rack-agent"}
     if index.backend == "sqlite":
         world.index = IndexSettings(path=tmp_path / "another.db")
     else:

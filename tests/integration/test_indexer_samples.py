@@ -11,12 +11,13 @@ import pytest
 
 from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.topology import routing_key
-from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import Notification, encode, read_sample
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.resources.fields import Record
 from tests.support.indexer_worlds import World, new_world
+from tests.support.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -40,6 +41,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             prefix=request.getfixturevalue("elasticsearch_prefix").rstrip("-"),
         )
     with new_world(tmp_path, url, cell_uuid, index) as world:
+        let_announce(world.fleet, world.cell)
         yield world
 
 
@@ -52,7 +54,8 @@ def samples(samples_dir: Path) -> list[tuple[str, bytes]]:
 
 def _publish(world: World, notifications: list[Notification]) -> None:
     publisher = Publisher(world.cell.transport_url, world.cell.uuid)
-    publisher.publish([Message(encode(sent), routing_key(sent.priority), {}) for sent in notifications])
+    messages = [Message(encode(sent), routing_key(sent.priority), {}) for sent in notifications]
+    publisher.publish([announcement(message, world.cell.uuid) for message in messages])
     publisher.close()
 
 

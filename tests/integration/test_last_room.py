@@ -8,13 +8,14 @@ from threading import Barrier
 import pytest
 from sqlalchemy import select
 
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import jobs
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.opcodes.cluster import RedistributeConfiguration
 from fleetlight.operations.opcodes.filters.storing import JobFilters, NewFilter
-from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.submitting import JobSubmission
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

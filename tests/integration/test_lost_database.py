@@ -14,9 +14,10 @@ from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
 from bench.faults.proxy import TcpProxy
-from fleetlight.cells.kinds.native.nodes import Capacity, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import allocations, changes, job_locks, jobs
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.real_servers import new_databases
 

@@ -12,8 +12,9 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli import opened_index as opening
 from fleetlight.cli.app import app
-from fleetlight.cli.index import index, opening
+from fleetlight.cli.index import index
 from fleetlight.indexer import status as of_index
 
 _WITHIN_S = 15

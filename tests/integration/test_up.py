@@ -221,7 +221,7 @@ def test_taken_port_is_a_clear_error(up: Up, tmp_path: Path) -> None:
 
 
 def test_emitted_notification_is_in_the_index_within_moments(up: Up, samples_dir: Path) -> None:
-    up.start("--cells", "2")
+    up.start("--cells", "2", "--simulate", "--instances", "0", "--rate", "0")
     sample = samples_dir / "nova" / "notifications" / "instance-create-end.json"
     sent = run_fleetlight("notifications", "emit", "--cell", "cell2", "--data-dir", str(up.data_dir), str(sample))
     assert sent.returncode == 0, sent.stderr
@@ -232,6 +232,14 @@ def test_emitted_notification_is_in_the_index_within_moments(up: Up, samples_dir
         return len(rows) == 1
 
     wait_until(is_listed, timeout_s=30)
+
+
+def test_cells_of_a_fleet_that_is_not_simulated_take_no_announcements(up: Up, samples_dir: Path) -> None:
+    up.start("--cells", "1")
+    sample = samples_dir / "nova" / "notifications" / "instance-create-end.json"
+    refused = run_fleetlight("notifications", "emit", "--data-dir", str(up.data_dir), str(sample))
+    assert refused.returncode == 1
+    assert "cell cell1 takes no announcements of instances" in refused.stderr
 
 
 def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder, sqlite_url
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.nodes.opening import NodeRpcs, node_of
 from fleetlight.operations.nodes.settings import NodesSettings
 from tests.integration.test_up import Up

@@ -19,6 +19,7 @@ from fleetlight.query.filters import (
     HasAny,
     HasName,
     HasNone,
+    HasOneName,
     HasOtherName,
     In,
     IsFalse,
@@ -181,6 +182,8 @@ def _leaves(draw: st.DrawFn) -> Filter:
     truth = st.one_of(*(st.builds(leaf, st.sampled_from((*_NAMES, "tags"))) for leaf in (IsTrue, IsFalse)))
     host = st.sampled_from(("a", "A", "a.B", "a.b.c", "web", "k", "", "a\0", "é", "x" * 300))
     named = st.one_of(*(st.builds(leaf, st.just("name"), host) for leaf in (HasName, HasOtherName)))
+    several = st.builds(HasOneName, st.just("name"), st.lists(host, max_size=4).map(tuple))
+    named = st.one_of(named, several, several.map(negate))
     part = st.sampled_from(PARTS_OF_ADDRESSES)
     addressed = st.one_of(*(st.builds(leaf, st.just("addresses"), part) for leaf in (HasAddress, LacksAddress)))
     leaf: Leaf = draw(st.one_of(compared, listed, null, matched, held, addressed, any_held, truth, named))

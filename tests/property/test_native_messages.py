@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from fleetlight.cells.kinds.native.instance_payload import from_payload
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import Notification, decode, encode
 from fleetlight.notifications.errors import NotificationError

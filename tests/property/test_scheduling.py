@@ -19,7 +19,7 @@ from sqlalchemy.pool import StaticPool
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import NoValidHostError
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, cell_metadata, compute_nodes, node_traits, services

@@ -8,13 +8,14 @@ from sqlalchemy import Engine, select
 from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.nodes.differences import Differences, Found, NodeStatus

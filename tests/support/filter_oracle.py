@@ -22,6 +22,7 @@ from fleetlight.query.filters import (
     HasAny,
     HasName,
     HasNone,
+    HasOneName,
     HasOtherName,
     In,
     IsFalse,
@@ -147,6 +148,8 @@ def _leaf_truth(leaf: Filter, value: Any, field: Field) -> Truth:
         case HasName(_, name):
             full, short = _folded(value), _folded(name)
             return full == short or full[: len(short) + 1] == short + "."
+        case HasOneName(_, names):
+            return any(_leaf_truth(HasName(leaf.field, name), value, field) for name in names)
         case IsTrue():
             return value not in (False, 0, "")
     raise NotImplementedError(f"the oracle does not know {leaf}")

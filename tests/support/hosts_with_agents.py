@@ -16,9 +16,9 @@ from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver,
 from fleetlight.agents.errors import CallRefusedError
 from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_locks
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.cell_hosts import CellHosts

@@ -28,6 +28,10 @@ class Balanced(NamedTuple):
         return self.scores[-1] if self.scores else self.before
 
 
+def _verbosely(group: str, most_moves: int) -> tuple[str, ...]:
+    return ("-G", group, "-v", "-v", "-v", "-l", str(most_moves))
+
+
 @dataclass(frozen=True, slots=True)
 class Htools:
     """folder: of the programs. scratch: where files for them may be written."""
@@ -37,7 +41,20 @@ class Htools:
 
     def balance(self, text: str, group: str, *, most_moves: int = -1) -> Balanced | None:
         """What hbal makes of a file; None if there is nothing for it to reckon with, as without instances."""
-        said = self._run("hbal", text, "-G", group, "-v", "-v", "-v", "-l", str(most_moves))
+        return self._balanced(self._run("hbal", text, *_verbosely(group, most_moves)))
+
+    def balance_of_answers(self, folder: Path, group: str) -> Balanced:
+        """What hbal makes of the answers of a remote API, which are files of a folder."""
+        found = self._balanced(self._run_on("hbal", ("-m", f"file://{folder}"), *_verbosely(group, -1)))
+        assert found is not None
+        return found
+
+    def loads_answers(self, folder: Path) -> bool:
+        """Whether hbal can read them."""
+        return "failed to load data" not in self._run_on("hbal", ("-m", f"file://{folder}"), "-l", "0").stderr
+
+    @staticmethod
+    def _balanced(said: subprocess.CompletedProcess[str]) -> Balanced | None:
         assert said.returncode == 0, said.stderr
         found = re.search(r"overall (\S+)", said.stdout)
         if found is None:
@@ -66,8 +83,11 @@ class Htools:
     def _run(self, program: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
         path = self.scratch / "cluster.data"
         path.write_text(text)
+        return self._run_on(program, ("-t", str(path)), *options)
+
+    def _run_on(self, program: str, source: tuple[str, str], *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.folder / program, "-t", path, *options],
+            [self.folder / program, *source, *options],
             capture_output=True,
             text=True,
             check=False,

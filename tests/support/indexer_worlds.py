@@ -16,6 +16,7 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.native.relay import Publishes, Relay
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
@@ -160,19 +161,25 @@ def indexing(
     def open_receiver(cell: Cell) -> MessageSource:
         return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
 
-    keys = Keyring(fleet.cell_keys)
+    keys, producers = Keyring(fleet.cell_keys), ProducerKeyring(fleet.producer_keys)
     keys.refresh()  # as processes do when they begin
+
+    def cells() -> Sequence[Cell]:
+        producers.refresh()
+        return fleet.cells()
+
     with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:
         # The service does so too, but tests look at the index at once.
         writer.prepare()
         service = IndexerService(
-            cells=fleet.cells,
+            cells=cells,
             open_adapter=open_changelog_adapter,
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
             owners=fleet,
             is_of_relay=keys.is_of_relay,
+            announcer=producers.announcer,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings,

@@ -10,9 +10,9 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.digests import RangeDigest, digests_of
 from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.kinds.native.instance_payload import to_payload
 from fleetlight.cells.kinds.native.outbox import heartbeat_message
 from fleetlight.cells.model import NO_REVISION, Cell, Change, InstanceRow, ItemRow, ItemRows
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.notifications.envelope import Notification, encode
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.query.page import PageRequest
@@ -34,7 +34,7 @@ class MemoryCell:
     """A cell with a changelog: rows, changes, and what the relay would publish. It is its own adapter."""
 
     def __init__(self, uuid: str = CELL_UUID, name: str = "one") -> None:
-        self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://")
+        self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://", takes_announcements=True)
         self.rows: dict[str, InstanceRow] = {}
         self.changes: list[Change] = []
         self.last_sequence = 0

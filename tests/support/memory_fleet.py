@@ -99,6 +99,9 @@ class MemoryOwners:
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
         return {uuid: cell for uuid, cell in self.cells_of(instance_uuids).items() if cell != cell_uuid}
 
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        return {}
+
 
 @dataclass
 class MemoryAnnounced:

@@ -47,7 +47,7 @@ cell (`max by (cell) (…)`).
 `heartbeat`, `other` (nothing in it for the index), `elsewhere` (about a server of another cell), `forgotten` (external,
 of an instance that is not there, and older than what the index remembers), `never happened` (from an epoch that ended
 when the cell was restored), or the reason of a dead letter: `malformed`, `unknown_payload`, `unsupported_version`,
-`rejected`, `unexpected`, `too_large`, `undeliverable`. Of those tells
+`rejected`, `unexpected`, `too_large`, `undeliverable`, `refused`. Of those tells
 [Index work](../operations/index-work.md#messages-that-cannot-be-indexed).
 """
 _RELAY_NOTE = """\

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.extra_fields import SCHEMA_KEY
 from fleetlight.notifications.envelope import Notification, encode
 from fleetlight.notifications.event_types import INSTANCE_UPDATE

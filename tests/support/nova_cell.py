@@ -1,6 +1,6 @@
 """A cell of Nova in memory: rows without revisions, and what Nova's notifier would send of them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 from typing import Any
 from uuid import uuid4
@@ -50,7 +50,8 @@ _TIMES = ("created_at", "launched_at", "terminated_at", "deleted_at", "updated_a
 class MemoryNovaCell:
     """The database of a cell of Nova; its own adapter (fleetlight.cells.model.CellAdapter).
 
-    now: its clock, microseconds. mapped: uuids that its deployment says live here.
+    now: its clock, microseconds. mapped: uuids that its deployment says live here. elsewhere: by uuid, the cells that
+    it says others live in.
     """
 
     def __init__(self, cell: Cell = NOVA_CELL) -> None:
@@ -58,6 +59,7 @@ class MemoryNovaCell:
         self.rows: dict[str, dict[str, Any]] = {}
         self.now = CREATED_AT
         self.mapped: set[str] = set()
+        self.elsewhere: dict[str, str] = {}
         self.is_away = False
         self.readings: list[int] = []
         self._ticking = Lock()
@@ -70,6 +72,9 @@ class MemoryNovaCell:
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
         return self.mapped.intersection(uuids)
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        return {uuid: self.elsewhere[uuid] for uuid in uuids if uuid in self.elsewhere}
 
     def save(self, uuid: str, **values: Any) -> None:
         """A change of columns."""

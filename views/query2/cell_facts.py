@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetlight.resources.cluster_parameters import CLUSTER, Parameters, hypervisor_parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters, hypervisor_parameters
 
 GROUPS, NETWORKS, SYSTEMS = "group", "network", "os"
 

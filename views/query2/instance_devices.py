@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fleetlight.resources.cluster_parameters import DEFAULT, Parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
 from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.views.query2.cell_facts import NETWORKS

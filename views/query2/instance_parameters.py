@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from fleetlight.resources.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
 from fleetlight.resources.query_fields.ganeti import own_value
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 from fleetlight.views.query2.cell_facts import SYSTEMS

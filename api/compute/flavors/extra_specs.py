@@ -16,7 +16,7 @@ from fleetlight.api.http.body_types import MetadataKey, one_item
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.request_body import Body, RootRequestModel
 from fleetlight.api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
-from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.compute.flavors import Flavor
 
 _CHECKED_SINCE = 86
 # Numbers are kept as text, and shown as they are to the caller who gives them.

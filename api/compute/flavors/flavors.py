@@ -37,7 +37,7 @@ from fleetlight.api.http.shapes import (
 )
 from fleetlight.api.http.versioned_models import Since, Until
 from fleetlight.cells.errors import ResourceNotFoundError
-from fleetlight.cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from fleetlight.cells.fleet.compute.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from fleetlight.listing.errors import MarkerNotFoundError
 from fleetlight.query.errors import RegularExpressionError
 from fleetlight.query.regex import compile_pattern

@@ -18,7 +18,7 @@ from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundE
 from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from fleetlight.cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
-from fleetlight.cells.fleet.aggregates import ZONE_KEY, Aggregate
+from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
 from fleetlight.operations.host_zones import HostZones
 
 _UUIDS_SINCE = 41

@@ -10,9 +10,9 @@ from fleetlight.api.compute.hosts.host_status import HostStatusCache
 from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
 from fleetlight.api.http.errors import ConflictError, NotFoundError
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from fleetlight.cells.model import Cell
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")

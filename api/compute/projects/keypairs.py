@@ -18,9 +18,9 @@ from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from fleetlight.api.http.versioned_models import Since
 from fleetlight.cells.errors import ResourceNotFoundError
-from fleetlight.cells.fleet.key_material import generate_key, read_key
-from fleetlight.cells.fleet.keypairs import Keypair, PublicKey
-from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.fleet.compute.key_material import generate_key, read_key
+from fleetlight.cells.fleet.compute.keypairs import Keypair, PublicKey
+from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.listing.errors import MarkerNotFoundError
 
 _TYPES_SINCE = 2

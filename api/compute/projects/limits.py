@@ -13,7 +13,7 @@ from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.query_parameters import list_parameters
 from fleetlight.api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
-from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _LIMITS = {
     "maxTotalInstances": "instances",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fleetlight.api.http.shapes import JsonType, Key, Shape
-from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _ALWAYS = ("instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members")
 _FILES = ("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")

@@ -25,7 +25,7 @@ from fleetlight.api.http.query_parameters import list_parameters
 from fleetlight.api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape
 from fleetlight.api.http.versioned_models import Until
-from fleetlight.cells.fleet.quotas import UNLIMITED
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
 _LONGEST_NAME = 255

@@ -17,8 +17,8 @@ from fleetlight.api.http.query_parameters import list_parameters
 from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from fleetlight.api.http.versioned_models import Since, Until
-from fleetlight.cells.fleet.quotas import check
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.quotas import check
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.operations.usage import project_lock
 
 _OWNERS_SINCE = 13

@@ -20,6 +20,7 @@ from fleetlight.api.compute.protocol.microversion import OLDEST, Microversion, n
 from fleetlight.api.compute.protocol.policy import authorize
 from fleetlight.api.compute.protocol.proof import TOKEN_HEADER
 from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
@@ -33,7 +34,6 @@ from fleetlight.api.http.faults import fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity.caller import Caller, Identity
-from fleetlight.api.identity.connection import Connection, LookingAhead
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.cells.model import InstanceRow, Request
 from fleetlight.listing.admission import admit_by

@@ -15,8 +15,8 @@ from fleetlight.api.compute.server_lists.item_templates import full_template
 from fleetlight.api.http.errors import BadRequestError, ServerNotFoundError
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
+from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.fleet import InstanceMapping
-from fleetlight.cells.fleet.server_groups import ServerGroups
 from fleetlight.cells.kinds.nova_db.deployment import RequestSpec
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.answer import CellAnswer, Page, Route

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fleetlight.api.compute.servers.create_body import BlockDevice
 from fleetlight.api.http.errors import BadRequestError, NotSupportedError
-from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.compute.flavors import Flavor
 
 _MAX_LOCAL = 3
 _NEW_DISK = ("blank", "local")

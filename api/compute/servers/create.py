@@ -24,9 +24,9 @@ from fleetlight.api.compute.servers.shape import NEW_SERVER
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
-from fleetlight.cells.fleet.flavors import Flavor
-from fleetlight.cells.fleet.quotas import check
-from fleetlight.cells.fleet.server_groups import ServerGroup
+from fleetlight.cells.fleet.compute.flavors import Flavor
+from fleetlight.cells.fleet.compute.quotas import check
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import CellDownError
 from fleetlight.operations.actions.request_spec import hints_as_lists

@@ -17,8 +17,8 @@ from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
-from fleetlight.cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
 from fleetlight.listing.errors import MarkerNotFoundError
+from fleetlight.operations.instances.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
 
 _DELETED_SINCE = 21
 _EVENTS_FOR_ALL_SINCE = 51

@@ -15,7 +15,7 @@ from fleetlight.api.http.body_types import Metadata, OneItem
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import TEXT, MapOf, Shape
-from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.resources.fields import Record
 
 _ALL = Body(Metadata, "metadata")

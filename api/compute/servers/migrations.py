@@ -21,9 +21,15 @@ from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
-from fleetlight.cells.kinds.native.instance_migrations import IN_PROGRESS, LIVE, Migration, MigrationLog, MigrationQuery
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import MarkerNotFoundError
+from fleetlight.operations.instances.instance_migrations import (
+    IN_PROGRESS,
+    LIVE,
+    Migration,
+    MigrationLog,
+    MigrationQuery,
+)
 
 _TYPES_SINCE = 23
 _UUIDS_SINCE = 59

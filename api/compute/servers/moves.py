@@ -18,7 +18,7 @@ from fleetlight.api.compute.servers.orders import accept, change, order_of, requ
 from fleetlight.api.compute.servers.references import named_flavor
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError
-from fleetlight.cells.fleet.flavors import Flavor
+from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.usage import check_larger_flavor, project_lock

@@ -7,8 +7,8 @@ from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.cells.errors import ResourceNotFoundError
-from fleetlight.cells.fleet.flavors import Flavor
-from fleetlight.cells.fleet.quotas import check
+from fleetlight.cells.fleet.compute.flavors import Flavor
+from fleetlight.cells.fleet.compute.quotas import check
 
 # Every call asks the fleet database, and so blocks.
 

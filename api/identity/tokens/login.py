@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import structlog
 
+from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import BadRequestError, UnauthorizedError
 from fleetlight.api.identity.caller import Caller, with_implied
-from fleetlight.api.identity.connection import Connection
 from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Credential, Directory, Project, User

@@ -33,13 +33,13 @@ class FleetChanges:
         yield resource(f"/jobs/(?P<job>{JOB})", {"DELETE": Verb(self._cancel, OPERATORS)})
 
     async def _redistribute(self, request: RapiRequest) -> Response:
-        op = opcode_of(request, RedistributeConfiguration, "redist_config", {}, takes_body=False)
+        op = await opcode_of(request, RedistributeConfiguration, "redist_config", {}, takes_body=False)
         return await self._submitter.submit(request, await self._targets.only_cell(request, "a configuration"), op)
 
     async def _modify(self, request: RapiRequest) -> Response:
         if isinstance(request.body, dict) and "compression_tools" in request.body:
             raise RapiError(HTTPStatus.FORBIDDEN, "Parameter compression_tools is forbidden here")
-        op = opcode_of(request, ClusterSetParams, "modify", {}, needs_body=True)
+        op = await opcode_of(request, ClusterSetParams, "modify", {}, needs_body=True)
         return await self._submitter.submit(request, await self._targets.only_cell(request, "parameters"), op)
 
     async def _cancel(self, request: RapiRequest) -> Response:

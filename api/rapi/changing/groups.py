@@ -41,7 +41,7 @@ class GroupChanges:
 
     async def _add(self, request: RapiRequest) -> Response:
         static = {"dry_run": request.flag("dry-run")}
-        op = opcode_of(request, GroupAdd, "groups", static, renamed={"name": "group_name"}, needs_body=True)
+        op = await opcode_of(request, GroupAdd, "groups", static, renamed={"name": "group_name"}, needs_body=True)
         return await self._submitter.submit(request, await self._targets.only_cell(request, "groups"), op)
 
     async def _remove(self, request: RapiRequest) -> Response:
@@ -63,6 +63,6 @@ class GroupChanges:
         """static: the parameters of the address, beside the group, and whether it is a trial run."""
         group = request.names["group"]
         of_all = {"group_name": group, "dry_run": request.flag("dry-run")}
-        op = opcode_of(request, opcode, name, {**of_all, **static}, **options)
+        op = await opcode_of(request, opcode, name, {**of_all, **static}, **options)
         cell = await self._targets.of_item(request, partial(groups_called, name=group))
         return await self._submitter.submit(request, cell, op)

@@ -140,7 +140,7 @@ class InstanceChanges:
             static = dict(change.static(request))
             if change.tries:
                 static["dry_run"] = request.flag("dry-run")
-            op = opcode_of(
+            op = await opcode_of(
                 request,
                 change.opcode,
                 change.resource,
@@ -167,7 +167,7 @@ class InstanceChanges:
             raise RapiError(HTTPStatus.BAD_REQUEST, text)
         if version != _REQUEST_VERSION or isinstance(version, bool):
             raise RapiError(HTTPStatus.BAD_REQUEST, f"Unsupported request data version {version!r:.40}")
-        op = opcode_of(
+        op = await opcode_of(
             request,
             InstanceCreate,
             "instances",
@@ -187,7 +187,7 @@ class InstanceChanges:
         given = request.body if isinstance(request.body, dict) else {}
         if not isinstance(given.get("instances"), list):
             raise RapiError(HTTPStatus.BAD_REQUEST, "Request is missing required 'instances' field in body")
-        op = opcode_of(
+        op = await opcode_of(
             request, InstanceMultiAlloc, "instances_multi_alloc", {"dry_run": request.flag("dry-run")}, needs_body=True
         )
         cell = await self._targets.with_most_room(await self._targets.cells(request), Capacity(0, 0, 0))
@@ -197,7 +197,7 @@ class InstanceChanges:
         """A reservation is made real; the body adds to it."""
         name = request.names["instance"]
         static = {"instance_name": name, "commit": True, "dry_run": request.flag("dry-run")}
-        op = opcode_of(
+        op = await opcode_of(
             request,
             InstanceCreate,
             "instances_name_create",
@@ -211,7 +211,7 @@ class InstanceChanges:
         name = request.names["instance"]
         static = {"instances": [name], "static": request.flag("static")}
         return await self._submit(
-            request, opcode_of(request, InstanceQueryData, "instances_name_info", static, takes_body=False)
+            request, await opcode_of(request, InstanceQueryData, "instances_name_info", static, takes_body=False)
         )
 
     async def _reinstall(self, request: RapiRequest) -> Response:
@@ -229,15 +229,15 @@ class InstanceChanges:
         if not isinstance(starts, bool):
             raise RapiError(HTTPStatus.BAD_REQUEST, "Invalid body parameters: start: it must be true or false")
         of_name = {"instance_name": name}
-        install = opcode_of(
+        install = await opcode_of(
             request.with_body({key: value for key, value in given.items() if key != "start"}),
             InstanceReinstall,
             "instances_name_reinstall",
             of_name,
             renamed={"os": "os_type"},
         )
-        stop = opcode_of(request, InstanceShutdown, "instances_name_reinstall", of_name, takes_body=False)
-        start = opcode_of(request, InstanceStartup, "instances_name_reinstall", of_name, takes_body=False)
+        stop = await opcode_of(request, InstanceShutdown, "instances_name_reinstall", of_name, takes_body=False)
+        start = await opcode_of(request, InstanceStartup, "instances_name_reinstall", of_name, takes_body=False)
         return await self._submit(request, stop, install, *([start] if starts else []))
 
     async def _replace_disks(self, request: RapiRequest) -> Response:
@@ -246,5 +246,5 @@ class InstanceChanges:
             found = {name: request.query.last(name) for name in ("mode", "disks", "remote_node", "iallocator")}
             request = request.with_body({name: value for name, value in found.items() if value})
         static = {"instance_name": request.names["instance"]}
-        op = opcode_of(request, InstanceReplaceDisks, "instances_name_replace_disks", static)
+        op = await opcode_of(request, InstanceReplaceDisks, "instances_name_replace_disks", static)
         return await self._submit(request, op)

@@ -44,7 +44,7 @@ class NetworkChanges:
 
     async def _add(self, request: RapiRequest) -> Response:
         static = {"dry_run": request.flag("dry-run")}
-        op = opcode_of(request, NetworkAdd, "networks", static, renamed={"name": "network_name"}, needs_body=True)
+        op = await opcode_of(request, NetworkAdd, "networks", static, renamed={"name": "network_name"}, needs_body=True)
         return await self._submitter.submit(request, await self._targets.only_cell(request, "networks"), op)
 
     async def _remove(self, request: RapiRequest) -> Response:
@@ -65,6 +65,6 @@ class NetworkChanges:
     async def _submit(self, request: RapiRequest, opcode: Any, name: str, **options: Any) -> Response:
         network = request.names["network"]
         static = {"network_name": network, "dry_run": request.flag("dry-run")}
-        op = opcode_of(request, opcode, name, static, **options)
+        op = await opcode_of(request, opcode, name, static, **options)
         cell = await self._targets.of_item(request, partial(networks_called, name=network))
         return await self._submitter.submit(request, cell, op)

@@ -86,7 +86,7 @@ class NodeChanges:
             "storage_type": _needed(request, "storage_type"),
             "output_fields": [name.strip() for name in _needed(request, "output_fields").split(",")],
         }
-        op = opcode_of(request, NodeQueryStorage, "nodes_name_storage", static, takes_body=False)
+        op = await opcode_of(request, NodeQueryStorage, "nodes_name_storage", static, takes_body=False)
         return await self._submitter.submit(request, await self._cell(request, node), op)
 
     async def _modify_storage(self, request: RapiRequest) -> Response:
@@ -106,7 +106,7 @@ class NodeChanges:
         """static: the parameters of the address, beside the node, and whether it is a trial run."""
         node = request.names["node"]
         of_all = {"node_name": node, "dry_run": request.flag("dry-run")}
-        op = opcode_of(request, opcode, name, {**of_all, **static}, **options)
+        op = await opcode_of(request, opcode, name, {**of_all, **static}, **options)
         return await self._submitter.submit(request, await self._cell(request, node), op)
 
     async def _cell(self, request: RapiRequest, node: str) -> Cell:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.operations.opcodes.opcode import OpCode
@@ -15,7 +16,7 @@ Op = TypeVar("Op", bound=OpCode)
 _MOST_NAMED = 3
 
 
-def opcode_of(
+async def opcode_of(
     request: RapiRequest,
     opcode: type[Op],
     resource: str,
@@ -42,11 +43,16 @@ def opcode_of(
     # null is as good as nothing: clients send it for whatever they leave out.
     parameters = {name: value for name, value in {**given, **static}.items() if value is not None}
     parameters["reason"] = _reason(request, resource)
-    check_texts(parameters)
     try:
-        return opcode.read(parameters)
+        return await made_aside(request.parts, lambda: _read(opcode, parameters))
     except ValidationError as error:
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {in_words(error)}") from None
+
+
+def _read(opcode: type[Op], parameters: Mapping[str, Any]) -> Op:
+    """Raises RapiError, ValidationError."""
+    check_texts(parameters)
+    return opcode.read(parameters)
 
 
 def check_texts(value: Any) -> None:

@@ -12,7 +12,7 @@ from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
 from fleetlight.cells.model import Cell, Request
 from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
-from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.submitting import JobSubmission
 
 
 class Submitter:

@@ -48,7 +48,7 @@ class TagChanges:
                 "tags": request.query.all("tag"),
                 "dry_run": request.flag("dry-run"),
             }
-            op = opcode_of(request, opcode, name, static, takes_body=False)
+            op = await opcode_of(request, opcode, name, static, takes_body=False)
             return await self._submitter.submit(request, await cell_of(request), op)
 
         return resource(

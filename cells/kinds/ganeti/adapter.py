@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.kinds.ganeti.capacity import GROUP_QUERY as CAPACITY_OF_GROUPS
 from fleetlight.cells.kinds.ganeti.capacity import INSTANCE_QUERY as CAPACITY_OF_INSTANCES
 from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY as CAPACITY_OF_NODES
 from fleetlight.cells.kinds.ganeti.capacity import capacity_of
@@ -102,7 +103,8 @@ class GanetiAdapter:
         asked = sorted(CAPACITY_OF_INSTANCES)
         nodes = self.read_items("node", CAPACITY_OF_NODES)
         rows = self._asking(lambda deadline_s: self._api.query("instance", asked, None, deadline_s))
-        return self._understanding(lambda: capacity_of(nodes, rows))
+        groups = self.read_items("group", CAPACITY_OF_GROUPS)
+        return self._understanding(lambda: capacity_of(nodes, rows, groups))
 
     def close(self) -> None:
         self._api.close()

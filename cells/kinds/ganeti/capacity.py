@@ -1,15 +1,19 @@
 """What the nodes of a Ganeti cluster have and what of it is taken, from what it says of its nodes and instances; pure.
 
 Memory and disk are what nodes report at this moment, in which reservations do not show; processors are those of the
-instances on a node that are not switched off for good, and those that the node itself needs.
+instances on a node that are not switched off for good, and those that the node itself needs. How many of them instances
+may have is up to the policy of the group. A node without a volume group reports no disk and has none; any other figure
+that is missing leaves a node out, which is then named (contracts/ganeti-htools, 7).
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fleetlight.cells.node_capacity import Amounts, NodeCapacity
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import POLICY_DEFAULTS
 from fleetlight.resources.query_fields.definitions import CellStatus
 
 NODE_QUERY: Final = (
@@ -25,6 +29,7 @@ NODE_QUERY: Final = (
     "dtotal",
     "dfree",
 )
+GROUP_QUERY: Final = ("name", "ipolicy")
 INSTANCE_QUERY: Final = (
     "uuid",
     "pnode",
@@ -38,11 +43,16 @@ INSTANCE_QUERY: Final = (
 )
 _SWITCHED_OFF = "ADMIN_offline"
 _ON_NODES = ("drbd", "plain")
+_NEEDED = ("ctotal", "cnos", "mtotal", "mfree")
+_VCPU_RATIO = "vcpu-ratio"
 Row = Mapping[str, tuple[int, Any]]
 
 
-def capacity_of(nodes: Sequence[Record], instances: Sequence[Row]) -> Sequence[NodeCapacity]:
-    """nodes: records of items. instances: as the cluster answers, a status and a value for each field."""
+def capacity_of(
+    nodes: Sequence[Record], instances: Sequence[Row], groups: Sequence[Record] = ()
+) -> Sequence[NodeCapacity]:
+    """nodes, groups: records of items. instances: as the cluster answers, a status and a value for each field."""
+    ratios = {group["name"]: _vcpu_ratio(group["ipolicy"]) for group in groups}
     vcpus, reserved = defaultdict[str, int](int), defaultdict[str, Amounts](Amounts)
     for row in instances:
         said = {name: value for name, (status, value) in row.items() if status == 0}
@@ -55,25 +65,43 @@ def capacity_of(nodes: Sequence[Record], instances: Sequence[Row]) -> Sequence[N
                 reserved[secondary] += Amounts(disk_mib=disk)
         elif said.get("status") != _SWITCHED_OFF:
             vcpus[primary] += said.get("be/vcpus", 0)
-    return [_node(record, vcpus[record["name"]], reserved[record["name"]]) for record in nodes]
+    return [
+        _node(
+            record,
+            vcpus[record["name"]],
+            reserved[record["name"]],
+            ratios.get(record["group"], _vcpu_ratio(None)),
+        )
+        for record in nodes
+    ]
 
 
-def _node(record: Record, vcpus: int, reserved: Amounts) -> NodeCapacity:
-    live = {name: record[name] for name in ("ctotal", "mtotal", "mfree", "dtotal", "dfree")}
-    is_known = all(_is_figure(value) for value in live.values())
-    total = Amounts(live["ctotal"], live["mtotal"], live["dtotal"]) if is_known else Amounts()
-    free = Amounts(0, live["mfree"], live["dfree"]) if is_known else Amounts()
-    own = record["cnos"] if _is_figure(record["cnos"]) else 0
+def _vcpu_ratio(policy: object) -> float:
+    """What a policy says, or Ganeti's default where it does not."""
+    said = policy.get(_VCPU_RATIO) if isinstance(policy, Mapping) else None
+    ratio: float = said if isinstance(said, int | float) else POLICY_DEFAULTS[_VCPU_RATIO]
+    return ratio
+
+
+def _node(record: Record, vcpus: int, reserved: Amounts, vcpu_ratio: float) -> NodeCapacity:
+    is_known = all(_is_figure(record[name]) for name in _NEEDED)
+    is_up = not record["offline"] and record["vm_capable"] is not False
+    total, free, own = Amounts(), Amounts(), 0
+    if is_known:
+        total_disk, free_disk = (record[name] if _is_figure(record[name]) else 0 for name in ("dtotal", "dfree"))
+        total = Amounts(record["ctotal"], record["mtotal"], total_disk)
+        free, own = Amounts(0, record["mfree"], free_disk), record["cnos"]
     used = total - free
     return NodeCapacity(
         name=record["name"],
         group=record["group"],
         zone=None,
-        is_available=is_known and not record["offline"] and not record["drained"] and bool(record["vm_capable"]),
+        is_available=is_known and is_up and not record["drained"],
         total=total,
-        usable=total,
+        usable=replace(total, vcpus=int(total.vcpus * vcpu_ratio)),
         used=Amounts(vcpus + own if is_known else 0, used.memory_mib, used.disk_mib),
         reserved=reserved if is_known else Amounts(),
+        is_silent=is_up and not is_known,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from fleetlight.cells.database.engines import cell_failures
-from fleetlight.cells.kinds.native.instance_payload import from_payload
 from fleetlight.cells.model import NO_REVISION, Cell
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.payloads.fleetlight import InstancePayload

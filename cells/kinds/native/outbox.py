@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, Row, insert
 from fleetlight.bus import topology
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.kinds.native.instance_payload import to_payload
 from fleetlight.cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import Notification, decode, encode
 from fleetlight.notifications.event_types import CELL_HEARTBEAT

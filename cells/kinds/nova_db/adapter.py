@@ -20,6 +20,7 @@ from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
 from fleetlight.cells.kinds.nova_db.api_database import API_DATABASES
 from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside
 from fleetlight.cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
 from fleetlight.cells.kinds.nova_db.nodes import read_capacity, read_nodes
 from fleetlight.cells.kinds.nova_db.pages import page_statement
@@ -110,10 +111,10 @@ class NovaDbAdapter:
                 self._wait_for(self._api.probe())
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
-        if self._api is None:
-            return ()
-        with external_cell_failures(self._cell.name):
-            return self._wait_for(self._api.begin_confirming(self._cell.nova_uuid or self._cell.uuid, uuids))
+        return living_in(self._homes(uuids), self._uuid_of_nova)
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        return living_outside(self._homes(uuids), self._uuid_of_nova)
 
     def host_statuses(self) -> Mapping[str, str]:
         with external_cell_failures(self._cell.name):
@@ -152,6 +153,16 @@ class NovaDbAdapter:
         self._engine.dispose()
         if self._api is not None:
             API_DATABASES.leave(self._api)
+
+    @property
+    def _uuid_of_nova(self) -> str:
+        return self._cell.nova_uuid or self._cell.uuid
+
+    def _homes(self, uuids: Collection[str]) -> Mapping[str, str | None]:
+        if self._api is None:
+            return {}
+        with external_cell_failures(self._cell.name):
+            return self._wait_for(self._api.begin_locating(uuids))
 
     def _read_nodes(self, fields: Collection[str], connection: Connection) -> Sequence[Record]:
         return read_nodes(connection, self._dialect, fields)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
-from fleetlight.cells.kinds.nova_db.deployment import read_mapped
+from fleetlight.cells.kinds.nova_db.deployment import read_homes
 from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 
 # Connections of one process to the API database of a deployment, however many cells that has.
@@ -35,10 +35,9 @@ class ApiDatabase:
         """As `begin`, for next to nothing."""
         return self._threads.submit(partial(read, self._engine, _ask_nothing))
 
-    def begin_confirming(self, cell_uuid: str, uuids: Collection[str]) -> Future[Collection[str]]:
-        """As `begin`, for those of `uuids` that are mapped to this cell of Nova."""
-        question = partial(read_mapped, cell_uuid=cell_uuid, uuids=uuids)
-        return self._threads.submit(partial(read, self._engine, question))
+    def begin_locating(self, uuids: Collection[str]) -> Future[Mapping[str, str | None]]:
+        """As `begin`, for the cells that these are mapped to (read_homes)."""
+        return self._threads.submit(partial(read, self._engine, partial(read_homes, uuids=uuids)))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)

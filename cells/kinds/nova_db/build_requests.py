@@ -4,7 +4,7 @@ They are few, and what they are like is in JSON, so all of them are read and fil
 whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0013).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, and_, exists, select
 from fleetlight.cells.database.engines import external_cell_failures
 from fleetlight.cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
 from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database
-from fleetlight.cells.kinds.nova_db.deployment import read_mapped
+from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside, read_homes
 from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 from fleetlight.cells.kinds.nova_db.records import build_request_record, readable_build_request
 from fleetlight.cells.kinds.nova_db.tables import build_requests, instance_mappings
@@ -65,11 +65,17 @@ class NovaBuildRequests:
         return []
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
-        with self._reading() as connection:
-            return read_mapped(connection, None, uuids)
+        return living_in(self._homes(uuids), None)
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        return living_outside(self._homes(uuids), None)
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _homes(self, uuids: Collection[str]) -> Mapping[str, str | None]:
+        with self._reading() as connection:
+            return read_homes(connection, uuids)
 
     def _records(self, project_id: str | None = None) -> list[Record]:
         rows, mappings = build_requests.c, instance_mappings.c

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Engine, Join, Row, Select, or_, select, true
 
 from fleetlight.cells.database.engines import translated_failures
 from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
@@ -146,12 +146,26 @@ class Deployment:
             yield connection
 
 
-def read_mapped(connection: Connection, cell_uuid: str | None, uuids: Collection[str]) -> Collection[str]:
-    """Those of `uuids` that the deployment behind `connection` has in this cell of Nova; None: in no cell yet."""
+def read_homes(connection: Connection, uuids: Collection[str]) -> Mapping[str, str | None]:
+    """The cell of Nova that the deployment behind `connection` has each of `uuids` in, or None: in no cell yet.
+
+    Those that it does not know are left out.
+    """
     columns = instance_mappings.c
-    statement = _mappings().where(columns.instance_uuid.in_(uuids))
-    mapped = {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
-    return [uuid for uuid in uuids if uuid in mapped and mapped[uuid] == cell_uuid]
+    statement = select(columns.instance_uuid, cell_mappings.c.uuid.label("cell_uuid")).select_from(_joined())
+    rows = connection.execute(statement.where(columns.instance_uuid.in_(uuids)))
+    mapped = {row.instance_uuid: row.cell_uuid for row in rows}
+    return {uuid: mapped[uuid] for uuid in uuids if uuid in mapped}
+
+
+def living_in(homes: Mapping[str, str | None], cell_uuid: str | None) -> Collection[str]:
+    """Those whose home, as of `read_homes`, is this cell; None: those in no cell yet."""
+    return [uuid for uuid, home in homes.items() if home == cell_uuid]
+
+
+def living_outside(homes: Mapping[str, str | None], cell_uuid: str | None) -> Mapping[str, str]:
+    """Those whose home is another cell, and which; not those that are in none."""
+    return {uuid: home for uuid, home in homes.items() if home is not None and home != cell_uuid}
 
 
 def filled_in(template: str, main_url: str | None) -> str:
@@ -206,7 +220,11 @@ def _mappings() -> Select[tuple[object, ...]]:
         columns.created_at,
         columns.queued_for_delete,
         cell_mappings.c.uuid.label("cell_uuid"),
-    ).select_from(instance_mappings.outerjoin(cell_mappings, cell_mappings.c.id == columns.cell_id))
+    ).select_from(_joined())
+
+
+def _joined() -> Join:
+    return instance_mappings.outerjoin(cell_mappings, cell_mappings.c.id == instance_mappings.c.cell_id)
 
 
 def _is_live() -> ColumnElement[bool]:

@@ -11,8 +11,8 @@ from fleetlight.cells.tables import compute_nodes, instances, operating_systems,
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.opcodes.parameter_values import hypervisor_parameters
-from fleetlight.resources.cluster_parameters import Parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.uuids import is_uuid
 
 _HOST_NAME = re.compile(

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.operations.instances.interface_addresses import give_up_interfaces
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.checks import (
     check_hypervisor,
     check_hypervisor_parameters,
@@ -16,7 +17,6 @@ from fleetlight.operations.opcodes.instances.checks import (
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of, new_disk
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.places import (
     Places,
     Wanted,
@@ -30,9 +30,9 @@ from fleetlight.operations.opcodes.instances.places import (
 from fleetlight.operations.opcodes.instances.policy import check_policy
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.operations.opcodes.tags import check_tags
-from fleetlight.resources.cluster_parameters import Parameters
 from fleetlight.resources.fields import Record
 from fleetlight.resources.power_states import NO_STATE
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 
 
 def commit_reservation(op: InstanceCreate, task: Task) -> Places:

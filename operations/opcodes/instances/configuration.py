@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED, Disk
-from fleetlight.resources.cluster_parameters import DEFAULT, Parameters, filled
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED, Disk
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, own_value, told_in_part
 
 _MIB_OF_GIB = 1024
@@ -49,7 +49,7 @@ class Configuration:
         return sum(disk["size"] + metadata for disk in self.disks)
 
     def filled_backend(self, cluster: Parameters) -> Parameters:
-        """cluster: as of fleetlight.resources.cluster_parameters.filled_cluster."""
+        """cluster: as of fleetlight.resources.query_fields.cluster_parameters.filled_cluster."""
         return filled(cluster["beparams"][DEFAULT], self.backend)
 
     def values(self, cluster: Parameters, *, is_forthcoming: bool) -> dict[str, Any]:

@@ -4,10 +4,10 @@ What it takes, its name and addresses among it, is taken in one transaction, so 
 From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
 """
 
-from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
 from fleetlight.notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
 from fleetlight.operations.actions.host_parameters import guest_of, with_copies
 from fleetlight.operations.actions.values import deleted
+from fleetlight.operations.instances.interface_addresses import give_up_interfaces
 from fleetlight.operations.jobs.errors import NodeCallError, text_for_callers
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task

@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
-from fleetlight.operations.opcodes.instances.parameters import BackendParameters, Disks, Moment, Nics, Template
+from fleetlight.operations.opcodes.instance_parameters import BackendParameters, Disks, Moment, Nics, Template
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.resources.cluster_parameters import BACKEND_DEFAULTS
+from fleetlight.resources.query_fields.cluster_parameters import BACKEND_DEFAULTS
 from fleetlight.resources.uuids import is_uuid
 
 

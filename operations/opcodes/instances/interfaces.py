@@ -14,8 +14,8 @@ from fleetlight.cells.kinds.native.address_pools import AddressPool
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_list
 from fleetlight.cells.tables import network_connections, network_nics, networks, nic_macs
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instance_parameters import Nic
 from fleetlight.operations.opcodes.instances.configuration import NicValues
-from fleetlight.operations.opcodes.instances.parameters import Nic
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _GENERATED = frozenset({None, "auto", "generate"})

@@ -14,6 +14,7 @@ from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
 from fleetlight.operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor_parameters,
@@ -26,7 +27,6 @@ from fleetlight.operations.opcodes.instances.checks import (
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
 from fleetlight.operations.opcodes.instances.expiry import clear_expiry, set_expiry
 from fleetlight.operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
 from fleetlight.operations.opcodes.instances.places import (
     Places,
     Wanted,
@@ -39,7 +39,7 @@ from fleetlight.operations.opcodes.instances.places import (
 from fleetlight.operations.opcodes.instances.policy import check_policy
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.opcodes.parameter_values import check_memory
-from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 
 _MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"

@@ -18,9 +18,9 @@ from fleetlight.operations.jobs.errors import NodeCallError, PrerequisiteError, 
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED, SHARED
 from fleetlight.operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED, SHARED
 from fleetlight.operations.opcodes.instances.places import (
     Node,
     Wanted,

@@ -11,6 +11,7 @@ from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.checks import (
     check_host_name,
     check_hypervisor,
@@ -23,13 +24,12 @@ from fleetlight.operations.opcodes.instances.configuration import Configuration,
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.expiry import set_expiry
 from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
 from fleetlight.operations.opcodes.instances.policy import check_policy
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.operations.opcodes.tags import check_tags
-from fleetlight.resources.cluster_parameters import DEFAULT, Parameters, filled
 from fleetlight.resources.power_states import NO_STATE
+from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
 
 _FIRST_REVISION = 1
 _MICROSECONDS = 1_000_000

@@ -9,9 +9,9 @@ from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.checks import known_instance
 from fleetlight.operations.opcodes.instances.configuration import configuration_of
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.places import (
     Wanted,
     demand_of_instance,

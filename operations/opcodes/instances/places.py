@@ -13,14 +13,14 @@ from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import allocations, compute_nodes, node_groups, services
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
+from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.configuration import Configuration
-from fleetlight.operations.opcodes.instances.parameters import MIRRORED
 from fleetlight.operations.scheduling.allocations import allocate, release
 from fleetlight.operations.scheduling.hosts import Host, Question, read_locked_host
 from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
-from fleetlight.resources.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 
 _MIB_OF_GIB = 1024
 _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_instance"))

@@ -9,7 +9,7 @@ from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
 from fleetlight.cells.tables import node_groups
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instances.configuration import Configuration
-from fleetlight.resources.cluster_parameters import Parameters, filled
+from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled
 
 
 def check_policy(

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fleetlight.cells.kinds.native.interface_addresses import give_up_interfaces
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.actions.values import deleted
+from fleetlight.operations.instances.interface_addresses import give_up_interfaces
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
 from fleetlight.operations.opcodes.instances.checks import known_instance

@@ -4,10 +4,12 @@ import pytest
 from sqlalchemy import Engine
 
 from fleetlight.cells.errors import HostNotFoundError
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddress, AgentAddresses
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.capacity import read_capacity
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 

@@ -19,6 +19,7 @@ from fleetlight.cells.fleet.tables import (
     cells,
     compared_mappings,
     listening_processes,
+    producer_keys,
     recent_changes,
 )
 from fleetlight.cells.migrations import upgrade_fleet
@@ -114,10 +115,12 @@ def test_upgrade_gives_each_native_cell_a_key(new_database: Callable[[], str]) -
     upgrade_fleet(engine)
     row = {"database_url": "", "transport_url": "", "disabled": False}
     with engine.begin() as connection:
-        for later in (cell_keys, recent_changes, listening_processes, compared_mappings, announced_instances):
+        newer = (cell_keys, recent_changes, listening_processes, compared_mappings, announced_instances)
+        for later in (*newer, producer_keys):
             later.drop(connection)
         connection.execute(text("DROP INDEX ix_cells_number"))
-        connection.execute(text("ALTER TABLE cells DROP COLUMN number"))
+        for column in ("number", "takes_announcements"):
+            connection.execute(text(f"ALTER TABLE cells DROP COLUMN {column}"))
         connection.execute(text("UPDATE fleetlight_fleet_version SET version_num = 'fleet_0009'"))
         for kind in ("native", "nova-db"):
             values = row | {"uuid": kind, "name": kind, "kind": kind}

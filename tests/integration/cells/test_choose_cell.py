@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 

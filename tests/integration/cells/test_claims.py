@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.server_groups import ServerGroup
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import allocations, instances, jobs
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.worker import Worker

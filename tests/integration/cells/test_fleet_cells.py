@@ -69,3 +69,13 @@ def test_instances_that_live_in_another_cell_are_named_with_it(fleet: Fleet, cel
     assert fleet.living_elsewhere(cell.uuid, uuids) == {uuids[2]: other.uuid}
     assert fleet.living_elsewhere(other.uuid, uuids) == dict.fromkeys(uuids[:2], cell.uuid)
     assert fleet.living_elsewhere(cell.uuid, []) == {}
+
+
+def test_cells_of_a_deployment_are_found_by_the_uuids_that_they_have_there(fleet: Fleet, cell: Cell) -> None:
+    url = "sqlite:///api.db"
+    fleet.add_cell("build-requests", CellKind.NOVA_DB, url, "", api_database_url=url)
+    cells = {
+        name: fleet.add_cell(name, CellKind.NOVA_DB, f"sqlite:///{name}.db", "", api_database_url=api, nova_uuid=uuid)
+        for name, api, uuid in (("cell1", url, make_uuid(1)), ("theirs", "sqlite:///other.db", make_uuid(2)))
+    }
+    assert fleet.cells_of_deployment(url) == {make_uuid(1): cells["cell1"].uuid}

@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 
 from fleetlight.cells.errors import AggregateInUseError, QuotaExceededError, ResourceExistsError, ResourceNotFoundError
-from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
-from fleetlight.cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.fleet.compute.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from fleetlight.cells.fleet.compute.keypairs import SSH, PublicKey
+from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
-from fleetlight.cells.fleet.keypairs import SSH, PublicKey
-from fleetlight.cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.model import Cell
 

@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
-from fleetlight.cells.kinds.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import COMPUTE, Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, changes
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.uuids import number_of
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)

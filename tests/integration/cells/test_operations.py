@@ -18,8 +18,8 @@ from fleetlight.cells.errors import (
 )
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.instance_payload import from_payload
 from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.errors import PayloadError

@@ -18,11 +18,11 @@ from fleetlight.bus.signatures import SigningKey, signed
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.instance_payload import from_payload
 from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.kinds.native.relay import Relay, is_relayed
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.model import Cell
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import cell_state, changes, epochs
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.instance_payload import from_payload
 from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.writing.rereading import RenderedRows
 from fleetlight.notifications.payloads.fleetlight import InstancePayload

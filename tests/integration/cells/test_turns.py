@@ -7,8 +7,8 @@ import pytest
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import QuotaExceededError
+from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.quotas import check
 
 LIMIT = 3
 

@@ -19,8 +19,6 @@ from structlog.testing import capture_logs
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
-from fleetlight.cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
-from fleetlight.cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
 from fleetlight.cells.tables import changes, instances
@@ -29,6 +27,8 @@ from fleetlight.cli.processes.working import run_worker, run_workers
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread

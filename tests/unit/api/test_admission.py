@@ -8,9 +8,9 @@ from prometheus_client import generate_latest
 
 from fleetlight.api.admission import ListAdmission, RequestAdmission
 from fleetlight.api.fair_queue import FairQueue
+from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import CallerLeftError, TooManyListsError
 from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.connection import UNKNOWN, Connection
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.admission import Place, admit_by, for_one_item, page_in_the_making

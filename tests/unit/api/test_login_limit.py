@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
-from fleetlight.api.identity.connection import Connection
 from fleetlight.api.identity.login_limit import (
     MOST_FAILURES,
     MOST_FAILURES_OF_ADDRESS,

@@ -10,19 +10,22 @@ import pytest
 
 from fleetlight.bus.bus import Receiver
 from fleetlight.bus.producer import Producer
+from fleetlight.bus.signatures import ProducerKey, is_signed
+from fleetlight.bus.topology import CELL_HEADER, PRODUCER_HEADER
 from fleetlight.notifications.check import find_problems
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, decode
-from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
+from fleetlight.notifications.errors import EnvelopeError, PayloadError, ProducerKeyError, UnknownPayloadError
 from fleetlight.notifications.event_types import INSTANCE_CREATE_END
 from fleetlight.notifications.payloads.parts import ExceptionPayload
 from tests.contract.payload_samples import instance_payload, samples
+from tests.support.producers import PRODUCER_KEY
 
 CELL = str(uuid4())
 
 
 @pytest.fixture
 def producer() -> Iterator[Producer]:
-    producer = Producer("memory://", CELL, publisher_id="nova-compute:host7")
+    producer = Producer("memory://", CELL, PRODUCER_KEY, publisher_id="nova-compute:host7")
     yield producer
     producer.close()
 
@@ -35,11 +38,15 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
-def test_program_in_the_tutorial_emits_a_valid_notification() -> None:
+def test_program_in_the_tutorial_emits_a_valid_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
     (program,) = [text for text in re.findall(r"```python\n(.+?)```", tutorial, re.DOTALL) if "Producer(" in text]
     (cell_uuid,) = re.findall(r'cell_uuid = "(.+)"', program)
     (address,) = re.findall(r'"(amqp://.+?)"', program)
+    (key_file,) = re.findall(r'Path\("(.+?)"\)', program)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / key_file).parent.mkdir(exist_ok=True)
+    (tmp_path / key_file).write_text(f"{PRODUCER_KEY.reveal()}\n", encoding="utf-8")
     with closing(Receiver("memory://", cell_uuid, prefetch=10)) as receiver:
         exec(program.replace(address, "memory://"), {})  # noqa: S102 -- our own text
         (delivery,) = receiver.receive(1, 10**6, 60)
@@ -66,7 +73,9 @@ def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver:
     (delivery,) = receiver.receive(1, 10**6, 1)
     assert decode(delivery.body) == sent
     assert delivery.routing_key == "versioned_notifications.info"
-    assert delivery.headers == {}
+    assert delivery.headers[CELL_HEADER] == CELL
+    assert delivery.headers[PRODUCER_HEADER] == "rack-agent"
+    assert is_signed(delivery.headers, delivery.body, PRODUCER_KEY.key)
     receiver.ack([delivery])
 
 
@@ -106,7 +115,7 @@ def test_unknown_payload_is_refused(producer: Producer) -> None:
 
 
 def test_publisher_id_without_host_is_refused() -> None:
-    producer = Producer("memory://", CELL, publisher_id="nova-compute")
+    producer = Producer("memory://", CELL, PRODUCER_KEY, publisher_id="nova-compute")
     with pytest.raises(EnvelopeError, match="publisher_id: must be service:host"):
         producer.emit("instance.update", instance_payload())
 
@@ -116,3 +125,33 @@ def test_one_invalid_notification_stops_the_whole_batch(producer: Producer, rece
     with pytest.raises(EnvelopeError, match="priority"):
         producer.send([good, replace(good, priority="LOUD")])
     assert receiver.receive(10, 10**6, 0.05) == []
+
+
+@pytest.mark.parametrize("event_type", ["instance.frobnicate", "instance.updated", "flavor.creat"])
+def test_event_type_that_no_payload_of_its_kind_has_is_refused(
+    producer: Producer, receiver: Receiver, event_type: str
+) -> None:
+    with pytest.raises(EnvelopeError, match=f"event_type: '{event_type}' is not known to carry fleetlight Instance"):
+        producer.emit(event_type, instance_payload())
+    assert receiver.receive(10, 10**6, 0.05) == []
+
+
+def test_key_of_a_producer_is_shown_only_by_its_text_and_read_from_it() -> None:
+    assert ProducerKey.read(f"{PRODUCER_KEY.reveal()}\n") == PRODUCER_KEY
+    secret = PRODUCER_KEY.reveal().rpartition(":")[2]
+    for shown in (
+        repr(PRODUCER_KEY),
+        str(PRODUCER_KEY),
+        f"{PRODUCER_KEY}",
+        repr(PRODUCER_KEY.key),
+        repr({1: PRODUCER_KEY}),
+    ):
+        assert secret not in shown
+        assert "rack-agent" in shown or PRODUCER_KEY.key.id in shown
+
+
+@pytest.mark.parametrize("text", ["", "rack-agent", "rack-agent:0123abcd:c2hvcnQ=", "a b:0123abcd:", "x:1:2:3", "ä"])
+def test_text_that_is_no_key_is_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(ProducerKeyError) as refused:
+        ProducerKey.read(text)
+    assert not text or text not in str(refused.value)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlight.cells.kinds.native.instance_payload import POWER_STATES, from_payload, to_payload
+from fleetlight.cells.payloads.instance_payload import POWER_STATES, from_payload, to_payload
 from fleetlight.notifications.envelope import read_sample
 from fleetlight.notifications.errors import PayloadError
 from fleetlight.notifications.payloads import instance as nova

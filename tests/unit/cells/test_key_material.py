@@ -4,8 +4,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fleetlight.cells.errors import InvalidKeyError
-from fleetlight.cells.fleet.key_material import generate_key, read_key
-from fleetlight.cells.fleet.keypairs import SSH, X509
+from fleetlight.cells.fleet.compute.key_material import generate_key, read_key
+from fleetlight.cells.fleet.compute.keypairs import SSH, X509
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ada@example.org"
 

@@ -2,16 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
 from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.app import app
 from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()
@@ -119,6 +123,19 @@ def test_cells_are_balanced_where_no_file_is_given(run: Run, tmp_path: Path) -> 
     assert [move["to"] for move in document["moves"]] == [{"primary": "host2", "secondary": None}] * 2
     assert sorted(each.primary for each in read_cluster(saved.read_text()).instances) == ["host1"] * 2 + ["host2"] * 2
     assert "Cell one, group default: score" in run("balance", "--cell", "one").stdout
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_cell_that_does_not_tell_what_its_nodes_keep_for_themselves_is_not_complete(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: NativeAdapter) -> NoReturn:
+        raise CellUnreachableError("one", "it is away")
+
+    monkeypatch.setattr(NativeAdapter, "read_capacity", fails)
+    for command in (("balance",), ("capacity", "--size", "1024,1024,1")):
+        assert json.loads(run(*command, "--output", "json").stdout)["complete"] is False
+        assert "Not complete: not all cells could answer" in run(*command).stderr
 
 
 @pytest.mark.usefixtures("crowded_cell")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import instances
+from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cli.app import app
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.operations.actions.immediate import InstanceOperations
+from scripts.servers.certificates import CA_FILE, make_certificates
 from tests.unit.cli.conftest import Run
 
 BUS = "amqp://guest:hidden@127.0.0.1:9//"
@@ -163,6 +166,25 @@ def test_bus_is_changed_without_asking_for_the_database_again(run: Run, cell: Ce
     assert run("cell", "add", "two", "--transport-url", BUS).exit_code == 2, "a new one needs a database"
 
 
+def test_database_is_moved_without_asking_for_the_bus_again(run: Run, cell: Cell, empty_place: Path) -> None:
+    (empty_place / "one.db").rename(empty_place / "moved.db")
+    moved = f"sqlite:///{empty_place}/moved.db"
+    changed = run("cell", "add", "one", "--database-url", moved)
+    assert (changed.exit_code, changed.stderr) == (0, f"one: its database is now {moved}\n")
+    with closing(
+        Fleet(create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value()))
+    ) as fleet:
+        stored = fleet.cell("one")
+    assert (stored.uuid, stored.database_url, stored.transport_url) == (cell.uuid, moved, BUS)
+
+
+def test_what_has_not_changed_is_not_said_to_have(run: Run, cell: Cell) -> None:
+    again = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", BUS)
+    assert (again.exit_code, again.stderr) == (0, "")
+    bus = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", "amqp://bus2//")
+    assert bus.stderr == "one: its bus is now amqp://bus2//\n"
+
+
 def test_url_that_is_missing_is_asked_for(run: Run, database: str) -> None:
     result = run("cell", "add", "one", "--database-url", database)
     assert result.exit_code == 2
@@ -287,6 +309,65 @@ def test_compute_api_joins_with_where_its_login_is_and_without_its_secrets(run: 
     assert "secret" not in str(listed)
     # Whoever reads it may run anywhere.
     assert str(empty_place).replace("/", "%2F") in str(listed["database_url"])
+
+
+def east(run: Run) -> tuple[UpstreamAddress, str]:
+    """Address and bus of the cell of that name."""
+    (listed,) = listed_cells(run)
+    return UpstreamAddress.read(str(listed["database_url"])), str(listed["transport_url"])
+
+
+@pytest.fixture
+def compute_api(run: Run, empty_place: Path) -> UpstreamAddress:
+    """A cell `east` with a bus, a login and an authority."""
+    for name in ("password", "newer", "token"):
+        (empty_place / name).write_text("secret")
+    make_certificates("these tests", empty_place)
+    login = ("--username", "fleetlight", "--password-file", "password", "--ca-certs", CA_FILE)
+    url = ("--url", "https://127.0.0.1:9/v2.1", "--transport-url", "amqp://bus1//")
+    assert run("cell", "add", "east", "--kind", "nova-api", *url, *login).exit_code == 0
+    return east(run)[0]
+
+
+@pytest.mark.parametrize("kind", [(), ("--kind", "nova-api")])
+def test_what_is_not_given_of_an_api_stays(
+    run: Run, empty_place: Path, compute_api: UpstreamAddress, kind: tuple[str, ...]
+) -> None:
+    for arguments, changed in (
+        (("--url", "https://127.0.0.1:9/v2.1"), compute_api),
+        (("--url", "https://127.0.0.2:9/v2.1"), replace(compute_api, url="https://127.0.0.2:9/v2.1")),
+        (
+            ("--password-file", "newer", "--url", "https://127.0.0.1:9/v2.1"),
+            replace(compute_api, password_file=empty_place / "newer"),
+        ),
+        (("--password-file", "password"), compute_api),
+        (
+            ("--token-file", "token"),
+            replace(compute_api, username=None, password_file=None, token_file=empty_place / "token"),
+        ),
+    ):
+        before = east(run)[0]
+        result = run("cell", "add", "east", *kind, *arguments)
+        assert result.exit_code == 0, result.stderr
+        assert east(run) == (changed, "amqp://bus1//"), arguments
+        assert ("its address is now" in result.stderr) is (changed != before)
+
+
+def test_bus_and_login_of_an_api_are_changed_together(
+    run: Run, empty_place: Path, compute_api: UpstreamAddress
+) -> None:
+    result = run("cell", "add", "east", "--transport-url", "amqp://bus2//", "--password-file", "newer")
+    assert result.exit_code == 0, result.stderr
+    assert east(run) == (replace(compute_api, password_file=empty_place / "newer"), "amqp://bus2//")
+    assert "east: its bus is now amqp://bus2//" in result.stderr
+
+
+@pytest.mark.usefixtures("compute_api")
+def test_database_of_a_cell_that_has_none_is_refused(run: Run, database: str) -> None:
+    before = east(run)
+    result = run("cell", "add", "east", "--database-url", database, "--transport-url", BUS)
+    assert (result.exit_code, "'nova-api'" in result.stderr) == (2, True), result.stderr
+    assert east(run) == before
 
 
 @pytest.mark.parametrize(

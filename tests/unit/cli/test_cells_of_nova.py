@@ -15,6 +15,7 @@ from typer.testing import Result
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.processes.following import run_indexer
 from fleetlight.cli.settings import load_settings
@@ -106,6 +107,28 @@ def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(r
     assert buses(run) == {"build-requests": "", "cell0": "amqp://one/nova", "cell1": "amqp://one/nova"}
 
 
+def test_bus_that_is_not_given_stays_and_what_has_changed_is_said(run: Run, nova: SmallNova) -> None:
+    urls = ("--kind", "nova-db", "--database-url", nova.urls["cell1"], "--api-database-url", nova.urls["api"])
+    assert run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus1/nova").exit_code == 0
+    for arguments in (urls, urls[2:], ("--database-url", nova.urls["cell1"])):
+        again = run("cell", "add", "cell1", *arguments)
+        assert (again.exit_code, again.stderr) == (0, ""), arguments
+        assert buses(run) == {"cell1": "amqp://bus1/nova"}
+    changed = run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus2/nova")
+    assert changed.stderr == "cell1: its bus is now amqp://bus2/nova\n"
+
+
+def test_deployment_that_is_added_again_leaves_what_it_cannot_say(run: Run, nova: SmallNova, joined: Result) -> None:
+    """The bus of what is in no cell yet, and an address that is a template in Nova's own words."""
+    assert run("cell", "add", "east-build-requests", "--transport-url", "amqp://bus1/nova").exit_code == 0
+    nova.execute("api", text("UPDATE cell_mappings SET database_connection = '{scheme}://{hostname}/nova'"))
+    before = run("cell", "list", "--json").stdout
+    again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
+    assert again.exit_code == 0
+    assert run("cell", "list", "--json").stdout == before
+    assert "east-cell1: it keeps its database: " in again.stderr
+
+
 def test_deployment_whose_buses_may_not_be_read_joins_without(run: Run, nova: SmallNova) -> None:
     nova.execute("api", text("ALTER TABLE cell_mappings DROP COLUMN transport_url"))
     joined = run("cell", "add-nova", "--api-database-url", nova.urls["api"])
@@ -175,6 +198,26 @@ def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined
         (added, "missing in the index", True)
     ]
     assert verified(run)[0] == 0
+
+
+def test_sync_of_all_cells_is_complete_although_a_hidden_row_is_read_before_the_shown_one(
+    run: Run, nova: SmallNova, joined: Result
+) -> None:
+    uuid = nova.add("cell1", 5)
+    hidden = {"id": 5, "uuid": uuid, "deleted": 0, "hidden": True, "project_id": "demo", "user_id": "ada"}
+    nova.insert("cell0", tables.instances, hidden)
+    alone = run("index", "sync", "--cell", "east-cell0")
+    assert alone.exit_code == 1
+    assert "where it lives, was not read since" in alone.stderr
+    synced = run("index", "sync", "--parallel", "1")
+    assert synced.exit_code == 0, synced.output
+    code, cells = verified(run)
+    assert (code, cells["east-cell0"]["instances"], cells["east-cell1"]["instances"]) == (0, 1, 3)
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        owner = writer.read([uuid])[uuid].cell_uuid
+        assert all(progress.is_complete for progress in writer.load_progress().values())
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        assert owner == fleet.cell("east-cell1").uuid
 
 
 @pytest.mark.parametrize("written_by", ["indexer", "sync", "verify", "retry"])

@@ -32,6 +32,36 @@ def test_api_without_logins_is_named_with_its_endpoint(folder: DataFolder) -> No
     assert (is_for(folder, "none"), is_for(folder, "tokens")) == (True, False)
 
 
+_OTHER = """\
+  other:
+    auth_type: none
+    region_name: far
+    auth:
+      auth_url: https://other.example.org/identity
+      endpoint: https://other.example.org/v2.1
+"""
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_clouds_that_are_not_ours_stay_as_they_are(folder: DataFolder, *, is_open: bool) -> None:
+    def start(address: str, passwords: dict[str, str]) -> None:
+        if is_open:
+            write_open_clouds(folder, address)
+        else:
+            write_clouds(folder, address, "RegionOne", passwords)
+
+    start(HERE, PASSWORDS)
+    ours = folder.clouds_file.read_text()
+    other = _OTHER if is_open else _OTHER.replace("    auth_type: none\n", "")
+    folder.clouds_file.write_text(ours.replace("clouds:\n", f"clouds:\n{other}") + other.replace("other:", "last:"))
+    before = clouds(folder)
+    start(THERE, {})
+    after = clouds(folder)
+    assert {name: after[name] for name in ("other", "last")} == {name: before[name] for name in ("other", "last")}
+    assert HERE not in folder.clouds_file.read_text()
+    assert folder.clouds_file.read_text().replace(THERE, HERE).count(HERE) == ours.count(HERE)
+
+
 def test_passwords_are_not_lost_to_a_start_without_logins(folder: DataFolder) -> None:
     write_clouds(folder, HERE, "RegionOne", PASSWORDS)
     before = folder.clouds_file.read_text()

@@ -45,6 +45,7 @@ def cells(empty_place: Path) -> Sequence[Cell]:
         operations = cell.simulated(fleet).operations
         operations.create_many([{"display_name": f"{cell.cell.name}-{number}"} for number in range(2)])
         cell.engine.dispose()
+        fleet.set_takes_announcements(cell.cell.uuid, True)
     fleet.close()
     with closing(open_writer(load_settings(None, None).index)) as writer:
         writer.prepare()
@@ -137,10 +138,25 @@ def test_emit_refuses_invalid_files_and_sends_the_others(run: Run, cells: Sequen
     assert appended(cells[1]) == ["instance.create.end"]
 
 
+def test_emit_sends_nothing_to_a_cell_that_takes_no_announcements(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("cell", "set", "cell1", "--no-announcements").stdout == "cell1: takes no announcements\n"
+    result = run("notifications", "emit", CREATED)
+    assert result.exit_code == 1
+    assert "cell cell1 takes no announcements of instances" in result.stderr
+    assert "`fleetlight cell set cell1 --announcements` lets it" in result.stderr
+    assert appended(cells[0]) == []
+    assert run("cell", "set", "cell1", "--announcements").exit_code == 0
+    assert run("notifications", "emit", CREATED).exit_code == 0
+    assert appended(cells[0]) == ["instance.create.end"]
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ("notifications", "emit", "--cell", "cell9", CREATED),
+        ("cell", "set", "cell9", "--announcements"),
+        ("accounts", "producer", "rack-agent", "--cell", "cell9"),
+        ("accounts", "revoke-producer", "rack-agent", "--cell", "cell9"),
         ("index", "sync", "--type", "OS::Nova::Server", "--cell", "cell9"),
         ("index", "verify", "--cell", "cell9"),
         ("index", "purge", "--cell", "cell9"),

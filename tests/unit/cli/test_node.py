@@ -9,10 +9,11 @@ import pytest
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
-from fleetlight.cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from tests.support.played_hosts import PlayedHosts
 from tests.unit.cli.conftest import Run
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
 from fleetlight.cells.model import Change
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
@@ -20,6 +21,7 @@ class Stage:
     index: MemoryIndex = field(default_factory=MemoryIndex)
     dead: list[tuple[int, DeadLetterReason]] = field(default_factory=list)
     batches: int = 0
+    announcer: Announcer = "the outbox"
 
     def __post_init__(self) -> None:
         self.tracker = ProgressTracker(CellProgress(CELL_UUID, self.watermark, 0, is_complete=True))
@@ -29,6 +31,7 @@ class Stage:
             self.cell,
             self.index,
             self.tracker,
+            announcer=self.announcer,
             dead_letters=self._keep_dead,
             batch_size=batch_size,
             on_batch=self._on_batch,
@@ -92,6 +95,20 @@ def test_changelog_that_is_pruned_while_it_is_read_needs_a_sync() -> None:
     stage.index.before_write = prune_in_between
     assert not stage.catch_up(batch_size=3)
     assert stage.tracker.watermark == 3
+
+
+def test_announcement_in_the_changelog_is_written_or_refused_as_one_on_the_bus_is() -> None:
+    stage, elsewhere = filled(Stage(announcer=Refusal("it takes none")), 2), MemoryCell()
+    stage.cell.pass_on(elsewhere.create(), "")
+    own = next(iter(stage.cell.rows))
+    stage.cell.pass_on(stage.cell.update(own), own)
+    assert stage.catch_up()
+    assert stage.dead == [(3, DeadLetterReason.REFUSED)], "what is said of a row of the cell does no harm"
+    assert versions(stage.index) == stage.cell.versions()
+    taken = Stage(cell=stage.cell)
+    assert taken.catch_up()
+    assert taken.index.documents.keys() == {*stage.cell.rows, *elsewhere.rows}
+    assert taken.dead == []
 
 
 def test_cell_that_does_not_know_the_watermark_needs_a_sync() -> None:

@@ -1,22 +1,27 @@
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
 from fleetlight.cells.model import Change, InstanceRow
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
 from fleetlight.indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
+from fleetlight.indexer.extra_fields import Extra
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -41,15 +46,23 @@ class Stage:
     """A consumer between a bus, a cell and an index in memory."""
 
     def __init__(
-        self, settings: IndexerSettings = SETTINGS, watermark: int = 0, *, reads_own_rows: bool = False
+        self,
+        settings: IndexerSettings = SETTINGS,
+        watermark: int = 0,
+        *,
+        reads_own_rows: bool = False,
+        takes_announcements: bool = True,
     ) -> None:
         self.bus = MemoryBus()
         self.cell = MemoryCell()
+        cell = replace(self.cell.cell, takes_announcements=takes_announcements)
         self.index = MemoryIndex()
         self.stop = Event()
         self.horizon = 0
         self.now = system_clock()
         self.is_of_relay: Callable[[Headers, bytes], bool] = lambda _headers, _body: True
+        self.announcer: Announcer = "rack-agent"
+        self.items_lost: list[int] = []
         self.accepts: Callable[[Headers], bool] = lambda _headers: True
         self.assignment = CellAssignment()
         self.registry = CollectorRegistry()
@@ -87,9 +100,11 @@ class Stage:
             horizon=lambda: self.horizon,
             is_of_relay=self._is_of_relay,
             accepts=self._accepts,
+            announcers=Announcers(cell, lambda *_: self.announcer),
             assignment=self.assignment,
             clock=lambda: self.now,
             own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
+            on_item_lost=lambda: self.items_lost.append(1),
         )
 
     def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
@@ -578,6 +593,100 @@ def test_old_notification_about_an_instance_that_is_there_counts(stage: Stage) -
     assert document.record["host"] == "b"
 
 
+def test_announcement_says_in_the_index_who_made_it_and_not_what_it_says_itself(stage: Stage) -> None:
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.consume(external(stage.cell.create()))
+    [document] = stage.index.documents.values()
+    assert document.extra == Extra("", {"announced_by": "rack-agent"}, {"announced_by": "text"})
+    assert document.extra.terms == ["announced_by=rack-agent"]
+    stage.announcer = "other-agent"
+    claims = {"announced_by": "root", "rack": "r7"}
+    stage.consume(claiming(stage.cell.update(document.id, host="b"), claims))
+    [document] = stage.index.documents.values()
+    assert document.extra is not None
+    assert document.extra.values == {"announced_by": "other-agent", "rack": "r7"}
+
+
+def test_end_of_an_instance_says_who_announced_it(stage: Stage) -> None:
+    stage.is_of_relay = lambda _headers, _body: False
+    created = announced_at(stage.now)
+    stage.consume(created)
+    stage.announcer = "other-agent"
+    stage.consume(Message(created.body.replace(b"instance.update", b"instance.delete.end"), ROUTING_KEY, {}))
+    [document] = stage.index.documents.values()
+    assert document.record["deleted"]
+    assert document.extra is not None
+    assert document.extra.values == {"announced_by": "other-agent"}
+
+
+def test_announcement_of_nobody_who_may_make_one_is_a_dead_letter_with_the_reason(stage: Stage) -> None:
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.announcer = Refusal("producer 'x' has no key")
+    stage.consume(announced_at(stage.now), announced_at(stage.now))
+    assert not stage.index.documents
+    assert [(reason, detail) for _, reason, detail in stage.failures.found] == [
+        ("refused", "producer 'x' has no key"),
+        ("refused", "producer 'x' has no key"),
+    ]
+    assert (stage.messages("refused"), stage.messages("applied")) == (2, 0)
+    assert not stage.tracker.unindexed, "the cell has no such instance, and so the index has all of the cell"
+
+
+def test_refused_announcement_takes_none_of_its_batch_with_it(stage: Stage) -> None:
+    uuid = str(stage.cell.create().headers[RESOURCE_HEADER])
+    good, bad = external(stage.cell.update(uuid, host="right")), external(stage.cell.update(uuid, host="forged"))
+    stage.is_of_relay = lambda _headers, body: body == good.body
+    stage.announcer = Refusal("it is nobody's")
+    stage.consume(bad, good, bad)
+    assert stage.index.documents[uuid].record["host"] == "right"
+    [failure] = stage.failures.kept.values()
+    assert failure.summary.times == 2
+
+
+def test_refused_announcement_of_an_instance_that_the_cell_has_is_no_dead_letter() -> None:
+    stage = Stage(reads_own_rows=True)
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.announcer = Refusal("it is nobody's")
+    stage.consume(external(stage.cell.create()), announced_at(stage.now))
+    assert not stage.index.documents
+    assert [reason for _, reason, _ in stage.failures.found] == ["refused"]
+    assert (stage.messages("other"), stage.messages("refused")) == (1, 1)
+    stage.consumer.close()
+
+
+def test_cell_that_takes_no_announcements_takes_none_of_its_outbox_either() -> None:
+    stage = Stage(takes_announcements=False)
+    stage.consume(stage.cell.pass_on(announced_at(stage.now), ""))
+    assert not stage.index.documents
+    assert stage.tracker.watermark == 1
+    [(_, reason, detail)] = stage.failures.found
+    assert (reason, detail) == (
+        "refused",
+        "cell one takes no announcements: `fleetlight cell set one --announcements` lets it",
+    )
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.consume(announced_at(stage.now))
+    assert not stage.index.documents, "whoever has signed it"
+    stage.consumer.close()
+
+
+def test_only_the_relay_makes_the_index_doubt_the_items_of_its_cell(stage: Stage) -> None:
+    unreadable = Message(b"{", ROUTING_KEY, {REVISION_HEADER: 3})
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.consume(unreadable)
+    assert (len(stage.failures.kept), stage.items_lost) == (1, [])
+    stage.is_of_relay = lambda _headers, _body: True
+    stage.consume(unreadable)
+    assert stage.items_lost == [1]
+
+
+def test_what_a_cell_passes_on_is_announced_by_the_cell(stage: Stage) -> None:
+    stage.consume(stage.cell.pass_on(announced_at(stage.now), ""))
+    [document] = stage.index.documents.values()
+    assert document.extra is not None
+    assert document.extra.values == {"announced_by": "fleetlight-cell:one"}
+
+
 def test_message_without_the_signature_of_the_relay_is_an_announcement_of_somebody_else(stage: Stage) -> None:
     stage.consume(stage.cell.create())
     uuid = next(iter(stage.cell.rows))
@@ -622,6 +731,7 @@ def test_unsigned_message_from_before_an_upgrade_is_no_loss() -> None:
         stage.cell,
         stage.index,
         stage.tracker,
+        announcer="the outbox",
         dead_letters=stage.consumer.give_up,
         batch_size=2,
         on_batch=lambda: None,
@@ -639,6 +749,17 @@ def test_announcement_from_the_future_is_a_dead_letter_and_its_instance_is_read_
     assert [(reason, detail) for _, reason, detail in stage.failures.found] == [
         ("malformed", "timestamp: must not be more than 600 s ahead of our clock, not 700 s")
     ]
+
+
+def claiming(message: Message, values: Mapping[str, str]) -> Message:
+    """The same notification from a newer producer, which says more."""
+    outer = msgspec.json.decode(message.body)
+    inner = msgspec.json.decode(outer["oslo.message"])
+    payload = inner["payload"]
+    payload["nova_object.version"] = "1.99"
+    payload["nova_object.data"] |= values
+    body = msgspec.json.encode(outer | {"oslo.message": msgspec.json.encode(inner).decode()})
+    return Message(body, message.routing_key, {})
 
 
 def announced_at(at: int) -> Message:

@@ -8,8 +8,10 @@ import pytest
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.reconcile.dead_letter_retries import Retried, retry
+from fleetlight.indexer.transform.announcers import no_producers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
 from tests.support.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
@@ -32,6 +34,7 @@ class Stage:
         self.failures = Droppable()
         # As late as what the cell will announce, however long ago this module was imported.
         self.now = system_clock()
+        self.announcer: Announcer = "rack-agent"
 
     def fail(self, message: Message, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> str:
         failure = to_failure(CELL_UUID, DeadLetter(message, reason, "the name is too long"), self.now)
@@ -47,6 +50,7 @@ class Stage:
             self.failures,
             MemoryJournals(),
             owners=MemoryOwners(),
+            announcer=lambda *_: self.announcer,
             clock=lambda: self.now + 1,
         )
         assert [result.failure_id for result in results] == [failure.id for failure in failures]
@@ -109,6 +113,35 @@ def test_message_that_cannot_be_read_and_is_about_nothing_known_stays(stage: Sta
     assert not result.is_solved
     assert "is not JSON" in result.what
     assert len(stage.failures.kept) == 1
+
+
+def test_refused_announcement_stays_until_its_producer_may_make_it(stage: Stage) -> None:
+    elsewhere = MemoryCell()
+    stage.fail(external(elsewhere.create()), DeadLetterReason.REFUSED)
+    stage.announcer = Refusal("producer 'x' has no key")
+    [result] = stage.retry().values()
+    assert (result.is_solved, result.what) == (False, "producer 'x' has no key")
+    assert stage.index.documents == {}
+    stage.announcer = "x"
+    [result] = stage.retry().values()
+    assert result.is_solved
+    [document] = stage.index.documents.values()
+    assert document.extra is not None
+    assert document.extra.values == {"announced_by": "x"}
+
+
+def test_announcement_that_says_to_be_of_the_outbox_has_to_be_in_the_changelog(stage: Stage) -> None:
+    stage.announcer = Refusal("it is nobody's")
+    elsewhere = MemoryCell()
+    passed_on = stage.cell.pass_on(elsewhere.create(), "")
+    forged = Message(elsewhere.create().body, ROUTING_KEY, passed_on.headers)
+    solved, unsolved = (stage.fail(each, DeadLetterReason.UNSUPPORTED_VERSION) for each in (passed_on, forged))
+    results = stage.retry()
+    assert (results[solved].is_solved, results[unsolved].is_solved) == (True, False)
+    assert results[unsolved].what == "it is nobody's"
+    [document] = stage.index.documents.values()
+    assert document.extra is not None
+    assert document.extra.values == {"announced_by": "fleetlight-cell:one"}
 
 
 def test_message_that_was_too_large_stays_so_unless_its_cell_has_its_instance(stage: Stage) -> None:
@@ -186,6 +219,7 @@ class NovaStage:
             self.failures,
             self.journals,
             owners=MemoryOwners(),
+            announcer=no_producers,
             clock=lambda: self.now,
         )
         return [each.is_solved for each in results]

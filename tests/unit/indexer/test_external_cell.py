@@ -1,14 +1,21 @@
 """Whether the index has what a cell of Nova has, which counts no revisions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from fleetlight.cells.capabilities import CAPABILITIES, CellKind
+from fleetlight.cells.model import InstanceRow
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.reconcile.differences import DifferenceKind, Verification
 from fleetlight.indexer.reconcile.external_cell import ExternalComparison, compare_cell
 from fleetlight.indexer.reconcile.reconcile import verify
+from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.transform.external_rows import settle
 from fleetlight.indexer.writing.journaling import CellJournal
-from tests.support.documents import make_uuid
+from tests.support.documents import make_record, make_uuid
 from tests.support.memory_fleet import MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import MemoryNovaCell
@@ -103,3 +110,35 @@ def test_deleted_row_that_nova_has_archived_is_no_difference(stage: Stage) -> No
     del stage.cell.rows[make_uuid(1)]
     verification = stage.verify()
     assert (verification.rows, verification.documents, verification.differences) == (2, 3, ())
+
+
+def test_hidden_row_is_no_row_and_its_document_is_removed(stage: Stage) -> None:
+    stage.cell.save(make_uuid(1), hidden=True)
+    assert kinds(stage.verify()) == {make_uuid(1): DifferenceKind.ONLY_IN_INDEX}
+    assert stage.verify(repair=True).remaining == ()
+    verification = stage.verify(repair=True)
+    assert (verification.rows, verification.documents, verification.differences) == (2, 2, ())
+
+
+def test_document_that_was_written_after_its_row_was_seen_hidden_is_not_removed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.cell.save(make_uuid(1), hidden=True)
+    remove = stage.index.remove
+
+    def shown_before_it_is_removed(versions: Mapping[str, int]) -> None:
+        document = stage.index.documents[make_uuid(1)]
+        stage.index.write([structs.replace(document, version=document.version + 1)])
+        remove(versions)
+
+    monkeypatch.setattr(stage.index, "remove", shown_before_it_is_removed)
+    stage.verify(repair=True)
+    assert make_uuid(1) in stage.index.documents
+
+
+def test_server_that_a_compute_api_shows_is_not_hidden_whatever_was_there_before() -> None:
+    hidden = to_document("another-cell", OLDEST_TIME_VERSION, make_record(1, hidden=True, os_type="linux"))
+    row = InstanceRow("here", OLDEST_TIME_VERSION + 1, make_record(1))
+    document = settle("here", hidden, row, kept=CAPABILITIES[CellKind.NOVA_API].unknown_fields)
+    assert document is not None
+    assert (document.record["hidden"], document.record["os_type"]) == (False, "linux")

@@ -216,6 +216,26 @@ def test_hidden_copy_of_a_move_between_cells_does_not_take_the_place_of_the_othe
         assert stage.index.documents[uuid].cell_uuid == NOVA_CELL.uuid
 
 
+def test_hidden_row_is_not_indexed_and_neither_is_what_is_announced_of_it(stage: Stage) -> None:
+    uuid, shown = stage.cell.create(hidden=True), stage.cell.create(2)
+    with stage.running() as follower:
+        assert stage.index.documents.keys() == {shown}
+        stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.resize_prep.end", new_flavor=None))
+        assert stage.index.documents.keys() == {shown}
+        assert follower.progress.is_complete
+        stage.cell.save(uuid, hidden=False)
+        stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.update"))
+        assert stage.index.documents.keys() == {uuid, shown}
+
+
+def test_end_that_is_announced_of_a_hidden_row_does_not_end_the_server(stage: Stage) -> None:
+    uuid = stage.cell.create()
+    with stage.running():
+        stage.cell.save(uuid, hidden=True)
+        stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.delete.end"))
+        assert not stage.shown(uuid)["deleted"]
+
+
 def test_other_notifications_are_counted_and_nothing_else(stage: Stage) -> None:
     uuid = stage.cell.create()
     with stage.running():

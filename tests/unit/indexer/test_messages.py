@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.kinds.native.instance_payload import to_payload
+from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Heartbeat, OtherNotification, interpret

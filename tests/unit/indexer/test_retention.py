@@ -18,6 +18,7 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
+from fleetlight.indexer.transform.announcers import no_producers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.documents import make_document
@@ -168,7 +169,13 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
     letter = DeadLetter(Message(change.body, ROUTING_KEY, {}), DeadLetterReason.REJECTED, "once too long")
     failures.add([to_failure(CELL_UUID, letter, NOW)])
     [result] = retry(
-        list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals(), owners=MemoryOwners()
+        list(failures.kept.values()),
+        world.cell,
+        world.index,
+        failures,
+        MemoryJournals(),
+        owners=MemoryOwners(),
+        announcer=lambda *_: "rack-agent",
     )
     assert result.is_solved
     assert external not in world.index.documents
@@ -180,7 +187,15 @@ def test_late_message_about_a_purged_row_does_not_bring_it_back_alive(world: Wor
     world.purge()
     failures = Droppable()
     failures.add([to_failure(CELL_UUID, DeadLetter(created, DeadLetterReason.REJECTED, "once too long"), NOW)])
-    retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals(), owners=MemoryOwners())
+    retry(
+        list(failures.kept.values()),
+        world.cell,
+        world.index,
+        failures,
+        MemoryJournals(),
+        owners=MemoryOwners(),
+        announcer=no_producers,
+    )
     found = world.index.documents.get(world.old)
     assert found is None or found.record["deleted"]
     world.purge()

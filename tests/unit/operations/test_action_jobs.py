@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_numbers import job_number
-from fleetlight.cells.kinds.native.instance_actions import ERROR, InstanceActionLog
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instance_action_events, job_locks, job_log, job_operations, jobs
 from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.instances.instance_actions import ERROR, InstanceActionLog
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.failures import ends_alone

@@ -29,7 +29,7 @@ from fleetlight.operations.nodes.stores.store import Change
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import AgentCell
 from tests.support.memory_store import MemoryStore

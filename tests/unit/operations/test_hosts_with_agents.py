@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddresses
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import instances
+from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.nodes.errors import StoreUnreachableError
 from fleetlight.operations.nodes.stores.store import Change
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
@@ -22,7 +22,7 @@ from fleetlight.operations.opcodes.instances.power import InstanceReboot, Instan
 from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.nodes import NodeSetParams
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.submitting import JobSubmission
+from fleetlight.operations.submitting import JobSubmission
 from tests.support.acting_cell import FLAVOR, REQUEST
 from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
 from tests.support.memory_store import MemoryStore

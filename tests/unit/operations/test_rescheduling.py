@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.instance_actions import InstanceActionLog
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, job_log, job_operations, jobs, services
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.actions.vocabulary import VOCABULARY
+from fleetlight.operations.instances.instance_actions import InstanceActionLog
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.worker import Worker

@@ -10,12 +10,12 @@ from sqlalchemy import Engine, func, select
 
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import CellNodes
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import changes, instances
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.hosts.cell_nodes import CellNodes
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.simulation import simulator
 from fleetlight.operations.simulation.simulated_instances import (

@@ -33,9 +33,9 @@ from fleetlight.query.filters import (
     NotMatches,
     Or,
 )
-from fleetlight.query.operators.sql import SqlDialect
 from fleetlight.query.regex import LUCENE_OPTIONS
 from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.sql import SqlDialect
 from fleetlight.query.to_dsl import search_after, sort, to_dsl, uuid_of, uuid_parts
 from fleetlight.query.to_sql import after, order_by, to_sql
 from fleetlight.resources.fields import Field, ItemType, Kind

@@ -130,7 +130,10 @@ def test_star_and_question_mark_stay_between_two_dots(glob: str, found: list[str
     [
         ([], None),
         (["web1"], ["|", ["==", "name", "web1"]]),
-        (["web1", "db*"], ["|", ["==", "name", "web1"], ["=~", "name", r"^db[^.]*(\..*)?$"]]),
+        (
+            ["web1", "db*"],
+            ["&", ["!=", "name", ""], ["|", ["==", "name", "web1"], ["=~", "name", r"^db[^.]*(\..*)?$"]]],
+        ),
         (["foo/bar"], ["?", "foo/bar"]),
         (['status == "running"'], ["==", "status", "running"]),
     ],

@@ -11,8 +11,8 @@ from sqlalchemy.dialects import postgresql
 from fleetlight.query.check import check
 from fleetlight.query.evaluate import evaluate
 from fleetlight.query.filters import And, Eq, Filter, Leaf, Not, Or, negate, split_expressible
-from fleetlight.query.operators.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.retention import may_match_forgotten
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.to_dsl import to_dsl
 from fleetlight.query.to_sql import can_express, to_sql
 from fleetlight.query.tree import Dsl, Matcher

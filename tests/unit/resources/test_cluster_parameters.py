@@ -1,6 +1,6 @@
 """Parameters of a cluster, and what they fill in."""
 
-from fleetlight.resources.cluster_parameters import (
+from fleetlight.resources.query_fields.cluster_parameters import (
     CLUSTER_DEFAULTS,
     HYPERVISOR_DEFAULTS,
     HYPERVISOR_GLOBALS,

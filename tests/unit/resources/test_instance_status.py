@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.resources.cluster_parameters import filled_cluster
+from fleetlight.resources.query_fields.cluster_parameters import filled_cluster
 from fleetlight.resources.query_fields.ganeti import told_in_part
 from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, observed_status
 

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, select
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import cluster_parameters
-from fleetlight.resources.cluster_parameters import Parameters, filled_cluster
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled_cluster
 
 
 def read_cluster(
@@ -38,5 +38,5 @@ def read_cluster(
 
 
 def read_parameters(connection: Connection) -> Parameters:
-    """What is configured of the cell, with defaults filled in (fleetlight.resources.cluster_parameters)."""
+    """What is configured of the cell, with defaults filled in (fleetlight.resources.query_fields)."""
     return filled_cluster(decoded_or(connection.scalar(select(as_text(cluster_parameters.c.parameters))), {}))

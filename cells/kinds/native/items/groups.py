@@ -10,12 +10,12 @@ from sqlalchemy import Connection, select
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
 from fleetlight.cells.kinds.native.items.nodes import instance_counts, instance_names
-from fleetlight.cells.kinds.native.stored_nodes import node_parameters
+from fleetlight.cells.kinds.native.items.stored_nodes import node_parameters
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import compute_nodes, node_groups
 from fleetlight.query.sort import nice_key
-from fleetlight.resources.cluster_parameters import Parameters, filled
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled
 from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
 
 

@@ -10,13 +10,16 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Text, case, cast, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Text, case, cast, false, select
 
 from fleetlight.cells.job_numbers import job_number, number_in_cell
+from fleetlight.cells.kinds.native.instance_rows import dialect_of
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_log, job_operations, jobs
-from fleetlight.resources.fields import Record
+from fleetlight.query.filters import In
+from fleetlight.query.sql import SqlColumn, SqlDialect
+from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.query_fields.definitions import CellStatus
 
 _MICROSECONDS = 1_000_000
@@ -34,13 +37,13 @@ def read_jobs(
     connection: Connection, cell: Cell, fields: Collection[str], keys: Collection[Any] | None
 ) -> Sequence[Record]:
     """The jobs with these numbers in the fleet, or every one that is kept; logs are read only if `fields` has them."""
-    keys = None if keys is None else _numbers(cell, keys)
+    keys, dialect = None if keys is None else _numbers(cell, keys), dialect_of(connection.engine)
     of_jobs: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(_operations().where(*_is_one_of(job_operations.c.job_id, keys))):
+    for row in connection.execute(_operations().where(*_is_one_of(job_operations.c.job_id, keys, dialect))):
         of_jobs[row.job_id].append(row)
     logs = _logs(connection, keys) if "oplog" in fields else {}
     columns: list[Column[Any]] = [jobs.c[name] for name in _OF_JOBS]
-    found = connection.execute(select(*columns).where(*_is_one_of(jobs.c.id, keys))).all()
+    found = connection.execute(select(*columns).where(*_is_one_of(jobs.c.id, keys, dialect))).all()
     return [_record(cell, row, of_jobs[row.id], logs) for row in found if row.id in of_jobs]
 
 
@@ -57,8 +60,13 @@ def _numbers(cell: Cell, keys: Collection[Any]) -> Collection[int]:
     return [number for number in found if number is not None]
 
 
-def _is_one_of(column: Column[int], numbers: Collection[int] | None) -> Sequence[ColumnElement[bool]]:
-    return [] if numbers is None else [column.in_(numbers)]
+def _is_one_of(
+    column: Column[int], numbers: Collection[int] | None, dialect: SqlDialect
+) -> Sequence[ColumnElement[bool]]:
+    """The condition as filters have it, which may be many numbers; none where there is none."""
+    if numbers is None:
+        return []
+    return [In(column.name, tuple(numbers)).sql(SqlColumn(column, dialect, Kind.NUMBER)) if numbers else false()]
 
 
 def _operations() -> Select[Any]:
@@ -90,7 +98,9 @@ def _logs(connection: Connection, keys: Collection[int] | None) -> Mapping[tuple
     statement = select(
         columns.job_id, columns.position, columns.serial, columns.logged_at, columns.type, as_text(columns.data)
     )
-    statement = statement.where(*_is_one_of(columns.job_id, keys)).order_by(columns.job_id, columns.serial)
+    statement = statement.where(*_is_one_of(columns.job_id, keys, dialect_of(connection.engine))).order_by(
+        columns.job_id, columns.serial
+    )
     found: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in connection.execute(statement):
         entry = [row.serial, _split(row.logged_at), row.type, decoded_or(row.data, "")]

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from fleetlight.cells.kinds.native.items.stored_nodes import read_stored_nodes
 from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode, read_nodes
-from fleetlight.cells.kinds.native.stored_nodes import read_stored_nodes
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, instances
 from fleetlight.query.sort import nice_key

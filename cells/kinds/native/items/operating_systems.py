@@ -15,8 +15,8 @@ from fleetlight.cells.kinds.native.nodes import ComputeNode, read_nodes
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import compute_nodes, operating_systems
 from fleetlight.query.sort import nice_key
-from fleetlight.resources.cluster_parameters import Parameters
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 
 
 def read_operating_systems(

@@ -14,10 +14,10 @@ from fleetlight.cells.kinds.native.items.locks import read_locks
 from fleetlight.cells.kinds.native.items.networks import read_networks
 from fleetlight.cells.kinds.native.items.nodes import read_node_records
 from fleetlight.cells.kinds.native.items.operating_systems import read_operating_systems
-from fleetlight.cells.kinds.native.stored_nodes import read_node_rows
+from fleetlight.cells.kinds.native.items.stored_nodes import read_node_rows
 from fleetlight.cells.model import Cell, ItemRow
-from fleetlight.resources.cluster_parameters import CLUSTER
 from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.resources.query_fields.node import NODE
 
 Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]

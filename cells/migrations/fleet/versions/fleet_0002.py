@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-from fleetlight.cells.fleet.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
 
 revision = "fleet_0002"
 down_revision = "fleet_0001"

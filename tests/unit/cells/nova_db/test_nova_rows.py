@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, insert, update
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.nova_db.build_requests import NovaBuildRequests
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.query.filters import Matches
 from fleetlight.query.page import PageRequest
@@ -18,7 +19,7 @@ from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, make_uuid
-from tests.support.nova_tables import CELL1, SmallNova, small_nova
+from tests.support.nova_tables import CELL0, CELL1, SmallNova, small_nova
 
 
 @pytest.fixture
@@ -113,3 +114,17 @@ def test_cell_confirms_only_what_its_deployment_maps_to_it(nova: SmallNova) -> N
     here, elsewhere = nova.add("cell1", 1), nova.add("cell0", 2)
     with closing(opened(nova)) as adapter:
         assert adapter.confirm_here([here, elsewhere, make_uuid(3)]) == [here]
+        assert adapter.living_elsewhere([here, elsewhere, make_uuid(3)]) == {elsewhere: CELL0}
+
+
+def test_what_is_in_no_cell_yet_lives_in_none(nova: SmallNova) -> None:
+    waiting, placed = nova.add("cell1", 1), nova.add("cell1", 2)
+    mappings = tables.instance_mappings
+    nova.execute("api", update(mappings).where(mappings.c.instance_uuid == waiting).values(cell_id=None))
+    url = nova.urls["api"]
+    stands_for_all = Cell("b" * 8, "build-requests", CellKind.NOVA_DB, url, "", api_database_url=url)
+    with closing(NovaBuildRequests(stands_for_all)) as adapter:
+        assert adapter.confirm_here([waiting, placed]) == [waiting]
+        assert adapter.living_elsewhere([waiting, placed]) == {placed: CELL1}
+    with closing(opened(nova)) as adapter_of_cell:
+        assert adapter_of_cell.living_elsewhere([waiting, placed]) == {}

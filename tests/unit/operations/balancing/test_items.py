@@ -7,7 +7,7 @@ import pytest
 
 from fleetlight.cells.node_capacity import Amounts, NodeCapacity
 from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
-from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items
+from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items, left_out
 
 GROUP = {**dict.fromkeys(GROUP_ITEM), "name": "default", "uuid": "uuid-1"}
 NODE = {
@@ -124,7 +124,9 @@ def test_nodes_of_a_cell_without_groups_are_one_group() -> None:
 
 def test_live_figures_of_a_node_of_ganeti_stay_as_they_are() -> None:
     reserved = {**INSTANCE, "name": "later", "forthcoming": True}
-    node = made(INSTANCE, reserved, mnode=1024, cnos=2).nodes[0]
+    down = {**INSTANCE, "name": "down", "status": "ADMIN_down"}
+    nodes = [{**NODE, "mnode": 1024, "cnos": 2}]
+    [node] = cluster_of_items([GROUP], nodes, [INSTANCE, reserved, down], reports_usage=True).nodes
     assert (node.own_memory_mib, node.free_memory_mib, node.free_disk_mib, node.own_vcpus) == (1024, 60000, 300000, 2)
 
 
@@ -136,6 +138,25 @@ def test_nothing_goes_to_a_node_that_is_drained_not_for_instances_or_silent() ->
 
 def test_instance_on_no_node_is_left_out() -> None:
     assert not made({**INSTANCE, "pnode": None}, {**INSTANCE, "snodes": ["node9"]}).instances
+
+
+def test_only_what_is_on_a_node_that_is_not_there_is_named_and_not_what_is_on_none() -> None:
+    placed = [{**INSTANCE, "pnode": None}, {**INSTANCE, "name": "far", "snodes": ["node9"]}]
+    assert [each.name for each in left_out([GROUP], [NODE], placed, reports_usage=False)] == ["far"]
+
+
+def test_nodes_of_cells_that_count_claims_need_not_say_what_they_use_themselves() -> None:
+    nodes = [NODE, {**NODE, "name": "silent", "mfree": None}]
+    for reports_usage, names in ((False, ["silent"]), (True, ["node1", "silent"])):
+        assert [each.name for each in left_out([GROUP], nodes, [], reports_usage=reports_usage)] == names
+
+
+def test_node_with_storage_of_its_own_has_to_say_its_spindles_and_one_without_a_disk_nothing_of_disks() -> None:
+    said = {**NODE, "mnode": 1024, "cnos": 1, "dtotal": None, "dfree": None}
+    [found] = left_out([GROUP], [said, {**said, "ndp/exclusive_storage": True}], [], reports_usage=True)
+    assert found.why == "has not said sptotal, and counts as offline"
+    [node] = cluster_of_items([GROUP], [said], [], reports_usage=True).nodes
+    assert (node.is_offline, node.total_disk_mib, node.free_disk_mib) == (False, 0, 0)
 
 
 def test_policy_of_a_group_is_read_and_filled_up() -> None:

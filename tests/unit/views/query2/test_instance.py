@@ -7,9 +7,9 @@ import pytest
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.expressions import to_filter
 from fleetlight.query.filter_text import parse_filter
-from fleetlight.resources.cluster_parameters import CLUSTER, filled_cluster
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, filled_cluster
 from fleetlight.resources.query_fields.ganeti import told_in_part
 from fleetlight.resources.query_fields.instance import INSTANCE
 from fleetlight.views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts

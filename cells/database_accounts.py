@@ -50,8 +50,8 @@ class Rights:
 # Messages of any instance, whole: for the indexers, which put them there.
 _MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures, fleet_tables.announced_instances)
 _UNREAD = (*_MESSAGES, fleet_tables.journal_entries)
-# Who reads them can speak as the relay of any cell.
-_KEYS = (fleet_tables.cell_keys,)
+# Who reads them can speak as the relay of any cell, or as any producer.
+_KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
 # Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
@@ -120,7 +120,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         Rights(),
     ),
     "relay": (
-        Rights(unread=_UNREAD),
+        Rights(unread=(*_UNREAD, fleet_tables.producer_keys)),
         Rights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fleetlight.cells.errors import InvalidKeyError
-from fleetlight.cells.fleet.keypairs import SSH, X509, PublicKey
+from fleetlight.cells.fleet.compute.keypairs import SSH, X509, PublicKey
 
 _RSA_BITS = 2048
 _VALID_FOR = timedelta(days=3650)

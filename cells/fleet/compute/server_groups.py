@@ -8,8 +8,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, Select, and_, delete, insert, select
 
 from fleetlight.cells.errors import QuotaExceededError, ResourceNotFoundError
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.database import FleetDatabase
-from fleetlight.cells.fleet.quotas import UNLIMITED
 from fleetlight.cells.fleet.tables import instance_mappings, server_group_members, server_groups
 
 

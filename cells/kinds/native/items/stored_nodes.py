@@ -1,37 +1,28 @@
-"""The nodes of a native cell as they are stored (fleetlight.resources.node), and the announcement of each change of
-one.
+"""The nodes of a native cell as they are stored (fleetlight.resources.node).
 
-A node changes with its row, its service, its group, the parameters of the cell, and what it was found to be. What
-writes one of these calls `announce_changed_nodes` in the same transaction: the rows of the nodes are locked there, so
-that their revisions are in commit order, and read after that.
+fleetlight.operations.hosts.node_announcements announces each change of one.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, select
 
-from fleetlight.cells.batched import batched
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
-from fleetlight.cells.kinds.native.outbox import append_event
 from fleetlight.cells.model import ItemRow
+from fleetlight.cells.payloads.node_payload import from_payload, to_payload
 from fleetlight.cells.tables import compute_nodes, node_groups, observed_statuses, services
 from fleetlight.notifications.errors import PayloadError
-from fleetlight.notifications.event_types import HYPERVISOR_CREATE, HYPERVISOR_DELETE, HYPERVISOR_UPDATE
-from fleetlight.notifications.payloads.fleetlight import HypervisorPayload
-from fleetlight.resources.cluster_parameters import Parameters
-from fleetlight.resources.fields import Record, from_microseconds, to_microseconds
+from fleetlight.resources.fields import Record
 from fleetlight.resources.node import NODE_FIELDS
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.query_fields.definitions import CellStatus
 
 OBSERVED_NODE = "node"
 """The kind of the rows of `observed_statuses` that are about nodes."""
 
-_AT_ONCE = 500
 _OF_SERVICE = services.c.id == compute_nodes.c.service_id
-_TIMES = ("created_at", "updated_at", "status_since")
 
 
 class StoredNode(msgspec.Struct, frozen=True):
@@ -94,46 +85,6 @@ def read_stored_nodes(connection: Connection, *conditions: ColumnElement[bool]) 
     return [StoredNode(row.id, row.revision, _record(row._mapping, cluster)) for row in connection.execute(statement)]
 
 
-def announce_new_nodes(connection: Connection, ids: Collection[int], now: int) -> None:
-    """Announce nodes that this transaction has added. now: microseconds. Raises PayloadError."""
-    for part in batched(sorted(ids), _AT_ONCE):
-        _announce(connection, HYPERVISOR_CREATE, read_stored_nodes(connection, compute_nodes.c.id.in_(part)), now)
-
-
-def announce_changed_nodes(connection: Connection, now: int, *conditions: ColumnElement[bool]) -> None:
-    """Announce that nodes have changed in this transaction: those that fulfil conditions on `compute_nodes` alone.
-
-    now: microseconds. Raises PayloadError.
-    """
-    for part in _lock(connection, conditions):
-        _raise_revisions(connection, part)
-        _announce(connection, HYPERVISOR_UPDATE, read_stored_nodes(connection, compute_nodes.c.id.in_(part)), now)
-
-
-def announce_removed_nodes(connection: Connection, now: int, *conditions: ColumnElement[bool]) -> None:
-    """As `announce_changed_nodes`, of nodes that this transaction removes after that."""
-    for part in _lock(connection, conditions):
-        _raise_revisions(connection, part)
-        removed = read_stored_nodes(connection, compute_nodes.c.id.in_(part))
-        _announce(connection, HYPERVISOR_DELETE, removed, now, deleted_at=now)
-
-
-def to_payload(stored: Record, *, deleted_at: int | None = None) -> HypervisorPayload:
-    """The payload of a stored node. Raises PayloadError where a damaged row has what the contract does not allow."""
-    times = {name: _moment(stored[name]) for name in _TIMES}
-    deleted = {"deleted": deleted_at is not None, "deleted_at": _moment(deleted_at)}
-    return HypervisorPayload(**{**stored, **times, **deleted})
-
-
-def from_payload(payload: HypervisorPayload) -> Record:
-    """The stored node, with whether and when it was deleted."""
-    record: dict[str, Any] = {name: getattr(payload, name) for name in (*NODE_FIELDS, "deleted", "deleted_at")}
-    for name in (*_TIMES, "deleted_at"):
-        if record[name] is not None:
-            record[name] = to_microseconds(record[name])
-    return record
-
-
 def read_node_rows(connection: Connection) -> Sequence[ItemRow]:
     """Every node as its announcement would tell of it."""
     return [_item_row(node) for node in read_stored_nodes(connection)]
@@ -145,35 +96,6 @@ def _item_row(node: StoredNode) -> ItemRow:
         return ItemRow(uuid, node.revision, from_payload(to_payload(node.record)))
     except PayloadError as error:
         return ItemRow(uuid, node.revision, None, str(error))
-
-
-def _moment(value: int | None) -> Any:
-    return None if value is None or isinstance(value, CellStatus) else from_microseconds(value)
-
-
-def _lock(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> Sequence[Sequence[int]]:
-    """The numbers of the rows, in parts, locked in the order in which claims lock them."""
-    ids = select(compute_nodes.c.id).where(*conditions).order_by(compute_nodes.c.id).with_for_update()
-    return list(batched(connection.scalars(ids).all(), _AT_ONCE))
-
-
-def _raise_revisions(connection: Connection, ids: Sequence[int]) -> None:
-    columns = compute_nodes.c
-    connection.execute(update(compute_nodes).where(columns.id.in_(ids)).values(revision=columns.revision + 1))
-
-
-def _announce(
-    connection: Connection, event_type: str, nodes: Sequence[StoredNode], now: int, deleted_at: int | None = None
-) -> None:
-    for node in nodes:
-        append_event(
-            connection,
-            event_type,
-            to_payload(node.record, deleted_at=deleted_at),
-            publisher_id=f"nova-compute:{node.record['host']}",
-            at=now,
-            revision=node.revision,
-        )
 
 
 def _record(row: RowMapping, cluster: Parameters) -> Record:

@@ -70,7 +70,7 @@ def file_of(engine_url: str) -> str | None:
 
 def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
     """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
-    from fleetlight.cells.database.accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.database_accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
 
     metadata, place = _SCHEMAS[schema]
     rights = ACCOUNTS.get(process, (Rights(), Rights()))[place]

@@ -1,0 +1,139 @@
+"""Reading the messages of connections, and what those may hold that are not finished."""
+
+import asyncio
+from asyncio import IncompleteReadError, StreamReader
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fleetlight.api.http.errors import TooManyPartsError
+from fleetlight.api.http.large_bodies import MAX_PARTS, CountedParts
+
+END = b"\x03"
+PIECE_BYTES = 64 * 1024
+MAX_MESSAGE_BYTES = 10 * 1024 * 1024
+MAX_HELD_BYTES = 64 * 1024 * 1024
+# Who opens a connection and says nothing is not waited for longer than a client waits for an answer.
+IDLE_S = 180.0
+MESSAGE_S = 30.0
+
+
+class RefusedFrameError(Exception):
+    """A message that is too large, or for which there is no room now; the text says why. It was read and not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A message without its end, and how many parts it has (fleetlight.api.http.large_bodies)."""
+
+    text: bytearray
+    parts: int
+
+
+class HeldBytes:
+    """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit.
+
+    turn: is had for each further piece, so that however many connections send at once, the event loop does other work
+    behind each.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+        self.turn = asyncio.Lock()
+
+    @contextmanager
+    def of_connection(self) -> Iterator["HeldByOne"]:
+        """What one connection holds, which is given back behind the block."""
+        one = HeldByOne(self)
+        try:
+            yield one
+        finally:
+            one.give_back()
+
+    def add(self, count: int) -> None:
+        """Raises RefusedFrameError."""
+        if count > 0 and self._held + count > MAX_HELD_BYTES:
+            raise RefusedFrameError("there is no room for it now; try again later")
+        self._held += count
+
+
+class HeldByOne:
+    """Of one connection."""
+
+    def __init__(self, all_held: HeldBytes) -> None:
+        self._all = all_held
+        self._counted = 0
+        self.turn = all_held.turn
+
+    def has(self, size: int) -> None:
+        """The message has `size` bytes now. Raises RefusedFrameError."""
+        counted = max(0, size - PIECE_BYTES)
+        self._all.add(counted - self._counted)
+        self._counted = counted
+
+    def give_back(self) -> None:
+        self.has(0)
+
+
+class FrameReader:
+    """Reads the messages of one connection, one after the other.
+
+    Its stream keeps little more than a piece, since it is made with the limit PIECE_BYTES.
+    """
+
+    def __init__(self, stream: StreamReader) -> None:
+        self._stream = stream
+        self._ahead = b""
+        self._is_at_end = True
+
+    async def next(self, held: HeldByOne) -> Frame:
+        """The next message, which `held` has from then on.
+
+        Raises RefusedFrameError, TooManyPartsError, TimeoutError for one that does not begin within IDLE_S or has not
+        come MESSAGE_S later, and IncompleteReadError where the connection ends.
+        """
+        async with asyncio.timeout(IDLE_S):
+            piece = await self._piece()
+        async with asyncio.timeout(MESSAGE_S):
+            try:
+                return await self._frame(piece, held)
+            except (RefusedFrameError, TooManyPartsError):
+                # Its sender reads no answer before all of it is sent.
+                held.give_back()
+                await self._skip(held)
+                raise
+
+    async def _frame(self, piece: bytes, held: HeldByOne) -> Frame:
+        text, counted = bytearray(), CountedParts(MAX_PARTS)
+        while True:
+            begin, end, self._ahead = piece.partition(END)
+            self._is_at_end = bool(end)
+            if len(text) + len(begin) > MAX_MESSAGE_BYTES:
+                raise RefusedFrameError(f"it has more than {MAX_MESSAGE_BYTES} bytes")
+            counted.add(begin)
+            held.has(len(text) + len(begin))
+            text += begin
+            if end:
+                return Frame(text, counted.count)
+            piece = await self._further_piece(held)
+
+    async def _skip(self, held: HeldByOne) -> None:
+        """Read to the end of a message that is refused."""
+        while not self._is_at_end:
+            _, end, self._ahead = (await self._further_piece(held)).partition(END)
+            self._is_at_end = bool(end)
+
+    async def _further_piece(self, held: HeldByOne) -> bytes:
+        piece = await self._piece()
+        async with held.turn:
+            await asyncio.sleep(0)
+        return piece
+
+    async def _piece(self) -> bytes:
+        if self._ahead:
+            ahead, self._ahead = self._ahead, b""
+            return ahead
+        piece = await self._stream.read(PIECE_BYTES)
+        if not piece:
+            raise IncompleteReadError(b"", None)
+        return piece

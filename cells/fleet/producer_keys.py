@@ -1,0 +1,136 @@
+"""The keys that producers sign announcements with, and in which cells: in the fleet database, where indexers read them.
+
+A producer has one key for all its cells, the newest, and for a while those before it, which are still believed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from fleetlight.bus.signatures import ProducerKey, SigningKey, is_signed, key_id_of
+from fleetlight.bus.topology import CELL_HEADER, PRODUCER_HEADER
+from fleetlight.cells.fleet.cell_keys import Pace
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import producer_keys
+from fleetlight.resources.clock import Clock, system_clock
+
+_COLUMNS = producer_keys.c
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an announcement is not taken, as a sentence without a period."""
+
+    why: str
+
+
+Announcer = str | Refusal
+"""The name of who made an announcement, or why it is not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedKey:
+    """A key of a producer in one cell; expires_at: in microseconds, from when on it is not believed any more."""
+
+    producer: str
+    cell_uuid: str
+    key: SigningKey
+    expires_at: int | None
+
+
+class ProducerKeys:
+    """The keys of all producers. Every call raises FleetUnreachableError. Times in microseconds."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def all(self) -> Sequence[AcceptedKey]:
+        """By producer and cell, the newest first."""
+        newest_first = (_COLUMNS.expires_at.is_not(None), _COLUMNS.created_at.desc())
+        statement = select(producer_keys).order_by(_COLUMNS.producer, _COLUMNS.cell_uuid, *newest_first)
+        with self._database.reading() as connection:
+            return [
+                AcceptedKey(row.producer, row.cell_uuid, SigningKey(row.key_id, row.secret), row.expires_at)
+                for row in connection.execute(statement)
+            ]
+
+    def is_current(self, key: ProducerKey) -> bool:
+        """Whether that is the newest key of its producer in some cell."""
+        with self._database.reading() as connection:
+            found = connection.scalar(select(_COLUMNS.secret).where(*_is_newest_of(key)).limit(1))
+        return found == key.key.secret
+
+    def accept(self, key: ProducerKey, cell_uuids: Collection[str], *, now: int, accepted_until: int) -> Sequence[str]:
+        """Let a producer announce in these cells too, with this key; returns the uuids of all of its cells.
+
+        Its keys before it are believed until then; those that are not any more are forgotten.
+        """
+        its = _COLUMNS.producer == key.producer
+        with self._database.writing() as connection:
+            connection.execute(delete(producer_keys).where(its, _COLUMNS.expires_at <= now))
+            allowed = set(connection.scalars(select(_COLUMNS.cell_uuid).where(its).distinct())) | set(cell_uuids)
+            have_it = set(connection.scalars(select(_COLUMNS.cell_uuid).where(*_is_newest_of(key))))
+            is_older = (its, _COLUMNS.key_id != key.key.id, _COLUMNS.expires_at.is_(None))
+            connection.execute(update(producer_keys).where(*is_older).values(expires_at=accepted_until))
+            for cell_uuid in sorted(allowed - have_it):
+                row = {"producer": key.producer, "cell_uuid": cell_uuid, "key_id": key.key.id}
+                values = row | {"secret": key.key.secret, "created_at": now, "expires_at": None}
+                connection.execute(insert(producer_keys).values(values))
+        return sorted(allowed)
+
+    def revoke(self, producer: str, cell_uuids: Collection[str] | None = None) -> Sequence[str]:
+        """Believe no key of a producer any more, in these cells or in all; returns the uuids of those where one was."""
+        conditions = [_COLUMNS.producer == producer]
+        if cell_uuids is not None:
+            conditions.append(_COLUMNS.cell_uuid.in_(sorted(cell_uuids)))
+        with self._database.writing() as connection:
+            revoked = set(connection.scalars(select(_COLUMNS.cell_uuid).where(*conditions)))
+            connection.execute(delete(producer_keys).where(*conditions))
+        return sorted(revoked)
+
+
+def _is_newest_of(key: ProducerKey) -> Sequence[Any]:
+    return _COLUMNS.producer == key.producer, _COLUMNS.key_id == key.key.id, _COLUMNS.expires_at.is_(None)
+
+
+class ProducerKeyring:
+    """The keys of producers as a process knows them; threads may share one. `refresh` it now and then.
+
+    clock: of the fleet, microseconds.
+    """
+
+    def __init__(self, keys: ProducerKeys, clock: Clock = system_clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._pace = Pace()
+        self._known: Mapping[tuple[str, str, str], AcceptedKey] = {}
+
+    def refresh(self) -> None:
+        """Raises FleetUnreachableError; then what is known stays."""
+        self._known = {(each.cell_uuid, each.producer, each.key.id): each for each in self._keys.all()}
+
+    def announcer(self, cell_uuid: str, headers: Mapping[str, Any], body: bytes) -> Announcer:
+        """Who made a message on the bus of a cell, of those that the cell takes announcements from."""
+        producer, key_id = headers.get(PRODUCER_HEADER), key_id_of(headers)
+        if not isinstance(producer, str):
+            return Refusal(f"headers.{PRODUCER_HEADER}: an announcement has to say who made it, and be signed")
+        if key_id is None:
+            return Refusal(f"an announcement of producer {producer!r} has to be signed")
+        if headers.get(CELL_HEADER) != cell_uuid:
+            return Refusal(
+                f"headers.{CELL_HEADER}: an announcement has to be signed for {cell_uuid}, whose bus this is"
+            )
+        key = self._known.get((cell_uuid, producer, key_id))
+        if key is None:
+            # A producer may have a new one that we do not know of yet.
+            self._pace.look(cell_uuid, self.refresh)
+            key = self._known.get((cell_uuid, producer, key_id))
+        if key is None:
+            return Refusal(f"producer {producer!r} has no key {key_id!r} in this cell (any more)")
+        if key.expires_at is not None and key.expires_at <= self._clock():
+            return Refusal(f"key {key_id} of producer {producer!r} is not accepted any more; there is a newer one")
+        if not is_signed(headers, body, key.key):
+            return Refusal(f"the signature is not that of producer {producer!r}, or the message was changed since")
+        return producer

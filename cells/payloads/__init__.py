@@ -1,0 +1,1 @@
+"""Between records and the payloads that announce them; pure."""

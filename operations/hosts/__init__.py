@@ -1,0 +1,1 @@
+"""What changes the hosts of native cells: services, nodes, inventories, addresses of agents."""
