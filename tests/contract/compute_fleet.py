@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx
-from fastapi import FastAPI
 from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import Engine, delete
+from starlette.applications import Starlette
 
 from fleetlight.api.app import ApiParts, create_app
 from fleetlight.api.health import Health
@@ -78,7 +78,7 @@ def microversion(version: str) -> dict[str, str]:
 class Api:
     """One application and a client of it. Calls block."""
 
-    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
         self._runner = runner
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
