@@ -19,6 +19,8 @@ from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash
 
+pytestmark = pytest.mark.no_rerun
+
 SERVERS = "/v2.1/servers"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 

@@ -51,6 +51,7 @@ from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.no_rerun,
     pytest.mark.own_servers,
     pytest.mark.elasticsearch,
     pytest.mark.rabbitmq,

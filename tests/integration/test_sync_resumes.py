@@ -18,6 +18,8 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 _INSTANCES = 300
 
 

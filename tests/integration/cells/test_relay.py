@@ -34,6 +34,8 @@ from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 DAY_US = 24 * 3_600_000_000
 SETTINGS = RelaySettings(batch_size=10, poll_interval_s=0.01, retry_wait_max_s=0.05)
 
