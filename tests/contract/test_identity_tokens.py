@@ -271,18 +271,6 @@ def test_revoked_tokens_are_forgotten_once_they_have_expired(site: Site, time: T
     assert len(site.users.read().users["id-bob"].revoked) == 1
 
 
-def test_tokens_that_an_older_version_revoked_stay_revoked(site: Site, time: Time) -> None:
-    token = site.log_in("bob")
-    shown = site.about("GET", token).json()["token"]
-    ends = time.now + LIFETIME_S * 1_000_000
-    site.users.change(
-        lambda directory: msgspec.structs.replace(directory, revoked={shown["audit_ids"][0]: ends, "other": time.now})
-    )
-    assert site.get(SERVERS, token).status_code == 401
-    assert site.about("DELETE", site.log_in("bob")).status_code == 204
-    assert list(site.users.read().revoked) == shown["audit_ids"]
-
-
 def test_user_who_revokes_too_many_tokens_loses_all_instead_of_filling_the_file(site: Site, time: Time) -> None:
     token, of_another = site.log_in("bob"), site.log_in("rita")
 

@@ -424,7 +424,7 @@ _RIGHTS = {
         # In single columns only: nobody but the relay says which number a change has.
         "changes": ("S", "S", "SUD", "S"),
         "cell_state": ("S", "S", "SU", "S"),
-        "incarnations": ("S", "S", "SID", "S"),
+        "epochs": ("S", "S", "SID", "S"),
         "jobs": ("SIUD", "S", "S", "SIUD"),
         "job_operations": ("SIUD", "S", "S", "SIUD"),
         "job_log": ("SIUD", "S", "S", "SIUD"),
