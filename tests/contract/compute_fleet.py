@@ -49,7 +49,6 @@ from fleetlight.listing.explanation import DescribesSearches
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.native_cells import NativeCells
@@ -62,6 +61,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
+from tests.support.instance_operations import InstanceOperations
 
 T = TypeVar("T")
 

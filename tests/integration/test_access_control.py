@@ -40,13 +40,13 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.notifications.errors import BusUnavailableError
-from fleetlight.operations.actions.immediate import InstanceOperations
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.rabbitmq import management_port
 from scripts.servers.service import SECURED
 from tests.support.documents import make_document
+from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 

@@ -16,13 +16,13 @@ from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.writing.rereading import RenderedRows
 from fleetlight.notifications.payloads.fleetlight import InstancePayload
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.documents import make_uuid
+from tests.support.instance_operations import InstanceOperations
 from tests.support.shown_items import shown_items
 
 pytestmark = pytest.mark.no_rerun
