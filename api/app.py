@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -125,7 +125,7 @@ class ApiParts:
     nodes: NodeRpcs | None = None
 
 
-def create_app(parts: ApiParts) -> FastAPI:
+def create_app(parts: ApiParts) -> Starlette:
     """The application over `parts`.
 
     Its `state.index` holds the safe-connect flag, its `state.lister` lists, its `state.feed` holds the watches, its
@@ -161,7 +161,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     live = LiveNodes(ItemLister(parts.cells), parts.nodes)
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
         feed.close()
         changelogs.close()
@@ -170,7 +170,8 @@ def create_app(parts: ApiParts) -> FastAPI:
         live.close()
         mappings.close()
 
-    app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = Starlette(lifespan=lifespan)
+    app.router.redirect_slashes = False
     app.add_middleware(RepeatedRefusals)
     app.add_middleware(Utf8Addresses, refusal=no_route)
     app.state.lister = lister
@@ -199,9 +200,9 @@ def create_app(parts: ApiParts) -> FastAPI:
 
 
 def _add_compute_routes(
-    app: FastAPI, parts: ApiParts, finder: InstanceFinder, metrics: ApiMetrics, access: FleetAccess
+    app: Starlette, parts: ApiParts, finder: InstanceFinder, metrics: ApiMetrics, access: FleetAccess
 ) -> None:
-    """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
+    """The compute API, and the faces that share its middleware."""
     limits = parts.limits or SharedLimits.of(parts.api)
     prefix = parts.api.compute_link_prefix
     writes = ReadYourWrites(
@@ -302,7 +303,7 @@ def no_route(method: str, path: str) -> Response:
 
 
 def _add_rapi_routes(
-    app: FastAPI,
+    app: Starlette,
     parts: ApiParts,
     access: FleetAccess,
     answerer: Answerer,

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import uvloop
-from fastapi import FastAPI
 from sqlalchemy import insert
+from starlette.applications import Starlette
 
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
@@ -216,7 +216,7 @@ class Served:
         search = SearchSettings(enabled=index is not None, staleness_limit_s=86_400)
         native = NativeCells(self._fleet.cells, self.pool)
         parts = ApiParts(self.pool, self._fleet, native, self._searcher, ApiSettings(), search)
-        self._app: FastAPI = create_app(parts)
+        self._app: Starlette = create_app(parts)
         self.lister: InstanceLister = self._app.state.lister
         self.answerer: Answerer = self._app.state.answerer
 

@@ -33,7 +33,7 @@ class Cell:
         database stands for the servers that no cell of Nova has yet.
     nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
     number: what tells its jobs from those of other cells (fleetlight.cells.job_numbers); 0 of a cell that the registry
-        lacks, or that a program without such numbers has registered.
+        lacks.
     takes_announcements: whether instances become servers that its database does not have, and that its producers
         announce (fleetlight.cells.fleet.producer_keys). Of a cell without revisions only rows become servers, whatever
         this says.

@@ -89,8 +89,7 @@ Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
 _UNNUMBERED = text("sequence IS NULL")
 _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 
-# previous: the values that the change replaced, by field; null of a new instance, of what is about none, and of what a
-# program of the version before cell_0014 has written.
+# previous: the values that the change replaced, by field; null of a new instance, and of what is about none.
 changes = Table(
     "changes",
     cell_metadata,
@@ -123,10 +122,9 @@ cell_state = Table(
     Column("number", Integer),
 )
 
-# Who gave out the numbers, oldest first: see fleetlight.cells.kinds.native.epochs. Its name in the database is that of
-# its first version, as is `journals.incarnation`: processes of two versions share a database during an upgrade.
+# Who gave out the numbers, oldest first: see fleetlight.cells.kinds.native.epochs.
 epochs = Table(
-    "incarnations",
+    "epochs",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
     Column("uuid", String(36), nullable=False, unique=True),
@@ -262,7 +260,7 @@ SIZES = ("vcpus", "memory_mib", "disk_gib")
 # Of each size a node keeps `reserved_…` for itself, and instances may take up so many thousandths of the rest as
 # `…_permille` says: whole numbers, so that every database and Python count the same room.
 # From group_uuid to updated_at, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its
-# service, `forced_down` and `disabled`. Programs of the version before add nodes without a word on any of it.
+# service, `forced_down` and `disabled`.
 compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
@@ -277,7 +275,7 @@ compute_nodes = Table(
     Column("memory_mib", BigInteger, nullable=False),
     Column("disk_gib", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    Column("group_uuid", UUID_TEXT),
+    Column("group_uuid", UUID_TEXT, nullable=False),
     Column("master_candidate", Boolean, nullable=False, server_default=false()),
     Column("master_capable", Boolean, nullable=False, server_default=true()),
     Column("vm_capable", Boolean, nullable=False, server_default=true()),

@@ -8,7 +8,7 @@ import structlog
 from fleetlight.cells.model import NOBODY
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from fleetlight.indexer.backends.damaged import log_damaged_document
-from fleetlight.indexer.errors import IndexDocumentError, IndexerError, IndexForbiddenError
+from fleetlight.indexer.errors import IndexDocumentError, IndexerError
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.explanation import DescribesSearches, Query
 from fleetlight.listing.freshness import Freshness
@@ -154,14 +154,9 @@ class IndexGateway:
         return await self._deadline.ask(self._asked().count(request, cells))
 
     async def items_or_nothing(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        """See IndexSearcher.items; only for who was told a progress. Nothing of an index that fails, or refuses.
-
-        An account that was made for an earlier version may read instances alone, and the cells answer then.
-        """
+        """See IndexSearcher.items; only for who was told a progress. Nothing of an index that fails."""
         try:
             return await self._deadline.ask(self._asked().items(item_type, cells))
-        except IndexForbiddenError as error:
-            _log.debug("index_items_forbidden", reason=str(error))
         except IndexerError as error:
             self.failed(error)
         return {}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlight.api.http.access_log import AccessLog
@@ -19,7 +19,7 @@ _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
 async def serve(
-    app: FastAPI,
+    app: Starlette,
     listener: socket.socket,
     stop: asyncio.Event,
     *,

@@ -26,8 +26,8 @@ from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import changes
 from fleetlight.cli.settings import Settings, load_settings
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.resources.clock import Clock
+from tests.support.instance_operations import InstanceOperations
 
 CELLS = 8
 

@@ -17,7 +17,7 @@ from fleetlight.bus.bus import Message
 from fleetlight.bus.signatures import SigningKey, is_signed, key_id_of, signed
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.database import FleetDatabase
-from fleetlight.cells.fleet.tables import cell_keys, cells
+from fleetlight.cells.fleet.tables import cell_keys
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -67,17 +67,6 @@ class CellKeys:
                 update(cell_keys).where(its, columns.expires_at.is_(None)).values(expires_at=accepted_until)
             )
             return add_key(connection, cell_uuid, now)
-
-    def make_first(self, cell_uuid: str, now: int) -> None:
-        """Give a cell of the fleet a key if it has none. now: microseconds.
-
-        Two relays that do so at once make two, which are both believed.
-        """
-        is_there = select(cells.c.uuid).where(cells.c.uuid == cell_uuid)
-        has_one = select(cell_keys.c.key_id).where(cell_keys.c.cell_uuid == cell_uuid, cell_keys.c.expires_at.is_(None))
-        with self._database.writing() as connection:
-            if connection.scalar(is_there) is not None and connection.scalar(has_one) is None:
-                add_key(connection, cell_uuid, now)
 
 
 def new_key() -> SigningKey:
@@ -132,12 +121,9 @@ class Keyring:
         self._by_id = {(cell_uuid, each.key.id): each for cell_uuid, keys in known.items() for each in keys}
 
     def sign(self, cell_uuid: str, message: Message) -> Message:
-        """The message signed with the newest key of the cell; as it is while there is no key.
-
-        A cell that an older version has registered has none: it gets one here, where the account may do that.
-        """
+        """The message signed with the newest key of the cell; as it is while there is no key."""
         if not self._known.get(cell_uuid):
-            self._look_again(cell_uuid, make=True)
+            self._look_again(cell_uuid)
         known = self._known.get(cell_uuid, ())
         return signed(message, known[0].key) if known else message
 
@@ -155,19 +141,5 @@ class Keyring:
             return False
         return is_signed(headers, body, key.key)
 
-    def _look_again(self, cell_uuid: str, *, make: bool = False) -> None:
-        def look() -> None:
-            self.refresh()
-            if make and not self._known.get(cell_uuid):
-                self._make_first(cell_uuid)
-
-        self._pace.look(cell_uuid, look)
-
-    def _make_first(self, cell_uuid: str) -> None:
-        try:
-            self._keys.make_first(cell_uuid, self._clock())
-        except FleetUnreachableError as error:
-            remedy = "indexers believe no message of this cell: `fleetlight accounts cell-keys` gives it a key"
-            _log.error("keys.missing", cell=cell_uuid, reason=error.reason, remedy=remedy)
-            raise
-        self.refresh()
+    def _look_again(self, cell_uuid: str) -> None:
+        self._pace.look(cell_uuid, self.refresh)

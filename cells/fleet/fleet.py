@@ -153,7 +153,7 @@ class Fleet:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
                 wait_for_lock(connection, "numbers of cells")
-                taken = {each or 0 for each in connection.scalars(select(cells_table.c.number))}
+                taken = set(connection.scalars(select(cells_table.c.number)))
                 if number is None or number in taken:
                     number = max(taken, default=0) + 1
                 given = replace(given, number=number)
@@ -411,7 +411,7 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
         values["disabled"],
         values["api_database_url"],
         values["nova_uuid"],
-        values["number"] or 0,
+        values["number"],
         values["takes_announcements"],
     )
 

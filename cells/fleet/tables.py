@@ -13,7 +13,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    false,
 )
 
 from fleetlight.cells.columns import BINARY_TEXT, JSON_VALUE, NAMES, ROW_NUMBER, UUID_TEXT
@@ -31,9 +30,8 @@ cells = Table(
     Column("disabled", Boolean, nullable=False),
     Column("api_database_url", Text),
     Column("nova_uuid", UUID_TEXT),
-    Column("number", Integer),
-    Column("takes_announcements", Boolean, nullable=False, server_default=false()),
-    Index("ix_cells_number", "number", unique=True),
+    Column("number", Integer, nullable=False, unique=True),
+    Column("takes_announcements", Boolean, nullable=False),
 )
 
 instance_mappings = Table(
@@ -100,7 +98,7 @@ failures = Table(
     Column("headers", JSON_VALUE, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("trace", Text),
-    Column("size", BigInteger, nullable=False, server_default="0"),
+    Column("size", BigInteger, nullable=False),
     Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
     Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
 )
@@ -118,7 +116,7 @@ journals = Table(
     "journals",
     fleet_metadata,
     Column("cell_uuid", UUID_TEXT, primary_key=True),
-    Column("incarnation", UUID_TEXT, key="epoch", nullable=False),
+    Column("epoch", UUID_TEXT, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("followed_at", BigInteger, nullable=False),
 )

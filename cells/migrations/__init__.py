@@ -1,7 +1,7 @@
 """Alembic migrations of the fleet database (`fleet/`) and of cell databases (`cell/`).
 
-`upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. A migration is
-frozen history: it names its columns itself and does not import `fleetlight.cells.tables`.
+`upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. What was
+released is frozen: a migration names its columns itself and does not import `fleetlight.cells.tables`.
 """
 
 from collections.abc import Collection

@@ -23,7 +23,7 @@ from fleetlight.cli.output import in_brackets, print_error, print_json, print_no
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.backends.opening import open_generations, open_searcher
-from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexForbiddenError, IndexUnavailableError
+from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from fleetlight.indexer.settings import IndexSettings
 from fleetlight.indexer.status import CellStatus, IndexHealth, read_status
 from fleetlight.indexer.writing.leases import CellLeases
@@ -216,11 +216,7 @@ async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Map
     try:
         progress = await searcher.progress()
         followed = [cell.uuid for cell in cells if cell.uuid in progress]
-        try:
-            found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
-        except IndexForbiddenError:
-            # The account was made for an earlier version.
-            return progress, {}
+        found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
         return progress, {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
     finally:
         await searcher.close()

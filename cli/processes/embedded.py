@@ -21,7 +21,6 @@ from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.data_folder import DataFolder, sqlite_url
 from fleetlight.cli.fleet import IN_PROCESS_BUS
 from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.hosts.cell_nodes import CellNodes
 from fleetlight.operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
 from fleetlight.operations.simulation.simulator import SimulatedCell
@@ -36,9 +35,8 @@ class EmbeddedCell:
     host_count: int
 
     def simulated(self, fleet: Fleet) -> SimulatedCell:
-        operations = InstanceOperations(self.engine, fleet, self.cell)
         acceptance = Acceptance(self.engine, fleet, self.cell)
-        return SimulatedCell(self.cell, self.engine, operations, acceptance, self.host_count)
+        return SimulatedCell(self.cell, self.engine, fleet, acceptance, self.host_count)
 
 
 def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fleet:

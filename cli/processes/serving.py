@@ -35,7 +35,7 @@ from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.operations.native_cells import NativeCells
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from fleetlight.api.app import ApiParts
     from fleetlight.api.command import Command
@@ -180,7 +180,7 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _luxi(settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
+async def _luxi(settings: Settings, app: "Starlette") -> AsyncIterator[None]:
     """Serves the socket that is configured, if one is."""
     if settings.api.luxi_socket is None:
         yield
@@ -190,7 +190,7 @@ async def _luxi(settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving_socket(path: Path, settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
+async def serving_socket(path: Path, settings: Settings, app: "Starlette") -> AsyncIterator[None]:
     """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
     from fleetlight.api.luxi.calls import LuxiCalls  # noqa: PLC0415
     from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415

@@ -122,7 +122,7 @@ class CellJournal:
 
 
 def _position(saved: object) -> Position | None:
-    """None of what a program before this one has saved, too: then the journal begins anew, once."""
+    """None while nothing is saved: then the journal begins anew."""
     return Position(*saved) if isinstance(saved, list) else None
 
 

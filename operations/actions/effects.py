@@ -45,10 +45,6 @@ def choose_host_and_alternates(task: Task) -> None:
 
 def take_selections(task: Task) -> None:
     """Remember the host that was claimed when the creation was accepted. Raises NoValidHostError if there was none."""
-    if SELECTIONS not in task.parameters:
-        # Accepted by a program of the version before.
-        choose_host(task)
-        return
     selections = _read_selections(task.parameters[SELECTIONS] or ())
     if not selections:
         raise NoValidHostError

@@ -41,7 +41,7 @@ class Host:
     node_id: int
     node_uuid: str
     nodename: str
-    group_uuid: str | None
+    group_uuid: str
     host_ip: str
     service_host: str
     availability_zone: str

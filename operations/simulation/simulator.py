@@ -1,7 +1,7 @@
 """Keeps native cells as busy as a real fleet: fills them, then creates, changes, moves and deletes instances.
 
 It does nothing that a user could not do: what it wants is accepted (fleetlight.operations.actions.accepting) and
-carried out by workers; only the first filling takes the short way (fleetlight.operations.actions.immediate). What is
+carried out by workers; only the first filling takes the short way (fleetlight.operations.simulation.filling). What is
 already in the cells is counted first, so a simulator that was killed goes on where it was.
 """
 
@@ -21,11 +21,12 @@ from fleetlight.cells.errors import (
     InstanceNotFoundError,
     StateConflictError,
 )
+from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.retrying import retrying_until
 from fleetlight.cells.tables import instances, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
-from fleetlight.operations.actions.immediate import InstanceOperations
+from fleetlight.operations.simulation.filling import add_instances
 from fleetlight.operations.simulation.simulated_instances import (
     HOSTS_PER_CELL,
     LONGEST_LAUNCH_US,
@@ -66,7 +67,7 @@ class SimulatedCell:
 
     cell: Cell
     engine: Engine
-    operations: InstanceOperations
+    fleet: Fleet
     acceptance: Acceptance
     host_count: int = HOSTS_PER_CELL
     live: dict[str, _Live] = field(default_factory=dict)
@@ -194,8 +195,9 @@ class Simulator:
             new_instance(self._random, cell.cell.name, newest - self._random.randrange(_OLDEST_US + 1), cell.host_count)
             for _ in range(count)
         ]
-        for changed, given in zip(cell.operations.create_many(values), values, strict=True):
-            cell.live[changed.uuid] = _Live(given["display_name"], "active", given["tags"])
+        rows = add_instances(cell.engine, cell.fleet, cell.cell, values, self._clock())
+        for row, given in zip(rows, values, strict=True):
+            cell.live[row.uuid] = _Live(given["display_name"], "active", given["tags"])
 
     def _create(self, cell: SimulatedCell) -> None:
         given = new_instance(self._random, cell.cell.name, self._clock(), cell.host_count)

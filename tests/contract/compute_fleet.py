@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx
-from fastapi import FastAPI
 from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import Engine, delete
+from starlette.applications import Starlette
 
 from fleetlight.api.app import ApiParts, create_app
 from fleetlight.api.health import Health
@@ -49,7 +49,6 @@ from fleetlight.listing.explanation import DescribesSearches
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.native_cells import NativeCells
@@ -62,6 +61,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
+from tests.support.instance_operations import InstanceOperations
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def microversion(version: str) -> dict[str, str]:
 class Api:
     """One application and a client of it. Calls block."""
 
-    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
         self._runner = runner
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"

@@ -196,19 +196,6 @@ def test_moment_before_the_changes_that_are_kept_is_refused_with_the_earliest_an
     assert earliest in of_member
 
 
-def test_change_of_an_older_version_is_where_the_past_ends(files: ComputeFleet) -> None:
-    uuid = files.create("east", display_name="old")
-    before = system_clock()
-    files.operations("east").update(uuid, {"display_name": "new"})
-    after = system_clock()
-    with writing(files.engine("east")) as connection:
-        connection.execute(update(changes).values(previous=None))
-    refused = asked(files.api(), before)
-    assert refused.status_code == 400
-    assert "an older version of Fleetlight did not keep what changes replaced" in refused.text
-    assert names(files.api(), after) == ["new"]
-
-
 def test_more_changes_than_one_request_may_undo_are_refused_with_the_limit(
     files: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,8 @@ from tests.support.filter_oracle import expected_page
 from tests.support.other_version_indexes import make_newer
 from tests.support.shown_items import stored_item
 
+pytestmark = pytest.mark.no_rerun
+
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 BY_LOCKED = SortOrder.of(INSTANCE_FIELDS, [SortKey("locked")])

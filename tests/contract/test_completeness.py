@@ -31,6 +31,8 @@ from tests.support.backups import Backup
 from tests.support.indexer_worlds import indexing
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 LIMIT_S = 5
 STEPS = 50
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.contract.compute_fleet import ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 READER = {"X-Roles": "reader", **microversion("2.64")}
 IMAGE = "21eb97bb-faf1-58a0-a8b8-3119f3d1b613"
 NEW_SERVER = {"name": "x", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}

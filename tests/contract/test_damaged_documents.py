@@ -21,6 +21,8 @@ from tests.contract.compute_fleet import MEMBER, ComputeFleet
 from tests.support.nova_fleet import nova_fleet
 from tests.support.nova_tables import small_nova
 
+pytestmark = pytest.mark.no_rerun
+
 # What there is in the place of the views of a document.
 DAMAGE: dict[str, Any] = {
     "other members": {name: {"a": 1} for name in PIECE_NAMES},

@@ -30,6 +30,8 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 
+pytestmark = pytest.mark.no_rerun
+
 SINCE = microversion("2.69")
 MINIMAL = {"servers": {"id", "status", "links"}, "servers/detail": {"id", "status", "tenant_id", "created", "links"}}
 DOWN = "The cell that holds what was asked for cannot be reached. Try again later."

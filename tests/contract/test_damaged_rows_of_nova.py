@@ -17,6 +17,8 @@ from tests.contract.compute_fleet import microversion
 from tests.support.nova_fleet import NovaFleet, nova_fleet
 from tests.support.nova_tables import SmallNova, small_nova
 
+pytestmark = pytest.mark.no_rerun
+
 SINCE = microversion("2.69")
 REQUESTED = "aaaaaaaa-0000-4000-8000-000000000009"
 

@@ -13,6 +13,8 @@ from tests.support.documents import make_uuid
 from tests.support.nova_fleet import NovaFleet, nova_fleet
 from tests.support.nova_tables import SmallNova, small_nova
 
+pytestmark = pytest.mark.no_rerun
+
 UP, DOWN = make_uuid(1), [make_uuid(2), make_uuid(3)]
 
 

@@ -14,6 +14,8 @@ from fleetlight.api.identity.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.identity import weak_hash
 
+pytestmark = pytest.mark.no_rerun
+
 SERVERS = "/v2.1/servers"
 
 

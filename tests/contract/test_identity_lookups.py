@@ -18,6 +18,8 @@ from tests.support.callers import client_at
 from tests.support.identity import DEMO, OTHER, login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.no_rerun
+
 V3 = "/identity/v3"
 # By the path, the rule of Keystone that guards it.
 FOR_ADMINISTRATORS = {

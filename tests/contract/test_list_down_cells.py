@@ -9,6 +9,8 @@ from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.identity.caller import Caller
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 SINCE = microversion("2.69")
 MINIMAL = {"servers": {"id", "status", "links"}, "servers/detail": {"id", "status", "tenant_id", "created", "links"}}
 

@@ -9,6 +9,8 @@ import pytest
 from tests.contract.answering import WAYS, Asked, asked_by
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 LATEST = microversion("2.104")
 SECOND = 1_000_000
 FLAVOR = {"flavorid": "f.1", "name": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}

@@ -10,6 +10,8 @@ from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}
 ROLES = [{}, MEMBER]

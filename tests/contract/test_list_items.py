@@ -10,6 +10,8 @@ from fleetlight.operations.hosts.cell_nodes import NewHost
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 LATEST = microversion("2.104")
 EVERYBODY, ADMINS = 1, 1000
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"

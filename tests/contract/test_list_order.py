@@ -10,6 +10,8 @@ import pytest
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 LATEST = microversion("2.104")
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 SECOND = 1_000_000

@@ -8,6 +8,8 @@ import pytest
 from tests.contract.answering import words
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 NEVER = 1000
 FIRST, LAST = 1, 104

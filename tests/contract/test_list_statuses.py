@@ -7,6 +7,8 @@ import pytest
 from tests.contract.answering import WAYS, Asked, asked_by
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 LATEST = microversion("2.104")
 ALL = "deleted=false&soft_deleted=1"  # soft-deleted servers are not listed otherwise
 RESIZES = ("resize_prep", "resize_migrating", "resize_migrated", "resize_finish")

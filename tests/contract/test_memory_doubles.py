@@ -17,13 +17,13 @@ from fleetlight.cells.settings import RelaySettings
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.query.filters import EVERYTHING, Ge
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support import cell_databases
 from tests.support.documents import make_document, make_uuid
+from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import MemoryCell
 from tests.support.memory_index import MemoryIndex
 

@@ -19,6 +19,8 @@ from tests.contract.compute_fleet import (
 from tests.contract.test_tokens import NEW, cell_of, create, published
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 LIST = "/v2.1/servers"
 AS_IT_IS = {"Fleetlight-Consistency": "any"}
 OTHERS = {"X-Project-Id": "other", "X-Roles": "member"}

@@ -14,6 +14,8 @@ from tests.support.documents import make_document, make_uuid
 from tests.support.memory_fleet import MemoryOwners
 from tests.support.nova_cell import MemoryNovaCell
 
+pytestmark = pytest.mark.no_rerun
+
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 HUGE = OLDEST_TIME_VERSION - 1
 

@@ -14,6 +14,8 @@ from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.identity import Caller
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
+pytestmark = pytest.mark.no_rerun
+
 NOVA = json.loads((Path(__file__).parents[1] / "nova" / "default_rules.json").read_text())
 # By the check of the rule: who passes it, in their own project (contracts/nova-rest, section 7).
 ALLOWED = {

@@ -24,6 +24,8 @@ from fleetlight.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
 
+pytestmark = pytest.mark.no_rerun
+
 SECRET = "aHVudGVyMjEyMzQ1Ng=="
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PACKAGES = tuple(f"fleetlight.{folder}" for folder in ("notifications", "query", "cells", "indexer", "api", "cli"))

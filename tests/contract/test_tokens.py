@@ -22,6 +22,8 @@ from tests.contract.compute_fleet import (
 from tests.support.backups import Backup
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 BODY: dict[str, Any] = {"server": {"name": "new", "flavorRef": "1", "imageRef": str(uuid4()), "networks": "none"}}
 UNKNOWN = "3f0c1d52-7a54-4c3e-9a3f-0d8f6f3f7c11"
 NEW = microversion("2.90")

@@ -21,6 +21,8 @@ from tests.contract.streams import Stream, stream
 from tests.support.identity import DEMO, OTHER, weak_hash
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.no_rerun
+
 NOT_ACCEPTED = "the credentials that the stream was opened with are not accepted any more"
 
 

@@ -40,17 +40,18 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.notifications.errors import BusUnavailableError
-from fleetlight.operations.actions.immediate import InstanceOperations
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.rabbitmq import management_port
 from scripts.servers.service import SECURED
 from tests.support.documents import make_document
+from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.no_rerun,
     pytest.mark.own_servers,
     pytest.mark.elasticsearch,
     pytest.mark.rabbitmq,
@@ -423,7 +424,7 @@ _RIGHTS = {
         # In single columns only: nobody but the relay says which number a change has.
         "changes": ("S", "S", "SUD", "S"),
         "cell_state": ("S", "S", "SU", "S"),
-        "incarnations": ("S", "S", "SID", "S"),
+        "epochs": ("S", "S", "SID", "S"),
         "jobs": ("SIUD", "S", "S", "SIUD"),
         "job_operations": ("SIUD", "S", "S", "SIUD"),
         "job_log": ("SIUD", "S", "S", "SIUD"),

@@ -21,6 +21,8 @@ from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 
 def removed(world: World, *, deadline_s: float = 10, waits: list[str] | None = None) -> Removed:
     def on_wait(error: LeaseHeldError) -> None:

@@ -39,6 +39,8 @@ from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, 
 from tests.support.filter_oracle import expected_page
 from tests.support.list_route_checks import is_beyond_the_index
 
+pytestmark = pytest.mark.no_rerun
+
 # One set, written once: every value of every field, nulls, ties.
 RECORDS: list[dict[str, Any]] = [
     {

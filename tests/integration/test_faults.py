@@ -24,7 +24,13 @@ from scripts.servers.folders import CHECKOUT
 from scripts.servers.marks import MARK_VARIABLE
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.no_rerun,
+    pytest.mark.elasticsearch,
+    pytest.mark.rabbitmq,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(600),
+]
 
 
 def _causes() -> list[str]:

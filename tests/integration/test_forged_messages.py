@@ -44,6 +44,8 @@ from tests.support.memory_cell import ROUTING_KEY, MemoryCell
 from tests.support.producers import PRODUCER_KEY, announcement, let_announce
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c01", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c02"
 LAST = "00000000-0000-4000-8000-00000000000a"
 SECOND_LAST = "00000000-0000-4000-8000-00000000000b"

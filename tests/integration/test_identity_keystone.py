@@ -18,6 +18,8 @@ from tests.support.identity import OTHER, PASSWORD, password_login, project_scop
 from tests.support.live_api import LiveApi, live_api
 from tests.support.played_keystone import played_keystone
 
+pytestmark = pytest.mark.no_rerun
+
 SERVERS = "/v2.1/servers"
 
 

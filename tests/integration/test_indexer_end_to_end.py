@@ -22,10 +22,10 @@ from fleetlight.cells.tables import changes
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import encode, read_sample
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.indexer_worlds import World
+from tests.support.instance_operations import InstanceOperations
 from tests.support.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 

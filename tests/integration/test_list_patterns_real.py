@@ -10,7 +10,7 @@ import pytest
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql]
+pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql]
 CHARACTERS = [chr(0x4E00 + 2 * number) for number in range(120)]
 # Elasticsearch refuses each of them.
 TOO_COMPLEX = (

@@ -21,7 +21,7 @@ from tests.support.list_route_checks import (
 )
 from tests.support.list_routes import ListedFleet, listed_fleet
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
 # Each example empties and fills three databases and an index; the fleet fixture is made to be used again.
 _few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

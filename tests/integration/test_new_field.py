@@ -15,8 +15,10 @@ from fleetlight.resources.fields import Field, ItemType, Kind
 # The one definition.
 fleetlight.resources.instance.INSTANCE_FIELDS = ItemType(
     "instance",
-    (*fleetlight.resources.instance.INSTANCE_FIELDS.values(), Field("rack", "Rack", Kind.TEXT, "Rack that the host
-    stands in")),
+    (
+        *fleetlight.resources.instance.INSTANCE_FIELDS.values(),
+        Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in"),
+    ),
 )
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
@@ -45,7 +47,7 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.payloads.fleetlight import InstancePayload
-from fleetlight.operations.actions.immediate import InstanceOperations
+from tests.support.instance_operations import InstanceOperations
 from fleetlight.query.check import check
 from fleetlight.query.filters import Matches
 from fleetlight.query.page import PageRequest

@@ -10,7 +10,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch]
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from tests.support.indexer_worlds import World, new_world
 from tests.support.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.rabbitmq])],

@@ -30,6 +30,8 @@ from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record
 
+pytestmark = pytest.mark.no_rerun
+
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Iterator[ComputeFleet]:

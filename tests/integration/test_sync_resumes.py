@@ -16,7 +16,10 @@ from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from tests.support.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.no_rerun
 
 _INSTANCES = 300
 
@@ -35,7 +38,7 @@ def world(tmp_path: Path) -> World:
     folder.create()
     with closing(set_up_fleet(folder)) as fleet:
         [cell] = set_up_cells(folder, fleet, 1)
-        cell.simulated(fleet).operations.create_many([{} for _ in range(_INSTANCES)])
+        InstanceOperations(cell.engine, fleet, cell.cell).create_many([{} for _ in range(_INSTANCES)])
         cell.engine.dispose()
     return World(folder, cell.cell.uuid)
 

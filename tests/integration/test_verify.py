@@ -30,6 +30,8 @@ from tests.support.documents import make_record
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.no_rerun
+
 NOW = 1_790_000_000_000_000
 
 

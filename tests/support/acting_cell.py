@@ -17,9 +17,9 @@ from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, Request
 from fleetlight.cells.tables import changes, instances, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from tests.support.instance_operations import InstanceOperations
 
 FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 0}
 SIZE = Capacity(vcpus=64, memory_mib=65_536, disk_gib=2000)

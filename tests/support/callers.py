@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Message
 
 ELSEWHERE = "198.51.100.7"
 
 
 @asynccontextmanager
-async def client_at(app: FastAPI, address: str) -> AsyncIterator[httpx.AsyncClient]:
+async def client_at(app: Starlette, address: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client whose requests come from `address`."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(address, 4711))
     async with httpx.AsyncClient(transport=transport, base_url="http://api.test") as client:
@@ -20,7 +20,7 @@ async def client_at(app: FastAPI, address: str) -> AsyncIterator[httpx.AsyncClie
 
 
 async def hang_up(
-    app: FastAPI,
+    app: Starlette,
     method: str,
     path: str,
     *,

@@ -33,12 +33,12 @@ from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.instance_operations import InstanceOperations
 
 INDEXER = IndexerSettings(batch_max_messages=50, batch_wait_s=0.02, hole_timeout_s=0.3, retry_wait_max_s=0.2)
 RELAY = RelaySettings(heartbeat_interval_s=0.05, poll_interval_s=0.01, retry_wait_max_s=0.1)

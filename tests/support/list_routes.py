@@ -29,7 +29,6 @@ from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
@@ -38,6 +37,7 @@ from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import FieldValues
 from tests.support.documents import TEMPLATE
+from tests.support.instance_operations import InstanceOperations
 
 _DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

@@ -1,7 +1,6 @@
 """pytest hooks: tests whose server is missing are left out (not skipped), and the end of the run says so.
 
-With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, and a skipped test fails the run; the
-exit status says whether the tests that failed may run again (tests.support.second_chance).
+With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, and a skipped test fails the run.
 """
 
 import os
@@ -9,7 +8,6 @@ import os
 import pytest
 
 from tests.support.requirements import ALL_VARIABLE, REQUIREMENTS, missing_requirements
-from tests.support.second_chance import AGAIN, NAMES, may_run_again
 
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _OWN_SERVERS = "own_servers"
@@ -60,22 +58,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         worker_output[_WORKER_KEY] = session.config.stash[_LEFT_OUT]
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if _must_run_all() and reporter is not None:
-        _judge(session, reporter)
-
-
-def _judge(session: pytest.Session, reporter: pytest.TerminalReporter) -> None:
-    """Set the exit status of a run of all tests, and note who runs again."""
-    skipped = len(reporter.stats.get("skipped", []))
-    failed = sorted({report.nodeid for kind in ("failed", "error") for report in reporter.stats.get(kind, [])})
-    if skipped:
+    if _must_run_all() and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and may_run_again(failed, skipped):
-        session.exitstatus = AGAIN
-        names = session.config.rootpath / NAMES
-        names.parent.mkdir(exist_ok=True)
-        if not names.exists():
-            names.write_text("".join(f"{name}\n" for name in failed))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -61,14 +61,13 @@ class Credential(msgspec.Struct, frozen=True):
 class Directory(msgspec.Struct, frozen=True):
     """All of it. The mappings go by id.
 
-    signing_key: of the tokens; hexadecimal. revoked: as of a user; an older version left them here, of all users.
+    signing_key: of the tokens; hexadecimal.
     """
 
     signing_key: str
     projects: Mapping[str, Project] = {}
     users: Mapping[str, User] = {}
     credentials: Mapping[str, Credential] = {}
-    revoked: Mapping[str, int] = {}
 
     @classmethod
     def empty(cls) -> "Directory":
@@ -175,7 +174,7 @@ class Directory(msgspec.Struct, frozen=True):
     def has_revoked(self, user_id: str, audit_ids: Collection[str]) -> bool:
         """Whether one of these tokens of a user is revoked."""
         user = self.users.get(user_id)
-        return any(each in self.revoked or (user is not None and each in user.revoked) for each in audit_ids)
+        return user is not None and any(each in user.revoked for each in audit_ids)
 
     def with_revoked(self, user_id: str, audit_id: str, expires_at: int, now: int) -> "Directory":
         """Revoke a token of a user. Tokens that have expired meanwhile need not be remembered any more.
@@ -191,7 +190,7 @@ class Directory(msgspec.Struct, frozen=True):
             users[user_id] = msgspec.structs.replace(user, revoked={**user.revoked, audit_id: expires_at})
         elif user is not None:
             users[user_id] = msgspec.structs.replace(user, revoked={}, valid_from=max(user.valid_from, now + 1))
-        return msgspec.structs.replace(self, users=users, revoked=_later(self.revoked, now))
+        return msgspec.structs.replace(self, users=users)
 
     def _with(self, mapping: str, key: str, value: object) -> "Directory":
         return msgspec.structs.replace(self, **{mapping: {**getattr(self, mapping), key: value}})

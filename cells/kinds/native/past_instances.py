@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Row, exists, select
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import PastNotKeptError
@@ -47,7 +47,6 @@ class PastInstances:
         """Raise PastNotKeptError where the changes that were made since cannot all be undone, or are too many."""
         for statement, reason in (
             (select(cell_state.c.forgotten_until), "the changes before that are not kept any more"),
-            (self._last_without_previous(), "an older version of Fleetlight did not keep what changes replaced"),
             (self._first_of_too_many(), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
         ):
             earliest: int | None = self._connection.scalar(statement)
@@ -70,11 +69,6 @@ class PastInstances:
                 past = _undone(row, later_of[row.uuid])
                 if past is not None:
                     yield past
-
-    def _last_without_previous(self) -> Any:
-        return select(func.max(changes.c.committed_at)).where(
-            self._is_later, changes.c.revision != _FIRST_REVISION, changes.c.previous.is_(None)
-        )
 
     def _first_of_too_many(self) -> Any:
         """The moment after which there are as many changes as may be undone."""

@@ -17,12 +17,12 @@ from fleetlight.cells.fleet.tables import fleet_metadata, instance_mappings
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.tables import instances
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.mapping_upkeep import MappingUpkeep
 from fleetlight.query.page import PageRequest
 from tests.support.backups import Backup
 from tests.support.documents import make_uuid
+from tests.support.instance_operations import InstanceOperations
 
 HOUR = 3600 * 1_000_000
 
@@ -125,7 +125,7 @@ def test_instance_that_another_cell_has_is_named_and_left_to_it(
     other = replace(cell, uuid=make_uuid(99), name="other")
     with fleet.database.writing() as connection:
         values = {"uuid": other.uuid, "name": other.name, "kind": "native", "database_url": "", "transport_url": ""}
-        connection.execute(insert(cells_table).values({**values, "disabled": False}))
+        connection.execute(insert(cells_table).values({**values, "disabled": False, "number": 99}))
         moved = update(instance_mappings).where(instance_mappings.c.instance_uuid == theirs)
         connection.execute(moved.values(cell_uuid=other.uuid))
     forget(fleet, mine)

@@ -2,27 +2,11 @@
 
 from collections.abc import Callable
 
-import pytest
-from sqlalchemy import insert, select, text
-from structlog.testing import capture_logs
-
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import CELL_HEADER
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine
-from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.tables import (
-    announced_instances,
-    cell_keys,
-    cells,
-    compared_mappings,
-    listening_processes,
-    producer_keys,
-    recent_changes,
-)
-from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.model import Cell
 
 HOUR = 3_600_000_000
@@ -77,56 +61,3 @@ def test_old_key_is_believed_for_a_while_and_the_new_one_at_once(
     assert not indexer.is_of_relay(cell.uuid, old.headers, old.body)
     fleet.cell_keys.rotate(cell.uuid, now=now + HOUR, accepted_until=now + 2 * HOUR)
     assert len(fleet.cell_keys.of_cells()[cell.uuid]) == 2, "what is not believed any more is forgotten"
-
-
-def test_cell_that_an_older_version_has_registered_gets_a_key_from_its_relay(fleet: Fleet, cell: Cell) -> None:
-    with fleet.database.writing() as connection:
-        connection.execute(cell_keys.delete())
-    relay = Keyring(fleet.cell_keys)
-    first, second = (relay.sign(cell.uuid, message(cell)) for _ in range(2))
-    assert Keyring(fleet.cell_keys).is_of_relay(cell.uuid, first.headers, first.body)
-    assert first.headers == second.headers
-    assert [len(keys) for keys in fleet.cell_keys.of_cells().values()] == [1]
-    fleet.cell_keys.make_first(cell.uuid, 1)
-    fleet.cell_keys.make_first("of no cell", 1)
-    assert [len(keys) for keys in fleet.cell_keys.of_cells().values()] == [1]
-
-
-def test_relay_that_may_not_make_a_key_says_what_to_do(
-    fleet: Fleet, cell: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with fleet.database.writing() as connection:
-        connection.execute(cell_keys.delete())
-
-    def refuse(_cell_uuid: str, _now: int) -> None:
-        raise FleetUnreachableError("permission denied for table cell_keys")
-
-    monkeypatch.setattr(fleet.cell_keys, "make_first", refuse)
-    with capture_logs() as logged:
-        assert Keyring(fleet.cell_keys).sign(cell.uuid, message(cell)) == message(cell)
-    assert "`fleetlight accounts cell-keys`" in next(
-        each["remedy"] for each in logged if each["event"] == "keys.missing"
-    )
-
-
-@pytest.mark.usefixtures("migrated_each_time")
-def test_upgrade_gives_each_native_cell_a_key(new_database: Callable[[], str]) -> None:
-    engine = create_database_engine(new_database())
-    upgrade_fleet(engine)
-    row = {"database_url": "", "transport_url": "", "disabled": False}
-    with engine.begin() as connection:
-        newer = (cell_keys, recent_changes, listening_processes, compared_mappings, announced_instances)
-        for later in (*newer, producer_keys):
-            later.drop(connection)
-        connection.execute(text("DROP INDEX ix_cells_number"))
-        for column in ("number", "takes_announcements"):
-            connection.execute(text(f"ALTER TABLE cells DROP COLUMN {column}"))
-        connection.execute(text("UPDATE fleetlight_fleet_version SET version_num = 'fleet_0009'"))
-        for kind in ("native", "nova-db"):
-            values = row | {"uuid": kind, "name": kind, "kind": kind}
-            connection.execute(insert(cells).values(values))
-    upgrade_fleet(engine)
-    with engine.connect() as connection:
-        assert connection.scalars(select(cell_keys.c.cell_uuid)).all() == ["native"]
-    assert len(Fleet(engine).cell_keys.of_cells()["native"][0].key.secret) == 32
-    engine.dispose()

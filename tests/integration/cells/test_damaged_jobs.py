@@ -24,7 +24,7 @@ UNREADABLE = {
 
 
 # Only SQLite has such rows: in PostgreSQL JSON, text and numbers are types.
-pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.no_rerun, pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)]
 
 
 @pytest.fixture

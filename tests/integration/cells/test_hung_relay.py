@@ -20,10 +20,10 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import cell_state
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.resources.clock import Clock
 from tests.integration.cells.test_leases import END_THE_HOLDERS
 from tests.integration.cells.test_relay import SETTINGS, Bus, epochs_of
+from tests.support.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgresql

@@ -26,7 +26,6 @@ from fleetlight.indexer.backends.sqlite.schema import row_of
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.indexer.writing.rereading import RenderedRows
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.operations.simulation.simulated_instances import new_instance
 from fleetlight.query.counts import CountRequest, Counts
@@ -36,6 +35,7 @@ from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.filter_oracle import expected_page, is_kept
+from tests.support.instance_operations import InstanceOperations
 
 NOW = 1_800_000_000_000_000
 NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]

@@ -28,11 +28,13 @@ from fleetlight.cells.tables import cell_state, changes, epochs
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from fleetlight.notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
 from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
+from tests.support.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.no_rerun
 
 DAY_US = 24 * 3_600_000_000
 SETTINGS = RelaySettings(batch_size=10, poll_interval_s=0.01, retry_wait_max_s=0.05)

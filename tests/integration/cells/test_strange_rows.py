@@ -16,14 +16,16 @@ from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.writing.rereading import RenderedRows
 from fleetlight.notifications.payloads.fleetlight import InstancePayload
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.documents import make_uuid
+from tests.support.instance_operations import InstanceOperations
 from tests.support.shown_items import shown_items
+
+pytestmark = pytest.mark.no_rerun
 
 _STRANGE_TEXTS = ("\u2028\u2029\x01\x1f\x7f", "]", '"]', '["', "\\", "\\u0000", "\ufeff", "😀\ue000\uffff", "null", "")
 _STRANGE_NUMBERS = (1e308, 5e-324, -0.0, 0.1, 1e16, 1e22, 1e23, 1.0, 2**53 + 1, 2**63 - 1, -(2**63))

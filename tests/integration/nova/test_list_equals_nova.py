@@ -16,7 +16,7 @@ from tests.support.nova import NovaWorld
 from tests.support.nova_fleet import NovaFleet
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]
 
 _BUILD_REQUESTS = {identifier(name) for name in ("waiting", "waiting-elsewhere", "arrived")}
 

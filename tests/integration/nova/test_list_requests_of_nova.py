@@ -27,7 +27,7 @@ from tests.support.nova_fleet import NovaFleet
 from tests.support.requested_fleet import ANY, BOUNDED, STRONG, ask_for, assert_same, check_pages
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]
 
 _EXACT = ("user_id", "host", "image_ref", "vm_state", "task_state", "uuid")
 _MATCHED = (

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
 
 from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
@@ -98,7 +98,7 @@ def said_by_nova(routes: Routes, nova_environment: str) -> Sequence[Said]:
     return [each for each in map(json.loads, said.stdout.splitlines()) if each["accepted"] is not None]
 
 
-def _table(app: FastAPI) -> RouteTable:
+def _table(app: Starlette) -> RouteTable:
     [answer] = [
         route.endpoint
         for route in app.routes

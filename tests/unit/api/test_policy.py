@@ -7,6 +7,8 @@ from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.identity import Caller
 from fleetlight.api.identity.caller import ROLES
 
+pytestmark = pytest.mark.no_rerun
+
 
 def may(role: str, rule: str) -> bool:
     try:

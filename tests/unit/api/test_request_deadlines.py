@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from threading import Event, Thread
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -29,7 +29,7 @@ class App:
     """Reads a body, or does not, or answers without end; `left` is set when a reader was told that its client left."""
 
     def __init__(self) -> None:
-        self.app = FastAPI()
+        self.app = Starlette()
         self.left = Event()
         for path in ("/reads", "/refuses", "/streams", "/floods"):
             self.app.add_route(path, getattr(self, path[1:]), methods=["GET", "POST"])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
@@ -42,7 +42,8 @@ def told(*requests: tuple[str, str]) -> tuple[Told, Sequence[Told]]:
     async def broken(_request: Request) -> Response:
         raise RuntimeError
 
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app = Starlette()
+    app.router.redirect_slashes = False
     app.add_middleware(RequestMetrics, observe=observe)
     app.add_route("/healthz", one, methods=["GET"])
     app.add_route("/things/{name}", one, methods=["GET"])

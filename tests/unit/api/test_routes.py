@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 
 from fleetlight.api.admission import ListAdmission
@@ -56,7 +56,7 @@ ROUTES = [
 def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
-    app = FastAPI()
+    app = Starlette()
     table = RouteTable(ROUTES, Middleware(NoIdentity(), None, _include_nothing, ADMISSION))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)

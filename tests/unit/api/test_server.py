@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from structlog.testing import capture_logs
@@ -29,7 +29,7 @@ PATIENT = RequestDeadlines(headers_s=60, body_s=60, taking_s=60)
 
 @contextmanager
 def running(
-    app: FastAPI, listener: socket.socket, deadlines: RequestDeadlines = PATIENT, *, logs_requests: bool = False
+    app: Starlette, listener: socket.socket, deadlines: RequestDeadlines = PATIENT, *, logs_requests: bool = False
 ) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
@@ -53,7 +53,7 @@ def running(
 
 
 def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
-    app = FastAPI()
+    app = Starlette()
     app.add_route("/", hello)
     listener = listen("127.0.0.1", 0)
     address = address_of(listener)
@@ -64,7 +64,7 @@ def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
 
 def test_request_for_a_whole_url_is_one_for_its_path() -> None:
     """As a proxy may send it (RFC 9112, 3.2.2)."""
-    app = FastAPI()
+    app = Starlette()
 
     async def echo(request: Request) -> Response:
         return PlainTextResponse(f"{request.headers['host']} {request.path_params['name']} {request.url.query}")
@@ -99,7 +99,7 @@ def said_to(listener: socket.socket, sent: bytes) -> bytes:
 )
 def test_request_that_says_twice_where_it_ends_is_refused_and_nothing_after_it_is_read(headers: bytes) -> None:
     """What one reads as a body, another one reads as the next request (RFC 9112, 6.1)."""
-    app = FastAPI()
+    app = Starlette()
     app.add_route("/", hello, methods=["GET", "POST"])
     smuggled = b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"
     with running(app, listener := listen("127.0.0.1", 0)):
@@ -113,7 +113,7 @@ def test_request_that_says_twice_where_it_ends_is_refused_and_nothing_after_it_i
 
 
 def test_each_request_is_logged_where_that_is_switched_on() -> None:
-    app = FastAPI()
+    app = Starlette()
 
     async def answer(_request: Request) -> Response:
         return PlainTextResponse("hello", 418, {"X-Openstack-Request-Id": "req-1"})
@@ -138,7 +138,7 @@ def test_each_request_is_logged_where_that_is_switched_on() -> None:
 
 
 def test_no_request_is_logged_unless_that_is_switched_on() -> None:
-    with capture_logs() as events, running(FastAPI(), listener := listen("127.0.0.1", 0)):
+    with capture_logs() as events, running(Starlette(), listener := listen("127.0.0.1", 0)):
         assert answer_to(listener, b"/").startswith(b"HTTP/1.1 404 ")
     assert events == []
 

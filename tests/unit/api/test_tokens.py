@@ -52,7 +52,6 @@ def changed(**values: Any) -> Directory:
         (changed(revoked={"last": NOW + 1}), TOKEN, False),
         (changed(revoked={"first": NOW + 1}), TOKEN, False),
         (changed(revoked={"another": NOW + 1}), TOKEN, True),
-        (msgspec.structs.replace(DIRECTORY, revoked={"first": NOW + 1}), TOKEN, False),
         (DIRECTORY, replace(TOKEN, credential_id="c1"), True),
         (DIRECTORY, replace(TOKEN, credential_id="c2"), False),
         (DIRECTORY.without_credential(BACKUP), replace(TOKEN, credential_id="c1"), False),
@@ -190,9 +189,9 @@ def test_credentials_of_a_user_have_names_of_their_own_and_a_limit() -> None:
 
 
 def test_revoked_tokens_are_remembered_until_they_expire_and_no_more_than_a_file_holds() -> None:
-    directory = msgspec.structs.replace(changed(revoked={"old": NOW, "young": NOW + 1}), revoked={"older": NOW})
+    directory = changed(revoked={"old": NOW, "young": NOW + 1})
     revoked = directory.with_revoked("id-bob", "new", NOW + 7, NOW)
-    assert (revoked.users["id-ada"].revoked, revoked.revoked) == ({"young": NOW + 1}, {})
+    assert revoked.users["id-ada"].revoked == {"young": NOW + 1}
     assert revoked.users["id-bob"].revoked == {"new": NOW + 7}
     assert revoked.has_revoked("id-bob", ("new",))
     assert not revoked.has_revoked("id-ada", ("new",))

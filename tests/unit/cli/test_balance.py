@@ -13,9 +13,9 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.app import app
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()

@@ -22,8 +22,8 @@ from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cli.app import app
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.operations.actions.immediate import InstanceOperations
 from scripts.servers.certificates import CA_FILE, make_certificates
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 BUS = "amqp://guest:hidden@127.0.0.1:9//"

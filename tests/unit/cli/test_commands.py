@@ -26,6 +26,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
@@ -42,7 +43,7 @@ def cells(empty_place: Path) -> Sequence[Cell]:
     fleet = set_up_fleet(folder)
     embedded = set_up_cells(folder, fleet, 2)
     for cell in embedded:
-        operations = cell.simulated(fleet).operations
+        operations = InstanceOperations(cell.engine, fleet, cell.cell)
         operations.create_many([{"display_name": f"{cell.cell.name}-{number}"} for number in range(2)])
         cell.engine.dispose()
         fleet.set_takes_announcements(cell.cell.uuid, True)

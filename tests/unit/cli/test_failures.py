@@ -19,6 +19,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
+from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run
 
@@ -30,7 +31,7 @@ def fleet(empty_place: Path) -> Iterator[Fleet]:
     folder.create()
     fleet = set_up_fleet(folder)
     for embedded in set_up_cells(folder, fleet, 2):
-        embedded.simulated(fleet).operations.create({})
+        InstanceOperations(embedded.engine, fleet, embedded.cell).create({})
         embedded.engine.dispose()
     yield fleet
     fleet.close()

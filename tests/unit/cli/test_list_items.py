@@ -12,8 +12,8 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 FLAVOR = {"flavorid": "1", "name": "small", "memory_mb": 1536, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}

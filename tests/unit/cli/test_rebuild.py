@@ -15,6 +15,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations, open_writer
 from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
 from fleetlight.indexer.writing.leases import CellLeases
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 
@@ -26,7 +27,7 @@ def cells(empty_place: Path, run: Run) -> Sequence[Cell]:
     with closing(set_up_fleet(folder)) as fleet:
         embedded = set_up_cells(folder, fleet, 2)
         for cell in embedded:
-            cell.simulated(fleet).operations.create_many([{}, {}, {}])
+            InstanceOperations(cell.engine, fleet, cell.cell).create_many([{}, {}, {}])
             cell.engine.dispose()
     assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
     return [cell.cell for cell in embedded]

@@ -28,9 +28,9 @@ from fleetlight.cli.processes.relaying import Beat, run_relay, run_relays
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
 from fleetlight.indexer.transform.messages import Heartbeat, interpret
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.resources.clock import Clock, system_clock
 from tests.support.indexer_worlds import in_thread
+from tests.support.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 SETTINGS = Settings(

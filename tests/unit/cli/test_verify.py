@@ -25,6 +25,7 @@ from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.resources.clock import system_clock
 from tests.support.documents import make_document, make_uuid
+from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 
@@ -41,7 +42,7 @@ def cell_uuids(empty_place: Path, run: Run) -> list[str]:
     fleet = set_up_fleet(folder)
     uuids = []
     for embedded in set_up_cells(folder, fleet, 2):
-        embedded.simulated(fleet).operations.create_many([{}, {}])
+        InstanceOperations(embedded.engine, fleet, embedded.cell).create_many([{}, {}])
         embedded.engine.dispose()
         uuids.append(embedded.cell.uuid)
     fleet.close()

@@ -13,7 +13,6 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import changes, instances
 from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.immediate import InstanceOperations
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import CellNodes
 from fleetlight.operations.jobs.worker import Worker
@@ -27,12 +26,13 @@ from fleetlight.operations.simulation.simulated_instances import (
 )
 from fleetlight.operations.simulation.simulator import SimulatedCell, Simulator
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.instance_operations import InstanceOperations
 
 
 @pytest.fixture
 def simulated(fleet: Fleet, cell: Cell, engine: Engine) -> SimulatedCell:
     CellNodes(engine, cell).add_hosts(new_hosts("one"))
-    return SimulatedCell(cell, engine, InstanceOperations(engine, fleet, cell), Acceptance(engine, fleet, cell))
+    return SimulatedCell(cell, engine, fleet, Acceptance(engine, fleet, cell))
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_run_waits_while_a_cell_is_away(simulated: SimulatedCell, engine: Engine
                 raise failure
             super().load()
 
-    flaky = Flaky(simulated.cell, simulated.engine, simulated.operations, simulated.acceptance)
+    flaky = Flaky(simulated.cell, simulated.engine, simulated.fleet, simulated.acceptance)
     Simulator([flaky], instance_count=3, rate=0).run(Event())
     assert count_live(engine) == 3
 

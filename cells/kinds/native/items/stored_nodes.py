@@ -76,7 +76,7 @@ def read_stored_nodes(connection: Connection, *conditions: ColumnElement[bool]) 
             observed.observed_at,
         )
         .join_from(compute_nodes, services, _OF_SERVICE)
-        .outerjoin(node_groups, node_groups.c.uuid == columns.group_uuid)
+        .join(node_groups, node_groups.c.uuid == columns.group_uuid)
         .outerjoin(observed_statuses, is_observed)
         .where(*conditions)
         .order_by(columns.id)

@@ -1,43 +1,269 @@
-"""Cells and instance mappings.
+"""All tables of the fleet database, and the rows that it begins with.
 
 Revision ID: fleet_0001
 """
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
+
+from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
 
 revision = "fleet_0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
+_BINARY_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+_JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+_ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_UUID = sa.String(36)
+
 
 def upgrade() -> None:
-    binary_text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+    _create_cells()
+    _create_failures()
+    _create_journals()
+    _create_flavors()
+    _create_projects()
+    _create_hosts()
+    _create_messages()
+
+
+def _create_cells() -> None:
     op.create_table(
         "cells",
-        sa.Column("uuid", sa.String(36), nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("uuid", _UUID, primary_key=True),
+        sa.Column("name", sa.Text, nullable=False, unique=True),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("database_url", sa.Text, nullable=False),
         sa.Column("transport_url", sa.Text, nullable=False),
         sa.Column("disabled", sa.Boolean, nullable=False),
-        sa.PrimaryKeyConstraint("uuid", name="pk_cells"),
-        sa.UniqueConstraint("name", name="uq_cells_name"),
+        sa.Column("api_database_url", sa.Text),
+        sa.Column("nova_uuid", _UUID),
+        sa.Column("number", sa.Integer, nullable=False, unique=True),
+        sa.Column("takes_announcements", sa.Boolean, nullable=False),
     )
     op.create_table(
         "instance_mappings",
-        sa.Column("instance_uuid", sa.String(36), nullable=False),
-        sa.Column("cell_uuid", sa.String(36), nullable=False),
-        sa.Column("project_id", binary_text),
-        sa.Column("user_id", binary_text),
+        sa.Column("instance_uuid", _UUID, primary_key=True),
+        sa.Column("cell_uuid", _UUID, sa.ForeignKey("cells.uuid"), nullable=False),
+        sa.Column("project_id", _BINARY_TEXT),
+        sa.Column("user_id", _BINARY_TEXT),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("queued_for_delete", sa.Boolean, nullable=False),
-        sa.ForeignKeyConstraint(["cell_uuid"], ["cells.uuid"], name="fk_instance_mappings_cell_uuid"),
-        sa.PrimaryKeyConstraint("instance_uuid", name="pk_instance_mappings"),
+        sa.Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
     )
-    op.create_index(
-        "ix_instance_mappings_of_cell",
-        "instance_mappings",
-        ["cell_uuid", "queued_for_delete", "project_id", "instance_uuid"],
+    op.create_table(
+        "compared_mappings",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("compared_at", sa.BigInteger, nullable=False),
+        sa.Column("repaired", sa.BigInteger, nullable=False),
+        sa.Column("repaired_at", sa.BigInteger),
+        sa.Column("elsewhere", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "cell_keys",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("key_id", sa.String(16), primary_key=True),
+        sa.Column("secret", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("expires_at", sa.BigInteger),
+    )
+    op.create_table(
+        "producer_keys",
+        sa.Column("producer", _BINARY_TEXT, primary_key=True),
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("key_id", sa.String(16), primary_key=True),
+        sa.Column("secret", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("expires_at", sa.BigInteger),
+    )
+
+
+def _create_failures() -> None:
+    op.create_table(
+        "failures",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("cell_uuid", _UUID, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+        sa.Column("instance_uuid", sa.Text),
+        sa.Column("first_at", sa.BigInteger, nullable=False),
+        sa.Column("last_at", sa.BigInteger, nullable=False),
+        sa.Column("times", sa.BigInteger, nullable=False),
+        sa.Column("reread_at", sa.BigInteger),
+        sa.Column("routing_key", sa.Text, nullable=False),
+        sa.Column("headers", _JSON, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("trace", sa.Text),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
+        sa.Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
+    )
+    op.create_table(
+        "dropped_failures",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("count", sa.BigInteger, nullable=False),
+    )
+
+
+def _create_journals() -> None:
+    op.create_table(
+        "journals",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("epoch", _UUID, nullable=False),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        sa.Column("followed_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "journal_entries",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("sequence", sa.BigInteger, primary_key=True),
+        sa.Column("instance_uuid", _UUID, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("record", sa.LargeBinary, nullable=False),
+        sa.Column("is_gone", sa.Boolean, nullable=False),
+        sa.Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
+    )
+    op.create_table(
+        "announced_instances",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("instance_uuid", _UUID, primary_key=True),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("deleted_at", sa.BigInteger),
+        sa.Column("record", sa.LargeBinary, nullable=False),
+        sa.Column("extra", sa.LargeBinary),
+        sa.Index("ix_announced_instances_version", "cell_uuid", "version"),
+    )
+
+
+def _create_flavors() -> None:
+    flavors = op.create_table(
+        "flavors",
+        sa.Column("number", _ROW_NUMBER, primary_key=True),
+        sa.Column("flavorid", _BINARY_TEXT, nullable=False, unique=True),
+        sa.Column("name", _BINARY_TEXT, nullable=False, unique=True),
+        sa.Column("memory_mb", sa.BigInteger, nullable=False),
+        sa.Column("vcpus", sa.BigInteger, nullable=False),
+        sa.Column("root_gb", sa.BigInteger, nullable=False),
+        sa.Column("ephemeral_gb", sa.BigInteger, nullable=False),
+        sa.Column("swap", sa.BigInteger, nullable=False),
+        sa.Column("rxtx_factor", sa.Double, nullable=False),
+        sa.Column("is_public", sa.Boolean, nullable=False),
+        sa.Column("disabled", sa.Boolean, nullable=False),
+        sa.Column("description", sa.Text),
+        sa.Column("extra_specs", _JSON, nullable=False),
+    )
+    op.bulk_insert(
+        flavors,
+        [
+            {
+                "flavorid": str(number),
+                "name": flavor.name,
+                "memory_mb": flavor.memory_mb,
+                "vcpus": flavor.vcpus,
+                "root_gb": flavor.root_gb,
+                "ephemeral_gb": flavor.ephemeral_gb,
+                "swap": flavor.swap,
+                "rxtx_factor": 1.0,
+                "is_public": True,
+                "disabled": False,
+                "extra_specs": flavor.extra_specs,
+            }
+            for number, flavor in enumerate(DEFAULT_FLAVORS, start=1)
+        ],
+    )
+    op.create_table(
+        "flavor_access",
+        sa.Column("flavor_number", sa.BigInteger, sa.ForeignKey("flavors.number"), primary_key=True),
+        sa.Column("project_id", _BINARY_TEXT, primary_key=True),
+    )
+
+
+def _create_projects() -> None:
+    op.create_table(
+        "keypairs",
+        sa.Column("number", _ROW_NUMBER, primary_key=True),
+        sa.Column("user_id", _BINARY_TEXT, nullable=False),
+        sa.Column("name", _BINARY_TEXT, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("public_key", sa.Text, nullable=False),
+        sa.Column("fingerprint", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Index(None, "user_id", "name", unique=True),
+    )
+    op.create_table(
+        "quota_limits",
+        sa.Column("project_id", _BINARY_TEXT, primary_key=True),
+        sa.Column("resource", sa.Text, primary_key=True),
+        sa.Column("limit", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "quota_classes",
+        sa.Column("name", _BINARY_TEXT, primary_key=True),
+        sa.Column("resource", sa.Text, primary_key=True),
+        sa.Column("limit", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "server_groups",
+        sa.Column("number", _ROW_NUMBER, primary_key=True),
+        sa.Column("uuid", _UUID, nullable=False, unique=True),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("project_id", _BINARY_TEXT, nullable=False),
+        sa.Column("user_id", _BINARY_TEXT, nullable=False),
+        sa.Column("policy", sa.Text, nullable=False),
+        sa.Column("max_server_per_host", sa.BigInteger),
+        sa.Index(None, "project_id"),
+    )
+    op.create_table(
+        "server_group_members",
+        sa.Column("group_uuid", _UUID, sa.ForeignKey("server_groups.uuid"), primary_key=True),
+        sa.Column("instance_uuid", _UUID, primary_key=True),
+        sa.Index(None, "instance_uuid"),
+    )
+
+
+def _create_hosts() -> None:
+    op.create_table(
+        "known_hosts",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("host", _BINARY_TEXT, primary_key=True),
+    )
+    op.create_table(
+        "aggregates",
+        sa.Column("number", _ROW_NUMBER, primary_key=True),
+        sa.Column("uuid", _UUID, nullable=False, unique=True),
+        sa.Column("name", _BINARY_TEXT, nullable=False, unique=True),
+        sa.Column("metadata", _JSON, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", sa.BigInteger),
+    )
+    op.create_table(
+        "aggregate_hosts",
+        sa.Column("aggregate_number", sa.BigInteger, sa.ForeignKey("aggregates.number"), primary_key=True),
+        sa.Column("host", _BINARY_TEXT, primary_key=True),
+        sa.Index(None, "host"),
+    )
+
+
+def _create_messages() -> None:
+    op.create_table(
+        "recent_changes",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("process", _UUID, nullable=False),
+        sa.Column("reader", _BINARY_TEXT, nullable=False),
+        sa.Column("cell_uuid", _UUID, nullable=False),
+        sa.Column("instance_uuid", _UUID, nullable=False),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("noted_at", sa.BigInteger, nullable=False),
+        sa.Index(None, "noted_at"),
+    )
+    op.create_table(
+        "listening_processes",
+        sa.Column("uuid", _UUID, primary_key=True),
+        sa.Column("listened_at", sa.BigInteger, nullable=False),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("ALTER TABLE recent_changes SET UNLOGGED")
+        op.execute("ALTER TABLE listening_processes SET UNLOGGED")

@@ -1,43 +1,37 @@
 """What changes instances of a native cell at once, without hosts that have to do something for it.
 
-It fills cells, and stands in for what else changes them in tests and benchmarks: an action is its outcome alone, as the
-table of actions has it (fleetlight.operations.actions.server_actions). What callers of the API want to be done takes
-steps: see fleetlight.operations.actions.accepting and fleetlight.operations.jobs.worker.
+An action is its outcome alone, as the table of actions has it (fleetlight.operations.actions.server_actions). What
+callers of the API want to be done takes steps: see fleetlight.operations.actions.accepting and
+fleetlight.operations.jobs.worker.
 
 Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.errors import (
-    InstanceExistsError,
     InstanceNotFoundError,
     InvalidTransitionError,
-    InvalidValueError,
 )
-from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
-from fleetlight.cells.kinds.native import outbox
-from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
-from fleetlight.cells.tables import instances
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.notifications import event_types
-from fleetlight.operations.actions.new_instance import check_values, new_record
+from fleetlight.operations.actions.new_instance import check_values
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.model import Job, Stage, Status
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes, release_except
+from fleetlight.operations.simulation.filling import add_instances
 from fleetlight.resources.clock import Clock, system_clock
 
-_FIRST_REVISION = 1
 # What an instance takes up, and of which node, follows from these.
 _OF_ITS_NODE = {"node", "flavor", "deleted"}
 
@@ -71,28 +65,8 @@ class InstanceOperations:
         return self.create_many([values])[0]
 
     def create_many(self, instances_values: Sequence[Mapping[str, Any]]) -> tuple[Changed, ...]:
-        """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time).
-
-        Raises UnknownFieldError (fleetlight.resources.errors), InvalidValueError, PayloadError
-        (fleetlight.notifications.errors) and InstanceExistsError.
-        """
-        now = self._clock()
-        rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]
-        uuids = {row.uuid for row in rows}
-        if len(uuids) < len(rows):
-            raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")
-        # Before anything is written, since it refuses what the contract does not allow.
-        announced = outbox.announcements(self._cell, event_types.INSTANCE_CREATE_END, rows, now)
-        # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
-        # without a mapping could not be found at all.
-        self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
-        try:
-            with cell_failures(self._cell.name), writing(self._engine) as connection:
-                add_rows(connection, rows)
-                allocate_on_their_nodes(connection, [row.record for row in rows])
-                outbox.append(connection, announced)
-        except IntegrityError as error:
-            raise InstanceExistsError(self._existing(uuids)) from error
+        """Create instances, all or none; raises what `add_instances` raises."""
+        rows = add_instances(self._engine, self._fleet, self._cell, instances_values, self._clock())
         return tuple(Changed(row.uuid, row.revision) for row in rows)
 
     def update(self, uuid: str, values: Mapping[str, Any]) -> Changed:
@@ -146,7 +120,3 @@ class InstanceOperations:
                 release_except(connection, uuid, None)
                 allocate_on_their_nodes(connection, [instance.record])
             return Changed(uuid, instance.row.revision)
-
-    def _existing(self, uuids: Collection[str]) -> list[str]:
-        with cell_failures(self._cell.name), self._engine.connect() as connection:
-            return list(connection.scalars(select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))
