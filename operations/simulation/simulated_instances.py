@@ -45,7 +45,7 @@ def new_hosts(cell_name: str, count: int = HOSTS_PER_CELL) -> list[NewHost]:
 
 
 def new_instance(random: Random, cell_name: str, created_at: int, host_count: int = HOSTS_PER_CELL) -> dict[str, Any]:
-    """Values for the creation of an instance in a cell (fleetlight.operations.actions.immediate); its uuid is left to
+    """Values for the creation of an instance in a cell; its uuid is left to
     the operation.
 
     created_at: microseconds since the epoch; it was launched some seconds later. host_count: hosts of the cell.

@@ -125,7 +125,9 @@ def test_instance_that_another_cell_has_is_named_and_left_to_it(
     other = replace(cell, uuid=make_uuid(99), name="other")
     with fleet.database.writing() as connection:
         values = {"uuid": other.uuid, "name": other.name, "kind": "native", "database_url": "", "transport_url": ""}
-        connection.execute(insert(cells_table).values({**values, "disabled": False, "number": 99}))
+        connection.execute(
+            insert(cells_table).values({**values, "disabled": False, "takes_announcements": False, "number": 99})
+        )
         moved = update(instance_mappings).where(instance_mappings.c.instance_uuid == theirs)
         connection.execute(moved.values(cell_uuid=other.uuid))
     forget(fleet, mine)
