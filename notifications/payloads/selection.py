@@ -7,7 +7,8 @@ answered with a list of these: the chosen host first, then alternates.
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from fleetlight.notifications.versioned import VersionedPayload, parse_version
 from fleetlight.notifications.wire_types import Int64, Uuid
@@ -113,8 +114,16 @@ class NetworkMetadata(VersionedPayload):
     tunneled: bool
 
 
+def _not_null(value: object) -> object:
+    if value is None:
+        raise ValueError("it may be absent, but not null")
+    return value
+
+
 class NUMATopologyLimits(VersionedPayload):
     """How far the nodes of a host may be overcommitted.
+
+    network_metadata: absent where the host has none, and never null: Nova refuses such an object.
 
     1.0  first version
     1.1  + network_metadata
@@ -124,7 +133,7 @@ class NUMATopologyLimits(VersionedPayload):
     MAY_BE_ABSENT: ClassVar[frozenset[str]] = frozenset({"network_metadata"})
     cpu_allocation_ratio: float
     ram_allocation_ratio: float
-    network_metadata: NetworkMetadata | None = None
+    network_metadata: Annotated[NetworkMetadata | SkipJsonSchema[None], BeforeValidator(_not_null)] = None
 
 
 class SchedulerLimits(VersionedPayload):

@@ -238,6 +238,16 @@ def test_networks_may_be_unset_and_are_dropped_for_10() -> None:
     assert NUMATopologyLimits.unwrap(older.wrap()).network_metadata is None
 
 
+def test_networks_are_never_null_which_nova_refuses() -> None:
+    with pytest.raises(PayloadError, match=r"network_metadata.*absent, but not null"):
+        NUMATopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5, network_metadata=None)
+    wrapped = NUMA.wrap()
+    wrapped["nova_object.data"]["network_metadata"] = None
+    with pytest.raises(PayloadError, match=r"network_metadata.*absent, but not null"):
+        NUMATopologyLimits.unwrap(wrapped)
+    assert not validator_for(json_schema(NUMATopologyLimits)).is_valid(wrapped)
+
+
 def test_very_old_conductors_get_a_dict() -> None:
     assert read(EXAMPLE).as_legacy() == {"host": "cmp7", "nodename": "cmp7.example.org", "limits": {}}
     assert read(changed(limits=None)).as_legacy()["limits"] == {}
