@@ -1,5 +1,6 @@
 """The one file in which an agent keeps what has to outlive it: SQLite, of Python itself."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,11 @@ class AgentDatabase:
         """folder: of the agent; made if it is not there."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guard = RLock()
+        path = folder / _FILE
         try:
-            self._connection = sqlite3.connect(folder / _FILE, isolation_level=None, check_same_thread=False)
+            # For its owner alone, whatever the umask; what SQLite lays beside it gets the same rights.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # A power cut must not take back what was answered.
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -28,8 +32,8 @@ class AgentDatabase:
             with self.transaction() as connection:
                 connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
                 connection.execute("DELETE FROM agent")
-        except (sqlite3.Error, DriverError) as error:
-            raise AgentError(f"cannot use {folder / _FILE}: {error}; another agent may be running on it") from error
+        except (sqlite3.Error, OSError, DriverError) as error:
+            raise AgentError(f"cannot use {path}: {error}; another agent may be running on it") from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from fleetlight.cells.database.private_files import make_private
 from fleetlight.cells.database.write_ahead import use_write_ahead_log
 from fleetlight.cells.digests import register_digest
 from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, MixedTablesError, NewerTablesError
@@ -192,6 +194,7 @@ class _ClosingPool(QueuePool):
 def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
     if not url.database or url.database == ":memory:":
         raise DatabaseUrlError(repr(url), "a database in memory is not shared by threads; name a file")
+    path = Path(url.database)
     if must_exist:
         url = url.set(database=f"file:{quote(url.database)}", query={"mode": "rw", "uri": "true"})
     engine = create_engine(
@@ -204,6 +207,8 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
         json_serializer=_to_json,
         json_deserializer=msgspec.json.decode,
     )
+    if not must_exist:
+        event.listen(engine, "do_connect", lambda *_: make_private(path))
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fleetlight.cells.batched import batched
+from fleetlight.cells.database.private_files import make_private
 from fleetlight.cells.database.write_ahead import use_write_ahead_log
 from fleetlight.cells.digests import RangeDigest, register_digest
 from fleetlight.indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
@@ -79,7 +80,8 @@ class SqliteWriter:
 
     def _open(self) -> None:
         with translated(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._path)
             self._connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )

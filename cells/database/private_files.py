@@ -1,0 +1,15 @@
+"""SQLite files that their owner alone may read and write, whatever the umask."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def make_private(path: Path) -> None:
+    """Make the file of a database that is not there yet; one that is there keeps its rights.
+
+    What SQLite lays beside a file (its log, its shared memory) gets the rights of the file. SQLite itself says what is
+    wrong where no file can be made.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
