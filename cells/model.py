@@ -253,6 +253,9 @@ class ProbedAdapter(Protocol):
 class ConfirmsInstances(Protocol):
     """A cell of a deployment that maps its instances to cells itself."""
 
+    @property
+    def cell(self) -> Cell: ...
+
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
         """Those of `uuids` that live in this cell, as its deployment says. Raises CellUnreachableError."""
         ...

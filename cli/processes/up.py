@@ -1,6 +1,5 @@
 """`fleetlight up`: everything by one command, without any server."""
 
-import os
 import shlex
 import signal
 import sys
@@ -132,8 +131,6 @@ def up(
     configure_logging(settings.log)
     with _listening(folder, settings) as listeners:
         address = address_of(listeners[0])
-        # The folder may be one that others can look into; what the databases hold is nobody else's business.
-        os.umask(0o077)
         fleet = set_up_fleet(folder, settings.fleet.failure_limits)
         wanted = (_INSTANCES if instances is None else instances) if simulate else 0
         embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))

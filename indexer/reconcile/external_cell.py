@@ -15,7 +15,6 @@ from typing import Protocol
 import structlog
 
 from fleetlight.cells.batched import batched
-from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.model import CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, Rejection
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
@@ -24,7 +23,7 @@ from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.transform.external_rows import is_hidden, settle
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
-from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
+from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of, followed_homes
 from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
@@ -87,27 +86,6 @@ def compare_cell(
     return Compared(began_at, seen.rows, seen.deleted, written, removed, rejected, comparison.homeless)
 
 
-def followed_homes(adapter: CellAdapter, owners: KnowsOwners | None, uuids: Collection[str]) -> Mapping[str, str]:
-    """Those that the deployment of the cell has in another cell that is followed too, by the uuid of that one.
-
-    That one is going to have their documents. Until it has, a list has to find them here: the index has everything of
-    that cell only as of its last comparison, when the instance may have been in this one.
-    Raises CellUnreachableError.
-    """
-    deployment, url = deployment_of(adapter), adapter.cell.api_database_url
-    if not uuids or deployment is None or owners is None or url is None:
-        return {}
-    homes = deployment.living_elsewhere(uuids)
-    if not homes:
-        return {}
-    try:
-        followed = owners.cells_of_deployment(url)
-    except FleetUnreachableError as error:
-        _log.warning("indexer.owners_unknown", cell=adapter.cell.uuid, reason=error.reason)
-        return homes
-    return {uuid: followed[home] for uuid, home in homes.items() if home in followed}
-
-
 class UnindexedMoves:
     """Hidden rows of instances that the index has no document of, until it is known whether it has to have one.
 
@@ -129,7 +107,7 @@ class UnindexedMoves:
         """By uuid, why the index may lack an instance. rows: hidden ones of instances that it has no document of."""
         if not rows:
             return {}
-        homes = followed_homes(self._adapter, self._owners, [row.uuid for row in rows])
+        homes = followed_homes(deployment_of(self._adapter), self._owners, [row.uuid for row in rows])
         progress = self._index.load_progress()
         reasons: dict[str, str] = {}
         for row in rows:
@@ -277,7 +255,7 @@ class ExternalComparison(Comparison):
         surplus = {uuid: each for uuid, each in documents.items() if self._is_surplus(each, rows.get(uuid))}
         if self._confirm_timeout_s is None:
             self.homeless |= {uuid: row for uuid, row in rows.items() if uuid not in documents and is_hidden(row)}
-            homes = followed_homes(self._adapter, self._owners, surplus)
+            homes = followed_homes(deployment_of(self._adapter), self._owners, surplus)
             surplus = {uuid: each for uuid, each in surplus.items() if uuid not in homes or each.record["hidden"]}
         only_there = [
             Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, each.version) for uuid, each in surplus.items()

@@ -89,6 +89,27 @@ def deployment_of(adapter: CellAdapter) -> ConfirmsInstances | None:
     return adapter if isinstance(adapter, ConfirmsInstances) else None
 
 
+def followed_homes(
+    deployment: ConfirmsInstances | None, owners: KnowsOwners | None, uuids: Collection[str]
+) -> Mapping[str, str]:
+    """Those that a deployment has in another cell that is followed too, by the uuid of that one in the fleet.
+
+    Of a cell that is not followed nothing is waited for: what its deployment says elsewhere is shown here.
+    Raises CellUnreachableError.
+    """
+    if not uuids or deployment is None or owners is None or (url := deployment.cell.api_database_url) is None:
+        return {}
+    homes = deployment.living_elsewhere(uuids)
+    if not homes:
+        return {}
+    try:
+        followed = owners.cells_of_deployment(url)
+    except FleetUnreachableError as error:
+        _log.warning("indexer.owners_unknown", cell=deployment.cell.uuid, reason=error.reason)
+        return homes
+    return {uuid: followed[home] for uuid, home in homes.items() if home in followed}
+
+
 class OwnWriter:
     """Writes documents of one cell, and refuses those of instances that are another cell's.
 
@@ -182,11 +203,9 @@ class OwnWriter:
         return {uuid: cell for uuid, cell in found.items() if cell is not None}
 
     def _mapped_elsewhere(self, uuids: Collection[str]) -> Set[str]:
-        """Those that the deployment of the cell has in another one."""
-        if self._deployment is None or not uuids:
-            return set()
+        """Those that the deployment of the cell has in another one, which is followed too and has their documents."""
         try:
-            return self._deployment.living_elsewhere(uuids).keys()
+            return followed_homes(self._deployment, self._owners, uuids).keys()
         except CellUnreachableError as error:
             _log.warning("indexer.owners_unknown", cell=self._cell_uuid, reason=str(error))
             return set()

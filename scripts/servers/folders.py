@@ -24,5 +24,13 @@ def _folder(variable: str, default: str, default_of_root: str) -> Path:
     """Root's own home is closed to the user who runs the servers, so root uses the folders of the system."""
     base = Path(default_of_root) if os.geteuid() == 0 else Path(os.environ.get(variable) or Path.home() / default)
     folder = base / "fleetlight"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return folder
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and what it lies in, open to the user who runs the servers, whatever the umask."""
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            each.chmod(0o755)

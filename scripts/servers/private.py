@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.servers import process
 from scripts.servers.base import Server
 from scripts.servers.errors import ServerError, StartError
-from scripts.servers.folders import state_folder
+from scripts.servers.folders import make_folder, state_folder
 
 _PAUSE_S = 0.5
 
@@ -84,7 +84,7 @@ class PrivateServer:
 @contextmanager
 def private_server(server: Server) -> Iterator[PrivateServer]:
     """A started server, removed with its data at the end. Raises ServerError."""
-    state_folder().mkdir(parents=True, exist_ok=True)
+    make_folder(state_folder())
     folder = Path(tempfile.mkdtemp(dir=state_folder(), prefix=f"private-{server.NAME}-"))
     try:
         process.hand_over(folder)

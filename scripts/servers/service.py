@@ -13,7 +13,7 @@ from scripts.servers import docker, process
 from scripts.servers.base import Server
 from scripts.servers.elasticsearch import Elasticsearch, SecuredElasticsearch
 from scripts.servers.errors import ServerError
-from scripts.servers.folders import state_folder
+from scripts.servers.folders import make_folder, state_folder
 from scripts.servers.ganeti import Ganeti
 from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgresql import PostgreSQL, SecuredPostgreSQL
@@ -133,7 +133,7 @@ def _folder(server: Server) -> Path:
 @contextmanager
 def _lock(server: Server) -> Iterator[None]:
     """Two calls at the same time do not start two servers; the second waits for the first."""
-    state_folder().mkdir(parents=True, exist_ok=True)
+    make_folder(state_folder())
     with (state_folder() / f"{server.NAME}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

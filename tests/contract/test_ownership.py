@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.writing.ownership import GIVES_WAY, OwnWriter
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_fleet import MemoryOwners
-from tests.support.nova_cell import MemoryNovaCell
+from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
 
 pytestmark = pytest.mark.no_rerun
 
@@ -111,13 +112,25 @@ def test_deployment_confirms_a_move_that_the_fleet_does_not_know(index: IndexWri
 def test_document_of_an_instance_that_the_deployment_has_in_another_cell_gives_way_to_any_other(
     index: IndexWriter, owners: MemoryOwners
 ) -> None:
-    deployment = MemoryNovaCell()
+    deployment = MemoryNovaCell(replace(NOVA_CELL, api_database_url="sqlite:///api.db"))
     deployment.elsewhere[make_uuid(1)] = "c0"
+    owners.of_deployment = {"c0": "c0"}
     writer = OwnWriter(index, "c1", owners, deployment)
     for other in (GIVES_WAY + 1, GIVES_WAY + 2):
         writer.write([make_document(1, cell_uuid="c1", version=GIVES_WAY + 100)])
         index.write([make_document(1, version=other)])
         assert owner_of(index, 1) == ("c0", other)
+
+
+def test_instance_that_the_deployment_has_in_a_cell_that_is_not_followed_is_written_as_any_other(
+    index: IndexWriter, owners: MemoryOwners
+) -> None:
+    deployment = MemoryNovaCell(replace(NOVA_CELL, api_database_url="sqlite:///api.db"))
+    deployment.elsewhere[make_uuid(1)] = "c0"
+    writer = OwnWriter(index, "c1", owners, deployment)
+    for version in (GIVES_WAY + 100, GIVES_WAY + 200):
+        writer.write([make_document(1, cell_uuid="c1", version=version)])
+        assert owner_of(index, 1) == ("c1", version)
 
 
 def test_while_the_fleet_database_is_away_the_index_says_whose_an_instance_is(

@@ -84,9 +84,10 @@ class MemoryFailures:
 
 @dataclass
 class MemoryOwners:
-    """Where instances live, of which nobody has said anything unless `cells` does: by uuid. As MemoryFailures."""
+    """Where instances live, by uuid, and the cells of a deployment by their uuids there. As MemoryFailures."""
 
     cells: dict[str, str] = field(default_factory=dict)
+    of_deployment: dict[str, str] = field(default_factory=dict)
     questions: int = 0
     is_away: bool = False
 
@@ -100,7 +101,7 @@ class MemoryOwners:
         return {uuid: cell for uuid, cell in self.cells_of(instance_uuids).items() if cell != cell_uuid}
 
     def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
-        return {}
+        return self.of_deployment
 
 
 @dataclass
