@@ -48,7 +48,7 @@ def libvirt_calls(uri: str, calls: Sequence[tuple[str, Sequence[Any], dict[str, 
     said = subprocess.run(
         [_PYTHON, "-c", _PROGRAM],
         input=json.dumps([uri, calls]),
-        env={**os.environ, "PYTHONPATH": str(_CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(_CHECKOUT / ".editable"), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
