@@ -15,7 +15,7 @@ from fleetlight.notifications.errors import BusError
 
 _MICROSECONDS = 1_000_000
 # What all cells and buses together may take: one that hangs must not keep what the others say.
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 _MOST_THREADS = 256
 
 
@@ -31,7 +31,7 @@ class IndexHealth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CellStatus:
+class CellIndexStatus:
     """How far the index follows one cell; None where it is not known.
 
     lag_changes: changes that the cell has published and the index does not show.
@@ -59,7 +59,7 @@ def read_status(
     now: int,
     staleness_limit_s: float,
     comparison_interval_s: Callable[[Cell], float],
-) -> list[CellStatus]:
+) -> list[CellIndexStatus]:
     """The status of each cell, in the order given; a cell or bus that is away, or hangs, only leaves gaps.
 
     All are asked at once, in threads, within five seconds.
@@ -67,7 +67,7 @@ def read_status(
     comparison_interval_s: how often a cell that does not number its changes is compared; it is asked nothing here.
     """
     threads = DaemonThreads(min(2 * len(cells), _MOST_THREADS) or 1, "index-status")
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     asked = [
         (
             threads.submit(partial(_published_by, open_adapter, cell)) if cell.can.numbers_changes else None,
@@ -104,18 +104,18 @@ class _Answers:
         except (CellUnreachableError, BusError) as error:
             self.problems.append(str(error))
         except TimeoutError:
-            self.problems.append(f"{whose} has not answered within {_PATIENCE_S:g} s")
+            self.problems.append(f"{whose} has not answered within {_TIMEOUT_S:g} s")
         return None
 
 
 def _cell_status(
     cell: Cell, progress: CellProgress | None, answers: _Answers, *, now: int, staleness_limit_s: float
-) -> CellStatus:
+) -> CellIndexStatus:
     published, dead, problems = answers.published, answers.dead, answers.problems
     is_numbered = cell.can.numbers_changes
     age_s = None if progress is None or not progress.fresh_as_of else max(0, now - progress.fresh_as_of) / _MICROSECONDS
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
-    return CellStatus(
+    return CellIndexStatus(
         cell=cell,
         health=_health(progress, age_s, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
         watermark=None if progress is None or not is_numbered else progress.watermark,

@@ -43,7 +43,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CountQuery:
     """As of `InstanceCounter.count`.
 
     place: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
@@ -63,7 +63,7 @@ class _LiveCount:
     """What a cell said (fleetlight.listing.route_choice.LiveCell). damaged, left_out: nothing tells how many rows."""
 
     failure: CellFailure | None = None
-    has_stand_in: bool = False
+    has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
 
@@ -90,13 +90,13 @@ class InstanceCounter:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            asked = _Asked(place, request, consistency, cells, timeout_s, ask_live)
+            asked = _CountQuery(place, request, consistency, cells, timeout_s, ask_live)
             remarks: list[str] = []
             by_cell, answers = await self._index.or_cells(consistency, partial(self._count, asked), remarks.append)
         return Counted(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
-        self, asked: _Asked, progress: ProgressByCell
+        self, asked: _CountQuery, progress: ProgressByCell
     ) -> tuple[Mapping[str, Counts], Sequence[CellAnswer]]:
         """One attempt, with the index as far as it follows the cells."""
         fresh = self._index.freshness()
@@ -118,22 +118,22 @@ class InstanceCounter:
         others = (self._ask(asked, cell, by_cell) for cell in live if not cell.is_before_cells)
         await asyncio.gather(self._search(asked, chosen.cells, by_cell), *others)
         outcomes = {cell.uuid: _LiveCount(asked.down.get(cell.uuid)) for cell in live}
-        stand_ins = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
-        await self._search(asked, stand_ins, by_cell)
+        substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
+        await self._search(asked, substitutes, by_cell)
         for uuid, outcome in outcomes.items():
-            outcome.has_stand_in = uuid in stand_ins
+            outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
         answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in asked.cells]
         return by_cell, answers
 
-    async def _search(self, asked: _Asked, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
+    async def _search(self, asked: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
         if cells:
             found = await self._index.count(asked.request, cells)
             # Where the index has cut its answer, a cell may be behind the cut.
             nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
             by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})
 
-    async def _ask(self, asked: _Asked, cell: Cell, by_cell: dict[str, Counts]) -> None:
+    async def _ask(self, asked: _CountQuery, cell: Cell, by_cell: dict[str, Counts]) -> None:
         if cell.uuid in asked.down:
             return
         try:

@@ -92,7 +92,7 @@ class IndexGateway:
         progress = await self._progress.get()
         fresh = self.freshness()
         if any(cell.is_complete and not fresh.is_complete(cell) for cell in progress.values()):
-            return await self._progress.get(_READ_AGAIN_AFTER_S, patience_s=self._settings.index_deadline_s)
+            return await self._progress.get(_READ_AGAIN_AFTER_S, timeout_s=self._settings.index_deadline_s)
         return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:

@@ -193,7 +193,7 @@ class InstanceLister:
                 listing.projection,
                 batch_size=request.limit if cell.is_before_cells else size,
                 deadline_s=listing.cell_timeout_s,
-                stand_in=self._stand_in(cell, listing.projection) if cell.uuid in progress else None,
+                substitute=self._substitute(cell, listing.projection) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
             for cell in cells
@@ -215,7 +215,7 @@ class InstanceLister:
         answers = [answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
 
-    def _stand_in(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
+    def _substitute(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None

@@ -87,7 +87,7 @@ class ItemLister:
             if live:
                 await place.ask_cells()
             asked = (
-                self._ask(cell, item_type, fields, keys, cell_timeout_s, stand_in=indexed.get(cell.uuid))
+                self._ask(cell, item_type, fields, keys, cell_timeout_s, substitute=indexed.get(cell.uuid))
                 for cell in live
             )
             by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
@@ -144,9 +144,9 @@ class ItemLister:
         keys: Collection[Any] | None,
         timeout_s: float,
         *,
-        stand_in: "_Indexed | None",
+        substitute: "_Indexed | None",
     ) -> CellItems:
-        """stand_in: what the index has of the cell, for when it does not answer."""
+        """substitute: what the index has of the cell, for when it does not answer."""
 
         def read(adapter: CellAdapter) -> Sequence[Record] | None:
             return adapter.read_items(item_type, fields, keys) if isinstance(adapter, ItemsAdapter) else None
@@ -156,8 +156,8 @@ class ItemLister:
             records = await self._reader.ask(cell.uuid, read, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
-            if stand_in is not None:
-                return stand_in.items(Route.INDEX_WHILE_DOWN, str(error))
+            if substitute is not None:
+                return substitute.items(Route.INDEX_WHILE_DOWN, str(error))
             return _skipped(cell, str(error), time.perf_counter() - began)
         duration_s = time.perf_counter() - began
         if records is None:

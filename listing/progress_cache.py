@@ -19,7 +19,7 @@ _INTERVAL_S = 0.5
 # While lists come; the thread ends when none has come for so long.
 _IDLE_AFTER_S = 5.0
 _MAX_AGE_S = 1.0
-_PATIENCE_S = 0.25
+_TIMEOUT_S = 0.25
 # Who makes rows of the index disappear says so first, and waits ten seconds for lists that do not know it yet.
 _LATE_MAX_AGE_S = 3.0
 
@@ -70,10 +70,8 @@ class ProgressCache:
         """Whether there was no index when it was read last, and never was before."""
         return self._is_absent
 
-    async def get(
-        self, max_age_s: float = _MAX_AGE_S, *, patience_s: float = _PATIENCE_S
-    ) -> Mapping[str, CellProgress]:
-        """What was read no longer than `max_age_s` ago, if it comes within `patience_s`; else what is remembered."""
+    async def get(self, max_age_s: float = _MAX_AGE_S, *, timeout_s: float = _TIMEOUT_S) -> Mapping[str, CellProgress]:
+        """What was read no longer than `max_age_s` ago, if it comes within `timeout_s`; else what is remembered."""
         now = time.monotonic()
         last = self._last
         if self._is_newer(last, now - max_age_s):
@@ -81,7 +79,7 @@ class ProgressCache:
             return last.progress
         remembered = last if self._is_newer(last, now - _LATE_MAX_AGE_S) else None
         reading = self._reading_since(min(now, now - max_age_s))
-        timeout_s = self._deadline_s if remembered is None else min(patience_s, self._deadline_s)
+        timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
             timeout_s = 0.0  # it was waited for already
         answer = asyncio.wrap_future(reading)

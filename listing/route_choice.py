@@ -17,7 +17,7 @@ from fleetlight.query.retention import may_match_forgotten
 class LiveCell(Protocol):
     """What became of the question to one cell.
 
-    failure: why it could not answer everything itself. has_stand_in: whether the index did instead.
+    failure: why it could not answer everything itself. has_substitute: whether the index did instead.
     damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.
     """
 
@@ -25,7 +25,7 @@ class LiveCell(Protocol):
     def failure(self) -> CellFailure | None: ...
 
     @property
-    def has_stand_in(self) -> bool: ...
+    def has_substitute(self) -> bool: ...
 
     @property
     def damaged(self) -> int: ...
@@ -74,6 +74,6 @@ def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, 
     if live is not None and live.failure is None:
         return CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
     failure = None if live is None else str(live.failure)
-    if progress is None or (live is not None and not live.has_stand_in):
+    if progress is None or (live is not None and not live.has_substitute):
         return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
     return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)

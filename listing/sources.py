@@ -169,7 +169,7 @@ class BatchedSource:
 
 
 class CellSource:
-    """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
+    """One cell, live. From where it cannot be reached, `substitute` delivers the rest, or nobody if there is none.
 
     deadline_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
@@ -188,7 +188,7 @@ class CellSource:
         *,
         batch_size: int,
         deadline_s: float,
-        stand_in: Callable[[PageRequest], Source] | None,
+        substitute: Callable[[PageRequest], Source] | None,
         may_start_over: bool = True,
     ) -> None:
         self.cell_uuid = cell_uuid
@@ -204,13 +204,13 @@ class CellSource:
             is_checked=not request.order.keeps_places,
         )
         self._may_start_over = may_start_over
-        self._open_stand_in = stand_in
-        self._stand_in: Source | None = None
+        self._open_substitute = substitute
+        self._substitute: Source | None = None
         self._ahead: Sequence[Row] | None = None
 
     @property
-    def has_stand_in(self) -> bool:
-        return self._stand_in is not None
+    def has_substitute(self) -> bool:
+        return self._substitute is not None
 
     async def read_ahead(self) -> None:
         """Read the first batch now, for the first call of `next_batch`."""
@@ -229,14 +229,14 @@ class CellSource:
                 if self._may_start_over:
                     raise
                 self.fail(CellUnreachableError(self.cell_uuid, "its rows move faster than they can be read"))
-        return () if self._stand_in is None else await self._stand_in.next_batch()
+        return () if self._substitute is None else await self._substitute.next_batch()
 
     def fail(self, error: CellFailure) -> None:
         """Treat the cell as not reachable from here on."""
         log_failure(self.cell_uuid, error)
         self.failure = error
-        if self._open_stand_in is not None:
-            self._stand_in = self._open_stand_in(self._live.rest)
+        if self._open_substitute is not None:
+            self._substitute = self._open_substitute(self._live.rest)
 
     async def _read(self, request: PageRequest) -> Sequence[Row]:
         if self._left_s <= 0:

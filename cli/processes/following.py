@@ -23,7 +23,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
-from fleetlight.indexer.reconcile.retention import Purger, grace_s
+from fleetlight.indexer.reconcile.retention import Purger, removal_delay_s
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
@@ -99,7 +99,7 @@ def run_indexer(
             writer,
             leases,
             retention_s=settings.index.deleted_retention.total_seconds(),
-            grace_s=grace_s(settings.fleet.cells_refresh_interval_s),
+            removal_delay_s=removal_delay_s(settings.fleet.cells_refresh_interval_s),
             clock=fleet.clock,
         )
         service = IndexerService(

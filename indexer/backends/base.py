@@ -31,7 +31,7 @@ def is_time(version: int) -> bool:
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.items).
+    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.other_items).
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present; of another type its stored record, with
@@ -191,7 +191,7 @@ class BareDocument:
     record: Record
 
 
-class ItemStore(Protocol):
+class OtherItemStore(Protocol):
     """What an index keeps of items of other types than instances, beside `IndexWriter.write`, which takes them too.
 
     There are some thousand of a cell, so they are read all at once. What is known of them outlives rebuilds. `purge`
@@ -218,7 +218,7 @@ class ItemStore(Protocol):
         ...
 
 
-class IndexWriter(ItemStore, Protocol):
+class IndexWriter(OtherItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
@@ -415,7 +415,7 @@ class IndexSearcher(Protocol):
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         """The records of items of another type than instances that are not deleted, by uuid of the cell.
 
-        Of those of `cells` alone whose items are said to be whole (ItemStore.mark_items).
+        Of those of `cells` alone whose items are said to be whole (OtherItemStore.mark_items).
         """
         ...
 

@@ -9,7 +9,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import forget_checkpoints
 from fleetlight.indexer.writing.journaling import JOURNALS
 from fleetlight.indexer.writing.leases import CellLeases
@@ -18,7 +18,7 @@ _POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class CellRemovalResult:
     """rows: of the index. mappings: of instances to the cell, in the fleet database."""
 
     rows: int
@@ -37,7 +37,7 @@ def remove_cell(
     on_wait: Callable[[LeaseHeldError], None],
     on_batch: Callable[[int], None],
     pause: Callable[[float], None] = time.sleep,
-) -> Removed:
+) -> CellRemovalResult:
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
@@ -64,7 +64,7 @@ def remove_cell(
         forget_checkpoints(writer, cell_uuid=cell.uuid)
         if cell.uuid in writer.load_progress():
             writer.save_progress([CellProgress(cell.uuid, 0, 0, is_complete=False)])
-            pause(LISTS_GRACE_S)
+            pause(LISTS_DELAY_S)
             confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
@@ -73,7 +73,7 @@ def remove_cell(
         confirm()
         # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
         remove_bus(cell)
-        return Removed(rows, fleet.remove_cell(cell))
+        return CellRemovalResult(rows, fleet.remove_cell(cell))
 
 
 def _wait_for_relay(

@@ -23,7 +23,7 @@ from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers
 from fleetlight.indexer.transform.batches import Batch, RowReading
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
-from fleetlight.indexer.writing.dead_letters import FailureStore
+from fleetlight.indexer.writing.dead_letters import RecordsFailures
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
@@ -32,7 +32,7 @@ from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
 
 
-class ChangesFailures(FailureStore, Protocol):
+class ChangesFailures(RecordsFailures, Protocol):
     """The part of fleetlight.cells.fleet.failures.FailureStore that a retry needs."""
 
     def drop(self, ids: Collection[str]) -> int: ...

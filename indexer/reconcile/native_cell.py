@@ -17,7 +17,7 @@ from fleetlight.cells.model import ChangelogAdapter, InstanceRow
 from fleetlight.indexer.backends.base import Document, IndexWriter, is_time
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
-from fleetlight.indexer.reconcile.reconcile import Comparison, Found, WarnedLists
+from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, WarnedLists
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -74,11 +74,11 @@ class NativeComparison(Comparison):
         self._index = IndexRanges(writer, self._cell_uuid, self._horizon, external=False)
         self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
 
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         for suspects in self._suspects(on_step):
             for batch in batched(suspects, _BATCH):
                 if confirmed := self._confirmed(batch):
-                    yield Found(confirmed)
+                    yield DifferenceBatch(confirmed)
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
@@ -90,7 +90,7 @@ class NativeComparison(Comparison):
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
 
-    def write(self, found: Found, own: Set[str]) -> Mapping[str, str]:
+    def write(self, found: DifferenceBatch, own: Set[str]) -> Mapping[str, str]:
         uuids = {difference.uuid for difference in found.differences}
         reasons, remaining = self._write_rows(uuids, own)
         # The index remembers what was deleted from it for a while, and takes for older what is not newer than that.

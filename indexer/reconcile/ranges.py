@@ -61,7 +61,7 @@ class IndexRanges:
 
 
 @dataclass(slots=True)
-class Counts:
+class ComparisonCounts:
     """What was counted on the way; it grows while `differing` runs.
 
     rows, other_rows: of the whole stores. deleted: how many of `rows` are, where each one is read.
@@ -82,7 +82,7 @@ def ignore(*_progress: int) -> None:
 
 
 def differing(
-    one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None], prefix: str = ""
+    one: Comparable, other: Comparable, seen: ComparisonCounts, on_step: Callable[[], None], prefix: str = ""
 ) -> Iterator[list[str]]:
     """The uuids that are not in both stores with the same revision, in batches, each uuid once.
 
@@ -97,7 +97,7 @@ def _divide(
     prefixes: Sequence[str],
     one: Comparable,
     other: Comparable,
-    seen: Counts,
+    seen: ComparisonCounts,
     on_step: Callable[[], None],
     *,
     is_whole: bool = False,
@@ -166,7 +166,7 @@ def beside_rows(
     read: ReadsPage,
     index: IndexRanges,
     batch_size: int,
-    seen: Counts,
+    seen: ComparisonCounts,
     is_indexed: Callable[[InstanceRow], bool] = lambda _row: True,
 ) -> Iterator[tuple[Sequence[InstanceRow], Sequence[str]]]:
     """All rows of a cell in pages, and between them uuids that only the index has, of ranges that were read.

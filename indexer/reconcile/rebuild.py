@@ -26,13 +26,13 @@ from fleetlight.indexer.writing.kept_extras import keeping_extras
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners
 from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
 # How long to wait for whoever works on a cell, or on the index. What an indexer does by itself ends soon.
-_PATIENCE_S = 10
+_LEASE_TIMEOUT_S = 10
 
 
 class RebuildPhase(StrEnum):
@@ -74,7 +74,7 @@ class RebuildParts:
     generations: Generations
     leases: CellLeases
     owners: KnowsOwners
-    pace: Pace
+    pace: Throttle
     batch_size: int
     parallel: int
 
@@ -86,7 +86,7 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
     Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
     FleetUnreachableError, and what the index raises. The current index stays as it is then.
     """
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S) as confirm:
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S) as confirm:
         _begin(parts, back)
         with closing(parts.generations.open_next()) as new:
             _Rebuild(parts, new, watcher, confirm, back).run()
@@ -94,7 +94,7 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
     """Drop the next index; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_next()
         parts.generations.drop_next()
         forget_checkpoints(parts.current, source=FOR_REBUILD)
@@ -103,7 +103,7 @@ def abandon_rebuild(parts: RebuildParts) -> bool:
 
 def drop_previous(parts: RebuildParts) -> bool:
     """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_previous()
         parts.generations.drop_previous()
         return there_was
@@ -175,7 +175,7 @@ class _Rebuild:
     def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
         parts = self._parts
         # Nobody removes, syncs or verifies it meanwhile.
-        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_PATIENCE_S)))
+        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_LEASE_TIMEOUT_S)))
         opened = open_cell(
             cell,
             parts.current,

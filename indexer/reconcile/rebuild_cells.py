@@ -15,9 +15,9 @@ from fleetlight.indexer.backends.base import CellProgress, Generations, IndexWri
 from fleetlight.indexer.errors import MalformedMessageError, RebuildError
 from fleetlight.indexer.reconcile.differences import Verification
 from fleetlight.indexer.reconcile.fill import CellRows, sync
-from fleetlight.indexer.reconcile.items import reconcile_items
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.other_index import copy_bare, copy_differing
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.retention import load_horizons
@@ -209,7 +209,7 @@ class FollowedCell(RebuiltCell):
             result = self._verified(on_step, contents_at_once=self._batch_size)
         for item_type in INDEXED_ITEMS:
             # They are not in the generations of the index, and compared all the same.
-            reconcile_items(self._adapter, self._new, item_type, on_step)
+            reconcile_other_items(self._adapter, self._new, item_type, on_step)
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
             for each in result.remaining:

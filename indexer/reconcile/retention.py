@@ -23,13 +23,13 @@ _log = structlog.get_logger(__name__)
 _MICROSECONDS = 1_000_000
 _INTERVAL_S = 3600.0
 _RETRY_INTERVAL_S = 60.0
-LISTS_GRACE_S = 10.0
+LISTS_DELAY_S = 10.0
 """Before something leaves the index that lists may rely on: one may have begun just before."""
 
 
-def grace_s(refresh_interval_s: float) -> float:
+def removal_delay_s(refresh_interval_s: float) -> float:
     """Seconds between an announcement and the removal, when indexers look at horizons that often."""
-    return refresh_interval_s + LISTS_GRACE_S
+    return refresh_interval_s + LISTS_DELAY_S
 
 
 def load_horizons(writer: IndexWriter) -> Mapping[str, int]:
@@ -80,7 +80,8 @@ def purge_cell(
 class Purger:
     """Purges the cells of a fleet, again and again.
 
-    cells: raises FleetUnreachableError. grace_s: see `grace_s`. What fails is logged, and tried again a minute later.
+    cells: raises FleetUnreachableError. removal_delay_s: between an announcement and the removal. What fails is logged,
+    and tried again a minute later.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Purger:
         leases: CellLeases,
         *,
         retention_s: float,
-        grace_s: float,
+        removal_delay_s: float,
         interval_s: float = _INTERVAL_S,
         clock: Clock = system_clock,
     ) -> None:
@@ -98,7 +99,7 @@ class Purger:
         self._writer = writer
         self._leases = leases
         self._retention_s = retention_s
-        self._grace_s = grace_s
+        self._removal_delay_s = removal_delay_s
         self._interval_s = interval_s
         self._clock = clock
 
@@ -117,7 +118,7 @@ class Purger:
         except (IndexerError, FleetUnreachableError) as error:
             _log.warning("indexer.purge_postponed", reason=str(error))
             return False
-        stop.wait(self._grace_s)
+        stop.wait(self._removal_delay_s)
         purged = [self._purge_cell(cell, horizons[cell.uuid], stop) for cell in cells]
         return all(purged)
 

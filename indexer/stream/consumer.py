@@ -153,7 +153,7 @@ class Consumer:
         if now_s >= self._dead_letters_due_s:
             self._dead_letters.take_from_bus()
             self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
-        self._take_turns()
+        self._share_time()
         return len(deliveries)
 
     @property
@@ -183,7 +183,7 @@ class Consumer:
         self._receiver.close()
         self._assignment.is_active = False
 
-    def _take_turns(self) -> None:
+    def _share_time(self) -> None:
         assignment = self._assignment
         if assignment.is_to_end:
             self.drain()

@@ -83,7 +83,7 @@ class ExternalFollower(Follower):
             if bus_failure is not None:
                 raise bus_failure
             if consumer.is_idle:
-                self.heartbeat.beat()
+                self.sign_of_life.give()
             self._activity = Activity.FOLLOWING
             self._publish_progress()
             self._keep_up_journal()
@@ -109,7 +109,7 @@ class ExternalFollower(Follower):
         """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
 
         def between_pages(_rows: int) -> None:
-            self.heartbeat.beat()
+            self.sign_of_life.give()
             consumer.keep_alive()
             confirm()
             self._keep_up_journal()

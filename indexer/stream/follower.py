@@ -25,15 +25,15 @@ from fleetlight.indexer.errors import (
     StopRequestedError,
 )
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.consumer import Consumer, MessageSource
-from fleetlight.indexer.stream.liveness import Heartbeat
+from fleetlight.indexer.stream.liveness import SignOfLife
 from fleetlight.indexer.stream.saved_progress import Reached
 from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers, no_producers
 from fleetlight.indexer.transform.batches import ReadsRows, RowReading
-from fleetlight.indexer.writing.dead_letters import DeadLetters, FailureStore
+from fleetlight.indexer.writing.dead_letters import DeadLetters, RecordsFailures
 from fleetlight.indexer.writing.journaling import JournalStore
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -76,7 +76,7 @@ class Shared:
     owners: where it is known which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with
         these headers and this body, was made by the cell's relay. announcer: who else has made it. failures: where dead
         letters are kept. journals: where it is told what changes in cells that number nothing.
-    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_grace_s:
+    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_delay_s:
         how long a list may still rely on what the index has just taken back.
     """
 
@@ -85,13 +85,13 @@ class Shared:
     leases: CellLeases
     owners: KnowsOwners
     is_of_relay: Callable[[str, Headers, bytes], bool]
-    failures: FailureStore
+    failures: RecordsFailures
     journals: JournalStore
     settings: IndexerSettings
     metrics: IndexerMetrics
     clock: Clock = system_clock
     saving: Lock = field(default_factory=Lock)
-    lists_grace_s: float = LISTS_GRACE_S
+    lists_delay_s: float = LISTS_DELAY_S
     announcer: KnowsAnnouncers = no_producers
 
 
@@ -114,13 +114,13 @@ class Follower(ABC):
         self._metrics = shared.metrics
         self._clock = shared.clock
         self._saving = shared.saving
-        self._lists_grace_s = shared.lists_grace_s
+        self._lists_delay_s = shared.lists_delay_s
         self._tracker = ProgressTracker(saved, shared.clock)
         self._started_over = 0
         self._reached = Reached(saved)
         self._highest_known = saved.watermark
         self.horizon = 0
-        self.heartbeat = Heartbeat()
+        self.sign_of_life = SignOfLife()
         self.assignment = CellAssignment()
         self._activity = Activity.STARTING
         self._problem: str | None = None
@@ -159,7 +159,7 @@ class Follower(ABC):
                     break
                 self._failures += 1
                 if not isinstance(error, IndexRequestError):
-                    self.heartbeat.beat()
+                    self.sign_of_life.give()
                 self._metrics.failed(self.cell.uuid, type(error).__name__)
                 self._report(error)
                 stop.wait(self._wait_s())
@@ -224,7 +224,7 @@ class Follower(ABC):
             settings=self._settings,
             metrics=self._metrics,
             horizon=lambda: self.horizon,
-            on_done=self.heartbeat.beat,
+            on_done=self.sign_of_life.give,
             assignment=self.assignment,
             is_of_relay=partial(self._is_of_relay, self.cell.uuid),
             accepts=accepts,
@@ -258,7 +258,7 @@ class Follower(ABC):
         return float(min(self._settings.retry_wait_max_s, _FIRST_WAIT_S * 2**exponent))
 
     def _waits(self, error: IndexUnavailableError) -> None:
-        self.heartbeat.beat()
+        self.sign_of_life.give()
         now_s = time.monotonic()
         if isinstance(error, IndexPausedError):
             self._paused_since_s = self._paused_since_s or now_s

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Heartbeat:
+class SignOfLife:
     """The heartbeat of one thread that works; any thread may ask for it.
 
     It beats when something was done, when there is nothing to do, and when somebody else is waited for, who is away:
@@ -17,7 +17,7 @@ class Heartbeat:
         self._clock = clock
         self._last_s = clock()
 
-    def beat(self) -> None:
+    def give(self) -> None:
         self._last_s = self._clock()
 
     @property

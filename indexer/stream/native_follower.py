@@ -14,8 +14,8 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import CellRestoredError, StopRequestedError
 from fleetlight.indexer.reconcile.announced import reconcile_announced
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, is_empty, sync_cell
-from fleetlight.indexer.reconcile.items import reconcile_items
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.restored_cell import forget_lost_future
 from fleetlight.indexer.stream.consumer import Consumer
@@ -118,7 +118,7 @@ class CellFollower(Follower):
         while not stop.is_set():
             consumer.step()
             if consumer.is_idle:
-                self.heartbeat.beat()
+                self.sign_of_life.give()
             self._publish_progress()
             self._recovered()
             now_s = time.monotonic()
@@ -157,7 +157,7 @@ class CellFollower(Follower):
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
 
         def between_batches() -> None:
-            self.heartbeat.beat()
+            self.sign_of_life.give()
             consumer.keep_alive()
             self._publish_progress()
             if stop.is_set():
@@ -276,7 +276,7 @@ class CellFollower(Follower):
         def pause(seconds: float) -> None:
             deadline_s = time.monotonic() + seconds
             while (left_s := deadline_s - time.monotonic()) > 0:
-                self.heartbeat.beat()
+                self.sign_of_life.give()
                 stop.wait(min(left_s, _WAIT_STEP_S))
                 between_steps()
 
@@ -294,7 +294,7 @@ class CellFollower(Follower):
                 pause=pause,
                 on_step=between_steps,
                 owners=self._owners,
-                grace_s=self._lists_grace_s,
+                lists_delay_s=self._lists_delay_s,
             )
             self._go_on_from(followed.result, rereader, history)
             self._publish_progress()
@@ -315,7 +315,7 @@ class CellFollower(Follower):
         What this one had under way of the lost future meanwhile has another revision than what was repaired.
         """
         comparison = NativeComparison(
-            adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, pause=lambda _: pause(self._lists_grace_s)
+            adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, pause=lambda _: pause(self._lists_delay_s)
         )
         found = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
         saved = self._writer.load_progress().get(self.cell.uuid)
@@ -340,7 +340,7 @@ class CellFollower(Follower):
             if self._writer.are_items_whole(item_type, self.cell.uuid):
                 continue
             # Without the lease for bulk work: it takes a moment, and who else does it at the same time does the same.
-            verification = reconcile_items(adapter, self._writer, item_type, on_step)
+            verification = reconcile_other_items(adapter, self._writer, item_type, on_step)
             for difference in verification.remaining:
                 _log.error(
                     "indexer.item_rejected",
@@ -371,7 +371,7 @@ class CellFollower(Follower):
             _log.warning("indexer.announced_not_kept", cell=self.cell.name, reason=error.reason)
             return
         if self._keeper is not None:
-            self._keeper.is_in_doubt = False
+            self._keeper.needs_comparison = False
         self._announced_due_s = time.monotonic() + _ANNOUNCED_INTERVAL_S
         if restored:
             _log.info("indexer.announced_restored", cell=self.cell.name, count=restored)

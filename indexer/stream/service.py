@@ -28,17 +28,17 @@ from fleetlight.indexer.errors import (
 )
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Audited
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S, load_horizons
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import surplus
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.external_follower import ExternalFollower
 from fleetlight.indexer.stream.follower import Activity, CellHealth, Follower, Shared
-from fleetlight.indexer.stream.liveness import Heartbeat
+from fleetlight.indexer.stream.liveness import SignOfLife
 from fleetlight.indexer.stream.native_follower import CellFollower
 from fleetlight.indexer.stream.saved_progress import SavedProgress
 from fleetlight.indexer.transform.announcers import KnowsAnnouncers, no_producers
-from fleetlight.indexer.writing.dead_letters import FailureStore
+from fleetlight.indexer.writing.dead_letters import RecordsFailures
 from fleetlight.indexer.writing.journaling import JournalStore
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners, PromptOwners
@@ -49,10 +49,10 @@ _log = structlog.get_logger(__name__)
 
 _SHARE_INTERVAL_S = 3.0
 # A write that is under way ends sooner. All cells wait for it.
-_LEAVE_PATIENCE_S = 2.0
+_LEAVE_TIMEOUT_S = 2.0
 
 
-class CountsFailures(FailureStore, Protocol):
+class CountsFailures(RecordsFailures, Protocol):
     """What the indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
 
     def counts(self) -> Mapping[str, int]: ...
@@ -84,7 +84,7 @@ class IndexerService:
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
     opened them. owners, is_of_relay, announcer: see Shared. failures: where dead letters are kept;
     journals: where it is told what changes in cells that number nothing. release_bus: called for a cell of somebody
-    else that was left and that nobody is to follow. lists_grace_s: see Shared.
+    else that was left and that nobody is to follow. lists_delay_s: see Shared.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -112,7 +112,7 @@ class IndexerService:
         open_external: Callable[[Cell], CellAdapter] = open_external_adapter,
         clock: Clock = system_clock,
         release_bus: ReleasesBus = _release_nothing,
-        lists_grace_s: float = LISTS_GRACE_S,
+        lists_delay_s: float = LISTS_DELAY_S,
     ) -> None:
         self._cells = cells
         self._release_bus = release_bus
@@ -129,7 +129,7 @@ class IndexerService:
             settings,
             metrics,
             clock,
-            lists_grace_s=lists_grace_s,
+            lists_delay_s=lists_delay_s,
             announcer=announcer,
         )
         self._writer = writer
@@ -143,7 +143,7 @@ class IndexerService:
         self._running: dict[str, _Running] = {}
         self._saved = SavedProgress(writer, clock)
         self._unreleased: dict[str, Cell] = {}
-        self._heartbeat = Heartbeat()
+        self._sign_of_life = SignOfLife()
         self._is_prepared = False
         self._index_problem: str | None = None
         self._fleet_problem: str | None = None
@@ -177,13 +177,13 @@ class IndexerService:
                 if time.monotonic() >= cells_due_s or self._is_leaving_some:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
-                self._heartbeat.beat()
+                self._sign_of_life.give()
                 # What a refresh takes does not come on top of the interval, unless it takes longer than that.
                 refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
                 stop.wait(refresh_due_s - time.monotonic())
                 self._refresh()
                 self._share()
-                self._heartbeat.beat()
+                self._sign_of_life.give()
                 self._raise_mistakes()
         except IndexReplacedError:
             raise
@@ -250,18 +250,18 @@ class IndexerService:
 
         An empty name stands for what is done for all cells.
         """
-        heartbeats = {
-            running.follower.cell.name: running.follower.heartbeat for running in list(self._running.values())
+        followers = {
+            running.follower.cell.name: running.follower.sign_of_life for running in list(self._running.values())
         }
         return [
             name
-            for name, heartbeat in {"": self._heartbeat, **heartbeats}.items()
-            if heartbeat.silent_s > self._settings.liveness_timeout_s
+            for name, sign in {"": self._sign_of_life, **followers}.items()
+            if sign.silent_s > self._settings.liveness_timeout_s
         ]
 
     def _prepare(self, stop: Event) -> bool:
         def before_wait(error: IndexerError, _attempt: int, _wait_s: float) -> None:
-            self._heartbeat.beat()
+            self._sign_of_life.give()
             self._index_failed(error)
             if self._is_prepared:
                 self._allow_writes()
@@ -271,7 +271,7 @@ class IndexerService:
             self._index_works()
             self._is_prepared = True
 
-        self._heartbeat.beat()
+        self._sign_of_life.give()
         longest_wait_s = min(self._refresh_interval_s, self._settings.retry_wait_max_s)
         # What is refused at the start a person has to put right; later it may be half of what an operator does to it.
         waited_out = IndexerError if self._is_prepared else IndexUnavailableError
@@ -290,7 +290,7 @@ class IndexerService:
                 if cells.get(uuid) != running.follower.cell or running.stop.is_set()
             }
             followed = {uuid: self._running[uuid].follower.cell for uuid in unwanted.union(lost)}
-            left = self._leave(followed.keys(), deadline_s=_LEAVE_PATIENCE_S)
+            left = self._leave(followed.keys(), deadline_s=_LEAVE_TIMEOUT_S)
             for uuid in left:
                 _log.info("indexer.cell_left", cell=followed[uuid].name)
             self._unreleased |= {

@@ -19,8 +19,8 @@ from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError, R
 from fleetlight.indexer.transform.announcers import announced
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
 from fleetlight.indexer.transform.external_rows import settle
-from fleetlight.indexer.transform.items import ItemChange, item_document
 from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
+from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
 _AHEAD = 600 * 1_000_000
@@ -43,7 +43,7 @@ class RowReading:
     kept: Collection[str] = ()
 
 
-class _Unread(msgspec.Struct, gc=False):
+class _RawChange(msgspec.Struct, gc=False):
     """The message of a revision, as it came."""
 
     revision: int
@@ -82,8 +82,8 @@ class Batch:
         self._horizon = horizon
         self._rows = rows
         self._own = own
-        self._native: dict[str, NativeChange | _Unread] = {}
-        self._items: dict[str, ItemChange] = {}
+        self._native: dict[str, NativeChange | _RawChange] = {}
+        self._items: dict[str, OtherItemChange] = {}
         self._external: dict[str, list[ExternalChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
@@ -112,7 +112,7 @@ class Batch:
         """
         if revision is None or instance_uuid is None:
             return self.add(interpret(body, revision), tells_progress=tells_progress, announcer=announcer)
-        return self._keep_newest(instance_uuid, _Unread(revision, body))
+        return self._keep_newest(instance_uuid, _RawChange(revision, body))
 
     def add(
         self, meaning: Meaning, *, tells_progress: bool = False, announcer: Announcer | None = None
@@ -124,7 +124,7 @@ class Batch:
         match meaning:
             case NativeChange():
                 return self._keep_newest(meaning.uuid, meaning)
-            case ItemChange():
+            case OtherItemChange():
                 return self._keep_newest_item(meaning)
             case ExternalChange():
                 if self._rows is None:
@@ -168,7 +168,7 @@ class Batch:
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
         Raises what `read` and `own` raise.
         """
-        items = [item_document(self._cell_uuid, change) for change in self._items.values()]
+        items = [other_item_document(self._cell_uuid, change) for change in self._items.values()]
         return _Documents(self._native_documents, [*self._external_documents(read), *items])
 
     def _refuse_future(self, change: ExternalChange) -> None:
@@ -179,7 +179,7 @@ class Batch:
                 f"timestamp: must not be more than {_AHEAD // 1_000_000} s ahead of our clock, not {ahead_s} s",
             )
 
-    def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
+    def _keep_newest(self, uuid: str, change: NativeChange | _RawChange) -> Sequence[str]:
         known = self._native.get(uuid)
         if known is None:
             self.changes += 1
@@ -190,7 +190,7 @@ class Batch:
         self._native[uuid] = change
         return (uuid,)
 
-    def _keep_newest_item(self, change: ItemChange) -> Sequence[str]:
+    def _keep_newest_item(self, change: OtherItemChange) -> Sequence[str]:
         known = self._items.get(change.uuid)
         if known is None:
             self.changes += 1
@@ -213,7 +213,7 @@ class Batch:
             else:
                 yield document
 
-    def _read_change(self, uuid: str, message: _Unread) -> NativeChange:
+    def _read_change(self, uuid: str, message: _RawChange) -> NativeChange:
         """Raises MalformedMessageError."""
         meaning = interpret(message.body, message.revision)
         if not isinstance(meaning, NativeChange):

@@ -11,8 +11,8 @@ from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.extra_fields import SCHEMA_KEY, read_extra
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
-from fleetlight.indexer.transform.items import ItemChange, read_item_change
 from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.indexer.transform.other_items import OtherItemChange, read_other_item_change
 from fleetlight.notifications.envelope import Notification, decode, size_problem
 from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from fleetlight.notifications.payloads import fleetlight, instance
@@ -52,7 +52,7 @@ class OtherNotification:
     event_type: str
 
 
-Meaning = NativeChange | ItemChange | ExternalChange | Hint | Heartbeat | OtherNotification
+Meaning = NativeChange | OtherItemChange | ExternalChange | Hint | Heartbeat | OtherNotification
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
@@ -128,7 +128,7 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
             # Who has no revision is not the cell itself.
-            change = None if revision is None else read_item_change(payload, revision)
+            change = None if revision is None else read_other_item_change(payload, revision)
             return change or OtherNotification(notification.event_type)
 
 

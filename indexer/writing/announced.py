@@ -35,25 +35,26 @@ class AnnouncedStore(Protocol):
 class AnnouncedKeeper:
     """Writes documents of one cell after what only was announced has been kept.
 
-    is_in_doubt: both have to be compared (fleetlight.indexer.reconcile.announced), by whoever sets it back; nothing is
-        kept until then, since what a lost index has of an instance may be less than what is kept of it.
+    needs_comparison: both have to be compared (fleetlight.indexer.reconcile.announced), by the follower, which
+        then sets it back; nothing is kept until then, since what a lost index has of an instance may be less than what
+        is kept of it.
     """
 
     def __init__(self, writer: WritesAndReads, cell_uuid: str, store: AnnouncedStore) -> None:
         self._writer = writer
         self._cell_uuid = cell_uuid
         self._store = store
-        self.is_in_doubt = True
+        self.needs_comparison = True
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         documents = list(documents)
         announced = [to_announced(each) for each in documents if each.is_instance and is_time(each.version)]
-        if announced and not self.is_in_doubt:
+        if announced and not self.needs_comparison:
             try:
                 self._store.keep(self._cell_uuid, announced)
             except FleetUnreachableError as error:
                 _log.warning("indexer.announced_not_kept", cell=self._cell_uuid, reason=error.reason)
-                self.is_in_doubt = True
+                self.needs_comparison = True
         return self._writer.write(documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:

@@ -53,7 +53,7 @@ class DeadLetter:
         return cls(_without_large_body(message), error.reason, str(error), error.trace)
 
 
-class FailureStore(Protocol):
+class RecordsFailures(Protocol):
     """The part of fleetlight.cells.fleet.failures.FailureStore that the indexer writes to; raises
     FleetUnreachableError.
     """
@@ -81,7 +81,7 @@ class DeadLetters:
     def __init__(
         self,
         cell_uuid: str,
-        failures: FailureStore,
+        failures: RecordsFailures,
         bus: DeadLetterSink,
         metrics: IndexerMetrics,
         clock: Clock = system_clock,

@@ -66,7 +66,7 @@ class CellJournal:
         self._due_s = 0.0
         self._reached: Position | None = None
 
-    def tell(self, detected_changes: Sequence[DetectedChange]) -> None:
+    def record(self, detected_changes: Sequence[DetectedChange]) -> None:
         """These are going to be in the index."""
         try:
             now = self._journals.append(self._cell_uuid, detected_changes)
@@ -93,10 +93,10 @@ class CellJournal:
         self.break_off()
         return None
 
-    def tell_gone(self, documents: Iterable[Document]) -> None:
+    def record_deleted(self, documents: Iterable[Document]) -> None:
         """These are going to be removed from the index."""
         # It has to be newer than what was told of the document itself.
-        self.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in documents])
+        self.record([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in documents])
 
     def keep_up(self) -> None:
         """Say that the cell is followed, and begin a new journal if the old one is not one of this index.
@@ -139,7 +139,7 @@ class JournalingWriter:
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         documents = list(documents)
-        self._journal.tell([DetectedChange(each.id, each.version, each.record) for each in documents])
+        self._journal.record([DetectedChange(each.id, each.version, each.record) for each in documents])
         return self._writer.write(documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:

@@ -30,8 +30,8 @@ _REMEMBERED_S = 30.0
 # An indexer that waits for a database that is away at each write falls behind.
 _ASK_AGAIN_S = 5.0
 # A database that hangs must not keep messages waiting.
-_PATIENCE_S = 2.0
-_QUESTIONS_AT_ONCE = 4
+_TIMEOUT_S = 2.0
+_QUERIES_AT_ONCE = 4
 _UNCONFIRMED = "it was only announced, and the fleet database, which knows of which cell the instance is, is away"
 _MOST_REMEMBERED = 100_000
 
@@ -56,7 +56,7 @@ class PromptOwners:
 
     def __init__(self, owners: KnowsOwners) -> None:
         self._owners = owners
-        self._threads = BoundedThreads(_QUESTIONS_AT_ONCE, "owners")
+        self._threads = BoundedThreads(_QUERIES_AT_ONCE, "owners")
         self._ask_at_s = 0.0
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
@@ -72,11 +72,11 @@ class PromptOwners:
         if time.monotonic() < self._ask_at_s:
             raise FleetUnreachableError("it was away a moment ago")
         try:
-            return self._threads.wait(question, _PATIENCE_S)
+            return self._threads.wait(question, _TIMEOUT_S)
         except AllThreadsHangError:
             error = FleetUnreachableError("an earlier question still waits for its answer")
         except TimeoutError:
-            error = FleetUnreachableError(f"it does not answer within {_PATIENCE_S:g} s")
+            error = FleetUnreachableError(f"it does not answer within {_TIMEOUT_S:g} s")
         except FleetUnreachableError as failure:
             error = failure
         self._ask_at_s = time.monotonic() + _ASK_AGAIN_S

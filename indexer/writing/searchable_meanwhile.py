@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Protocol
 
 from fleetlight.indexer.errors import IndexerError
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 # Measured: 80,000 rows took 76 microseconds each, 95 without this; a second between two parts was too long.
 _INTERVAL_S = 0.5
@@ -26,7 +26,7 @@ class MakesSearchable(Protocol):
 
 
 @contextmanager
-def searchable_meanwhile(writer: MakesSearchable, pace: Pace) -> Iterator[None]:
+def searchable_meanwhile(writer: MakesSearchable, pace: Throttle) -> Iterator[None]:
     """Inside, what has been written so far is made searchable each half second; not at the end.
 
     pace: of those who write. Slow ones are not worth so many small parts.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 
 
-class Pace:
+class Throttle:
     """At most `rows_per_s` on average, for all threads together; None: as fast as it goes.
 
     stop: ends the waiting. clock, pause: of tests.

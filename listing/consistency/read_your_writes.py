@@ -60,7 +60,7 @@ class ReadYourWrites:
         So do those of its project. reader: a project, or a user without one.
         """
         if self._index.is_used:
-            await self._changes.tell({reader, row.record["project_id"] or reader}, row)
+            await self._changes.share({reader, row.record["project_id"] or reader}, row)
 
     async def cells_to_ask(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Collection[str]:
         """The uuids of the cells that have to be asked themselves, since the index was not up to date soon enough.

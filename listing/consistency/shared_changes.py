@@ -47,16 +47,16 @@ class SharedChanges:
         self._forgot_at = self._listened_at = self._read_at = self._asked_at = _NEVER
         self._reading: asyncio.Task[None] | None = None
 
-    async def tell(self, readers: Collection[str], row: InstanceRow) -> None:
+    async def share(self, readers: Collection[str], row: InstanceRow) -> None:
         """The lists of `readers` include `row`, of a native cell, from now on, in every process."""
         changes = [change for reader in readers if (change := self._own.note(reader, row)) is not None]
-        untold = [change for change in changes if change.telling is None]
-        if untold:
-            telling = asyncio.create_task(self._tell(untold))
-            for change in untold:
-                change.telling = telling
-        for telling in {change.telling for change in changes if change.telling is not None}:
-            await asyncio.shield(telling)
+        unshared = [change for change in changes if change.sharing is None]
+        if unshared:
+            sharing = asyncio.create_task(self._share(unshared))
+            for change in unshared:
+                change.sharing = sharing
+        for sharing in {change.sharing for change in changes if change.sharing is not None}:
+            await asyncio.shield(sharing)
 
     async def of(self, reader: str) -> Sequence[OwnChange]:
         """What the lists of `reader` have to include, the newest last."""
@@ -67,7 +67,7 @@ class SharedChanges:
             await asyncio.shield(self._reading)
         return self._own.of(reader)
 
-    async def _tell(self, changes: Sequence[OwnChange]) -> None:
+    async def _share(self, changes: Sequence[OwnChange]) -> None:
         told = [
             RecentChange(change.reader, change.cell_uuid, change.token.instance_uuid, change.token.revision)
             for change in changes

@@ -46,7 +46,7 @@ class Reading:
     has_more: bool
 
 
-class AsksCells(Protocol):
+class QueriesCells(Protocol):
     """What is needed of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
@@ -65,7 +65,7 @@ class Changelogs:
     """
 
     def __init__(
-        self, cells: AsksCells, journals: ReadsJournals, timeout_s: float, *, clock: Clock = system_clock
+        self, cells: QueriesCells, journals: ReadsJournals, timeout_s: float, *, clock: Clock = system_clock
     ) -> None:
         self._cells = cells
         self._journals = journals

@@ -35,7 +35,7 @@ class Watcher(Protocol):
 
     def offer(self, change: ChangedInstance) -> None: ...
 
-    def tell(self, *, is_complete: bool) -> None:
+    def report(self, *, is_complete: bool) -> None:
         """Whether all cells of the fleet are followed, whenever that changes."""
         ...
 
@@ -184,7 +184,7 @@ class ChangeFeed:
         (self._not_followed.discard if is_followed else self._not_followed.add)(cell_uuid)
         if self.is_complete is not was_complete:
             for watcher in tuple(self._watchers):
-                watcher.tell(is_complete=self.is_complete)
+                watcher.report(is_complete=self.is_complete)
 
     def _reset(self, reason: str, cell_uuid: str) -> None:
         for watcher in tuple(self._watchers):

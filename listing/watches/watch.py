@@ -84,11 +84,11 @@ class Watch:
 
     def offer(self, change: ChangedInstance) -> None:
         self._looked_at[change.cell_uuid] = change.position
-        told = self._told_of(change)
+        told = self._event_of(change)
         if told is not None:
             self._put(_Event(*told, change.cell_uuid, change.position))
 
-    def tell(self, *, is_complete: bool) -> None:
+    def report(self, *, is_complete: bool) -> None:
         self._put(_Event("complete" if is_complete else "incomplete", b"{}"))
 
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
@@ -110,9 +110,9 @@ class Watch:
             ready = _Event("ready", msgspec.json.encode({"complete": self._feed.is_complete}))
             yield self._sent(ready, self._codec.encode(self._positions))
             if self._is_lost:
-                yield self._untold("the last id is not known here")
+                yield self._lost("the last id is not known here")
             elif has_left:
-                yield self._untold("a cell of the last id has left the fleet, or cannot be asked")
+                yield self._lost("a cell of the last id has left the fleet, or cannot be asked")
             for cell_uuid, until in newest.items():
                 async for missed in self._missed(cell_uuid, until):
                     yield missed
@@ -163,7 +163,7 @@ class Watch:
                 reading = None
             if reading is None:
                 self._positions[cell_uuid] = until
-                yield self._untold("not all changes since the last id are known any more")
+                yield self._lost("not all changes since the last id are known any more")
                 return
             await self._rights.confirm()
             for change in reading.changes:
@@ -174,19 +174,19 @@ class Watch:
                     self._positions[cell_uuid] = until
                     return
                 self._positions[cell_uuid] = change.position
-                if (told := self._told_of(change)) is not None:
+                if (told := self._event_of(change)) is not None:
                     yield self._sent(_Event(*told))
             if not reading.has_more:
                 self._positions[cell_uuid] = until
 
-    def _told_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
+    def _event_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
         """Name and data of the event; None for what is nothing to this caller."""
         try:
-            return self._told_of_row(change)
+            return self._event_of_row(change)
         except UnreadableRowError:
             return "reset", _reason("a row that has changed cannot be read")
 
-    def _told_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
+    def _event_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
         """Raises UnreadableRowError when it cannot be told whether this caller may see it."""
         row = change.row
         if row is None or not self._request.visible(row.record):
@@ -223,7 +223,7 @@ class Watch:
         else:
             self._positions[cell_uuid] = position
 
-    def _untold(self, reason: str) -> ServerSentEvent:
+    def _lost(self, reason: str) -> ServerSentEvent:
         return self._sent(_Event("reset", _reason(reason)))
 
     def _sent(self, event: "_Event", position: str | None = None) -> ServerSentEvent:

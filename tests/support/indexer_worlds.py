@@ -151,11 +151,11 @@ class World:
 
 @contextmanager
 def indexing(
-    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_grace_s: float = 0
+    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_delay_s: float = 0
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, in a thread.
 
-    lists_grace_s: see fleetlight.indexer.stream.follower.Shared; none where nobody lists.
+    lists_delay_s: see fleetlight.indexer.stream.follower.Shared; none where nobody lists.
     """
 
     def open_receiver(cell: Cell) -> MessageSource:
@@ -186,7 +186,7 @@ def indexing(
             refresh_interval_s=0.05,
             cells_refresh_interval_s=0.2,
             metrics=IndexerMetrics(CollectorRegistry()),
-            lists_grace_s=lists_grace_s,
+            lists_delay_s=lists_delay_s,
         )
         with in_thread(service.run):
             yield service

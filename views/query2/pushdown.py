@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fleetlight.query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
-from fleetlight.query.operators.anything import LooksInside
+from fleetlight.query.operators.anything import PythonOnlyLeaf
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.values import Values
 
@@ -29,7 +29,7 @@ def _is_asked(name: str | None) -> bool:
 
 
 def _looks_inside(leaf: Leaf) -> bool:
-    return isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, LooksInside)
+    return isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, PythonOnlyLeaf)
 
 
 def _renamed(leaf: Leaf, values: Values) -> Leaf:

@@ -42,7 +42,7 @@ _TOO_MANY_REQUESTS = 429
 _FIRST_SERVER_ERROR = 500
 
 
-class ResourceExistsError(IndexRequestError):
+class IndexExistsError(IndexRequestError):
     """Somebody else has created it."""
 
 
@@ -199,7 +199,7 @@ def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
         if error.meta.status == _FORBIDDEN:
             raise IndexForbiddenError(text) from error
         if cause.type == _INDEX_EXISTS:
-            raise ResourceExistsError(text) from error
+            raise IndexExistsError(text) from error
         if error.meta.status == _TOO_LARGE:
             raise TooLargeError(text) from error
         if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):

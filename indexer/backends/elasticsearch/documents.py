@@ -14,7 +14,6 @@ import msgspec
 from fleetlight.cells.digests import row_digest
 from fleetlight.indexer.backends.base import CellProgress, Document
 from fleetlight.indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
-from fleetlight.indexer.backends.elasticsearch.items import item_lines
 from fleetlight.indexer.backends.elasticsearch.mapping import (
     DIGEST_HIGH,
     DIGEST_LOW,
@@ -24,6 +23,7 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
     STATE_UUID,
     VERSION,
 )
+from fleetlight.indexer.backends.elasticsearch.other_items import item_lines
 from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
@@ -81,7 +81,7 @@ class BulkOutcome(msgspec.Struct):
     schema_violations: int = 0
 
 
-class Removed(msgspec.Struct):
+class RemovalOutcome(msgspec.Struct):
     """What one removal by query did. total: rows that it found, of which some may have changed meanwhile."""
 
     deleted: int
@@ -196,7 +196,7 @@ _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
 _PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
 _FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
-_REMOVED_ANSWER = msgspec.json.Decoder(Removed)
+_REMOVED_ANSWER = msgspec.json.Decoder(RemovalOutcome)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
@@ -327,9 +327,9 @@ def from_field_counts(answer: bytes) -> dict[str, int]:
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
 
-def from_removal(answer: bytes) -> Removed:
+def from_removal(answer: bytes) -> RemovalOutcome:
     """What a removal by query did."""
-    removed: Removed = decoded(_REMOVED_ANSWER, answer)
+    removed: RemovalOutcome = decoded(_REMOVED_ANSWER, answer)
     return removed
 
 

@@ -16,9 +16,9 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     from_states_hits,
     state_of,
 )
-from fleetlight.indexer.backends.elasticsearch.items import search_items
 from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
 from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.other_items import search_items
 from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from fleetlight.indexer.backends.elasticsearch.values import value_decoder
 from fleetlight.indexer.backends.settings import IndexSettings

@@ -21,10 +21,10 @@ from fleetlight.indexer.backends.base import (
 )
 from fleetlight.indexer.backends.damaged import read_around_damage
 from fleetlight.indexer.backends.elasticsearch import digests as compared
-from fleetlight.indexer.backends.elasticsearch import items
+from fleetlight.indexer.backends.elasticsearch import other_items
 from fleetlight.indexer.backends.elasticsearch.client import (
     NDJSON,
-    ResourceExistsError,
+    IndexExistsError,
     TooLargeError,
     open_client,
     send,
@@ -33,7 +33,7 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     MAX_ROWS,
     Bulk,
     BulkOutcome,
-    Removed,
+    RemovalOutcome,
     check_progress_saved,
     check_state_saved,
     from_field_counts,
@@ -186,24 +186,24 @@ class ElasticsearchWriter:
         self._have_forgotten(versions.keys())
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
-        return items.read_items(self._search_items, item_type, cell_uuid)
+        return other_items.read_items(self._search_items, item_type, cell_uuid)
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
         if versions:
-            lines = items.removal_lines(item_type, cell_uuid, versions)
+            lines = other_items.removal_lines(item_type, cell_uuid, versions)
             compared.newer_in(self._send_items(lines), list(versions))
             time.sleep(_TOMBSTONE_CLOCK_S)
             self.make_searchable()  # which also forgets what was removed
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         marked = self._items_uuid() if are_whole else None
-        check_state_saved(self._send_items(items.mark_lines(item_type, cell_uuid, marked)))
+        check_state_saved(self._send_items(other_items.mark_lines(item_type, cell_uuid, marked)))
         self.make_searchable()
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
         path = f"/{self._names.items}/_search?ignore_unavailable=true"
-        return items.is_marked_by(
-            send(self._client, "POST", path, items.mark_of(item_type, cell_uuid)), self._items_uuid()
+        return other_items.is_marked_by(
+            send(self._client, "POST", path, other_items.mark_of(item_type, cell_uuid)), self._items_uuid()
         )
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
@@ -248,7 +248,7 @@ class ElasticsearchWriter:
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self.make_searchable()
-        while self._remove_matching(self._names.items, items.forgotten_items(cell_uuid, horizon)).deleted:
+        while self._remove_matching(self._names.items, other_items.forgotten_items(cell_uuid, horizon)).deleted:
             pass
         removed = 0
         while True:
@@ -374,7 +374,7 @@ class ElasticsearchWriter:
     def _create_items(self) -> None:
         """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
         if not mappings_of(self._client, self._names.items):
-            body = items.items_index(replicas=self._settings.replicas)
+            body = other_items.items_index(replicas=self._settings.replicas)
             self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
 
     def _settle_instances(self) -> str:
@@ -456,7 +456,7 @@ class ElasticsearchWriter:
         """That of the index of items; nothing where there is none."""
         return next((each.uuid for each in physical_indexes(self._client, self._names.items).values()), "")
 
-    def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
+    def _remove_matching(self, index: str, query: dict[str, Any]) -> RemovalOutcome:
         path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
         return from_removal(send(self._client, "POST", path, {"query": query}))
 
@@ -468,7 +468,7 @@ class ElasticsearchWriter:
         """Create an index unless it is there; returns when it can be used."""
         try:
             send(self._client, "PUT", f"/{name}", body)
-        except ResourceExistsError:
+        except IndexExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
 

@@ -20,7 +20,7 @@ from fleetlight.indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from fleetlight.indexer.backends.sqlite.items import search_items
+from fleetlight.indexer.backends.sqlite.other_items import search_items
 from fleetlight.indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts

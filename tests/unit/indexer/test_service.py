@@ -25,7 +25,7 @@ from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import Activity
-from fleetlight.indexer.stream.liveness import Heartbeat, Probe
+from fleetlight.indexer.stream.liveness import Probe, SignOfLife
 from fleetlight.indexer.stream.probes import IndexerProbes
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
@@ -818,9 +818,9 @@ def test_work_that_does_not_get_done_is_noticed(stage: Stage) -> None:
 
 @pytest.mark.parametrize("what", ["index", "bus", "cell", "lease"])
 def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """A heartbeat beats as often as something is tried again."""
-    beats: Counter[Heartbeat] = Counter()
-    monkeypatch.setattr(Heartbeat, "beat", lambda heartbeat: beats.update([heartbeat]))
+    """A heartbeat signs as often as something is tried again."""
+    signs: Counter[SignOfLife] = Counter()
+    monkeypatch.setattr(SignOfLife, "give", lambda sign: signs.update([sign]))
     for _ in range(10):
         stage.cell.create()
     stage.cell.prune(5)
@@ -831,9 +831,9 @@ def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.Mon
     with stage.running() as service:
         wait_until(lambda: CELL_UUID in service.health)
         stage.index.failures = 1_000_000 if what == "index" else 0
-        before = beats.copy()
+        before = signs.copy()
         # That of the indexer itself, and that of the cell.
-        wait_until(lambda: len([heartbeat for heartbeat in beats if beats[heartbeat] > before[heartbeat] + 3]) == 2, 60)
+        wait_until(lambda: len([sign for sign in signs if signs[sign] > before[sign] + 3]) == 2, 60)
         stage.index.failures = 0
 
 

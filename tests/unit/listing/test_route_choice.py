@@ -51,7 +51,7 @@ def test_index_answers_for_cells_that_it_follows_well_enough_for_the_question(
 @dataclass
 class Live:
     failure: CellFailure | None = None
-    has_stand_in: bool = False
+    has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
 

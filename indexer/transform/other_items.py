@@ -18,7 +18,7 @@ ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record
 """By payload: the type of the item that it tells of whole, and what reads its record."""
 
 
-class ItemChange(msgspec.Struct, frozen=True, gc=False):
+class OtherItemChange(msgspec.Struct, frozen=True, gc=False):
     """One revision of an item, with its complete record."""
 
     item_type: str
@@ -30,14 +30,14 @@ class ItemChange(msgspec.Struct, frozen=True, gc=False):
         return str(self.record["uuid"])
 
 
-def read_item_change(payload: VersionedPayload, revision: int) -> ItemChange | None:
+def read_other_item_change(payload: VersionedPayload, revision: int) -> OtherItemChange | None:
     """None for a payload of something else."""
     known = ITEM_PAYLOADS.get(type(payload))
     if known is None:
         return None
     item_type, to_record = known
-    return ItemChange(item_type, revision, to_record(payload))
+    return OtherItemChange(item_type, revision, to_record(payload))
 
 
-def item_document(cell_uuid: str, change: ItemChange) -> Document:
+def other_item_document(cell_uuid: str, change: OtherItemChange) -> Document:
     return Document(cell_uuid, change.revision, change.record, (), None, change.item_type)
