@@ -1,4 +1,4 @@
-"""What the indexer counts, for Prometheus."""
+"""Metrics of the indexer, for Prometheus."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What every index backend can do; one contract test suite holds them all to it.
+"""The interface of index backends; one contract test suite holds them all to it.
 
 Writing (`IndexWriter`) blocks and belongs to the indexer; searching (`IndexSearcher`) is asynchronous and belongs to
 the API, whose account cannot write. Both raise IndexUnavailableError when the store does not answer, IndexRequestError
@@ -58,7 +58,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
-"""What reading or rendering a document raises that somebody else has written."""
+"""What reading or rendering a document raises that another program has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class CellProgress:
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        fleetlight.indexer.reconcile.retention; only searchers tell it.
-    epoch: of the cell, that calls the watermark so, or an earlier one (fleetlight.indexer.writing.epoch_history). As
-    horizon.
+        fleetlight.indexer.reconcile.retention; only searchers report it.
+    epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
+    Kept as the horizon is.
     """
 
     cell_uuid: str
@@ -114,10 +114,10 @@ class CellProgress:
     epoch: str | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
-        """As searchers tell it; facts: state by its kind and the uuid of the cell.
+        """As searchers report it; facts: state by its kind and the uuid of the cell.
 
-        While a cell is repaired its rows are not whole, whatever an indexer says that has not noticed the restore; nor
-        are they while rows make place for others.
+        While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
+        restore says so; nor does it while rows make place for others.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
         return replace(
@@ -140,7 +140,7 @@ class FoundRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class FoundPage(msgspec.Struct, frozen=True, gc=False):
-    """All rows of a page, for who has no others to merge them with.
+    """All rows of a page that has nothing to merge them with.
 
     items: of `rows` instances, with commas between them. last: the position of the last one; None without rows.
     """
@@ -162,25 +162,25 @@ def counts_by_cell(found: Iterable[tuple[str, Group, int]], max_groups: int) -> 
 
 
 HORIZONS = "horizon"
-"""The kind of state that tells the horizon of each cell, by its uuid."""
+"""The kind of state that has the horizon of each cell, by its uuid."""
 
-EPOCHS = "incarnations"
-"""The kind of state that tells which epoch of each cell the index follows (fleetlight.cells.epochs), by the cell's
+EPOCHS = "epochs"
+"""The kind of state that has the epoch of each cell that the index follows (fleetlight.cells.epochs), by the cell's
 uuid.
 """
 
-BEING_RECONCILED = "being mended"
-"""Stands for an epoch, and is none: that repairing the index of a restored cell has begun, and not ended."""
+BEING_RECONCILED = "being reconciled"
+"""Stands in the place of an epoch while the index of a restored cell is being repaired."""
 
 RECONCILIATIONS = "reconciliations"
-"""The kind of state that tells, by its uuid, how often the index of a cell was repaired since the cell was restored."""
+"""The kind of state that has, by its uuid, how often the index of a cell was repaired since the cell was restored."""
 
 REPAIRS = "repairs"
-"""The kind of state that tells, by its uuid, of which cell the index differs and is not repaired yet."""
+"""The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
 
 
 def ignore_removed(_rows: int) -> None:
-    """For callers who do not want to see how far a removal is."""
+    """For callers that do not show how far a removal is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class OtherItemStore(Protocol):
         ...
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
-        """What was said last; no where nothing was."""
+        """What was said last; False if nothing was."""
         ...
 
 
@@ -321,11 +321,11 @@ class IndexWriter(OtherItemStore, Protocol):
         ...
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        """Forget a cell: its progress first, so that nobody takes what is left for the whole, then its rows in batches.
+        """Forget a cell: its progress first, so that no list takes the rest for the whole, then its rows in batches.
 
         on_batch: called after each batch with the number of rows removed so far. Returns how many rows were removed,
-        those that were not searchable yet among them; nobody may write rows of the cell meanwhile. What is cut off can
-        be repeated. Afterwards the same instances can be written again, whatever their versions.
+        those that were not searchable yet among them; no process may write rows of the cell meanwhile. What is cut off
+        can be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
         ...
 
@@ -373,7 +373,7 @@ class Generations(Protocol):
     def switch(self, finish: Callable[[], None]) -> None:
         """Make the next one the current one, in one step for all readers, and keep the current one as the previous one.
 
-        finish: called while nobody can write to the current one; it brings the next one up to date. Writers get
+        finish: called while no process can write to the current one; it brings the next one up to date. Writers get
         IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
         A previous one that was kept until now is dropped. Raises RebuildError when a person has blocked writing.
         """

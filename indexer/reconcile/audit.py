@@ -7,7 +7,7 @@ lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconc
 again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
 altered, others may be.
 
-Nothing here stands in the way of those who follow the cells: it has a thread and connections of its own, and a cell
+The audit does not delay the followers of the cells: it has a thread and connections of its own, and a cell
 that hangs keeps no message waiting.
 """
 
@@ -266,7 +266,7 @@ class Auditor:
             differ = suspected.intersection(OtherItemComparison(adapter, self._writer, item_type).differing())
             if differ:
                 self._tell(cell, sorted(differ))
-                # Lists ask the cell from now on, and who follows it repairs them.
+                # Lists ask the cell from now on, and its follower repairs them.
                 self._writer.mark_items(item_type, cell.uuid, are_whole=False)
 
     def _mark_suspected(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
@@ -300,7 +300,7 @@ class Auditor:
         try:
             with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
                 if not self._is_suspected(cell):
-                    # Who had the lease before has ended what was not ours.
+                    # The holder of the lease before has ended what was not ours.
                     audit.is_all_suspected = False
                     if not audit.unrepaired:
                         self._metrics.suspected(cell.uuid, is_suspected=False)

@@ -41,11 +41,11 @@ def remove_cell(
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
-    leases, waiting at most `deadline_s` for those who follow it, and as long for its relay: whoever comes later finds
+    leases, waiting at most `deadline_s` for its followers, and as long for its relay: a process that comes later finds
     the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
     `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
     call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
-    again, while rows of a cell that nobody knows would stay for ever.
+    again, while rows of a cell that is in no registry would stay for ever.
 
     remove_bus: removes its queues, as far as that is possible.
     Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
@@ -71,7 +71,7 @@ def remove_cell(
         for kind in (EPOCHS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
-        # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
+        # No indexer would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
         remove_bus(cell)
         return CellRemovalResult(rows, fleet.remove_cell(cell))
 

@@ -1,5 +1,5 @@
-"""Failures that somebody wants to be tried again: interpreted as the consumer would, and off the list if the index has
-what they said then, or what their cell has of the instance.
+"""Failed messages that an operator tries again: interpreted as the consumer would, and off the list if the index then
+has what they said, or what their cell has of the instance.
 
 The cell is right: a change of one of its rows is not written as the old message has it but as the row is now, so that a
 message that waited for long cannot bring back what has been deleted and forgotten meanwhile.
@@ -74,7 +74,7 @@ def retry(
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
     journals: where it is told what changes in cells that number nothing. owners: where it is known which cell an
-    instance lives in. announcer: who made a message on the bus of a cell. clock: of the fleet.
+    instance lives in. announcer: finds who made a message on the bus of a cell. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -96,7 +96,7 @@ def retry(
     render: RendersRows = render_rows if is_native else ExternalRows(adapter, own).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(own.read) if document.id not in by_row]
-    if batch.unread:
+    if batch.unreadable:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
     rejected += (ExtraFieldKeeper(own, own) if is_native else own).write(documents).rejected
     writer.make_searchable()
@@ -117,7 +117,7 @@ def retry(
 
 
 class _Announcing:
-    """Who made failed messages of a native cell that have no revision."""
+    """The producers of failed messages of a native cell that have no revision."""
 
     def __init__(self, adapter: CellAdapter, announcers: Announcers) -> None:
         self._adapter = adapter
@@ -139,7 +139,7 @@ class _Announcing:
 
 
 def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch, announcing: _Announcing | None) -> _Attempt:
-    """What the messages mean; notifications of somebody else are added to the batch."""
+    """What the messages mean; notifications from outside are added to the batch."""
     attempt = _Attempt()
     for failure in failures:
         if failure.summary.reason == DeadLetterReason.TOO_LARGE:

@@ -36,8 +36,8 @@ class SyncResult:
     """rows: how many were read. deleted: how many of them are. sequence: every change up to it is in the index now.
 
     rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
-    nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
-    from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
+    the cell numbers nothing. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was
+    restored from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
     """
 
     rows: int
@@ -144,7 +144,7 @@ class CellRows:
     def start(self, watermark: int) -> int:
         sequence = self.look().sequence
         external = self._adapter.first_external_sequence(watermark)
-        # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
+        # A notification from outside is in no row, only in the changelog, which has to be read from there.
         return sequence if external is None else min(sequence, external - 1)
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
@@ -198,7 +198,7 @@ def sync(
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
     except BaseException:
-        # Who could not write the rows cannot write this either.
+        # A writer that could not write the rows cannot write this either.
         with suppress(IndexerError):
             work.save()
         raise

@@ -38,7 +38,7 @@ class NativeComparison(Comparison):
     """Calls raise CellUnreachableError, and what owners and writer raise.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
-    extras: who knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
+    extras: knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
         otherwise.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
@@ -83,7 +83,7 @@ class NativeComparison(Comparison):
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
     def count_deleted(self) -> int:
-        # Digests do not tell.
+        # Digests do not show it.
         is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
         return sum(count_rows(self._adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 

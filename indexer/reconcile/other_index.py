@@ -1,6 +1,6 @@
 """Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can be asked of.
 
-The stores compare digests, so copying costs what differs, and copying once more, while nobody writes, costs next to
+The stores compare digests, so copying costs what differs, and copying once more, while writing is paused, costs next to
 nothing. What changes meanwhile is not waited for: it is copied the next time.
 """
 
@@ -54,7 +54,7 @@ def copy_bare(
 
 
 class CopyComparison(Comparison):
-    """Of two indexes: `source` is right. Which cell an instance lives in those have asked who wrote to it."""
+    """Of two indexes: `source` is right. The writers of both have checked which cell an instance lives in."""
 
     def __init__(self, source: IndexRanges, target: IndexRanges) -> None:
         super().__init__(target.index)

@@ -2,7 +2,7 @@
 
 By digests, where both stores can give them: a range that differs is divided by the next hexadecimal digit of the uuid,
 until it has few enough rows to read their revisions. So what is read grows with the differences, not with the fleet.
-By rows, where a revision does not tell (or there is none): every row is read, and what the index has beside them.
+By rows, where a revision does not show it (or there is none): every row is read, and what the index has beside them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class ComparisonCounts:
 
 
 def ignore(*_progress: int) -> None:
-    """For callers who do not want to see how far it is."""
+    """For callers that do not show how far it is."""
 
 
 def differing(

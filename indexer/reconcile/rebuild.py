@@ -31,7 +31,7 @@ from fleetlight.indexer.writing.throttle import Throttle
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
-# How long to wait for whoever works on a cell, or on the index. What an indexer does by itself ends soon.
+# How long to wait for a process that works on a cell, or on the index. What an indexer does by itself ends soon.
 _LEASE_TIMEOUT_S = 10
 
 
@@ -45,7 +45,7 @@ class RebuildPhase(StrEnum):
 
 
 class RebuildObserver(Protocol):
-    """Who looks on. Calls may come from several threads."""
+    """What a rebuild reports its progress to. Calls may come from several threads."""
 
     def on_step(self) -> None:
         """Called often, but not in the last moments; what it raises ends the rebuild, which can be started again."""
@@ -64,8 +64,8 @@ class RebuildObserver(Protocol):
 class RebuildParts:
     """What a rebuild works with.
 
-    cells: every cell of the fleet. current: the index as everybody else sees it. owners: where it is known which cell
-        an instance lives in.
+    cells: every cell of the fleet. current: the index as all other processes see it. owners: knows which cell an
+        instance lives in.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -174,7 +174,7 @@ class _Rebuild:
 
     def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
         parts = self._parts
-        # Nobody removes, syncs or verifies it meanwhile.
+        # No other process removes, syncs or verifies it meanwhile.
         self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_LEASE_TIMEOUT_S)))
         opened = open_cell(
             cell,
@@ -251,14 +251,14 @@ class _Rebuild:
             current.save_state(HISTORIES, histories)
 
     def _finish(self) -> None:
-        """While nobody writes to the current index."""
+        """While writing to the current index is paused."""
         for uuid, cell in self._cells.items():
             cell.finish()
             if (reached := cell.reached()) is not None:
                 self._reached[uuid] = reached
         if self._missing_cells():
             raise _CellsChangedError
-        # Whoever has a lease now had it all the time, so nobody else has worked on a cell.
+        # A lease that is held now was held all the time, so no other process has worked on a cell.
         self._confirm()
 
     def _missing_cells(self) -> list[Cell]:

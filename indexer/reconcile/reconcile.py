@@ -8,8 +8,8 @@ again when what was in flight has had its
    that is not asked would not show it either; marking it deleted would invent a deletion. A document that the index
    would keep rather than take the row makes place for it: it is newer, since the database of the cell went back to an
    older copy, or another cell's, unless the mapping of the instance says so too. No index can do that in one step, so
-   lists are told first, and ask the cell until the repair has ended. Rows that make place are read again after that.
-4. *Record* how far the index is then: that belongs to those who follow a cell, or sync it.
+   lists are warned first, and ask the cell until the repair has ended. Rows that make place are read again after that.
+4. *Record* how far the index is then: that belongs to the follower of a cell, or its sync.
 
 What differs between kinds of cells is how 1 and 2 go, and which version a row gets. That is a Comparison:
 fleetlight.indexer.reconcile.native_cell, external_cell and other_index.
@@ -55,7 +55,7 @@ class Comparison(ABC):
         return self.seen.deleted
 
     def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
-        """Those that are another cell's, and whose: nothing of them makes place."""
+        """The instances of other cells, each with its cell: nothing of them makes place."""
         return {}
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -69,7 +69,7 @@ class Comparison(ABC):
 
 
 class WarnedLists:
-    """Lists that rely on the index of a cell are told that it differs, and while rows of it make place for others.
+    """Warns the lists that rely on the index of a cell: that it differs, and while rows of it make place for others.
 
     pause: waits that many seconds, until every list that has begun before, or remembers what the index said, has ended.
     If a repair ends early, lists do without the index of the cell until it is repaired another time.
@@ -97,7 +97,7 @@ class WarnedLists:
         self._are_warned = True
 
     def end(self) -> None:
-        """Also what an earlier repair that was cut off has told them."""
+        """Ends also the warning of an earlier repair that was cut off."""
         if self._cell_uuid in self._state.load_state(REPAIRS):
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
         self._do_without = False

@@ -36,7 +36,7 @@ def forget_lost_future(
 ) -> RestoreResult:
     """Remove from the index what the cell does not have any more, and repair the rest: the index equals the cell then.
 
-    Revisions do not tell everything: a row that has reached a revision again may say something else than it did in the
+    Revisions do not show everything: a row that has reached a revision again may say something else than it did in the
     lost future. So each row is compared with what the index says, and none has to be synced afterwards.
     take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds, what is
     left of `lists_delay_s` when the first document has to make place. on_step: called between two requests; what it
@@ -57,7 +57,7 @@ def forget_lost_future(
     sequence = source.start(0)
 
     def wait_for_lists(_seconds: float) -> None:
-        # They are told since then: finding what differs and waiting for them take the longer of both times.
+        # They are warned since then: finding what differs and waiting for them take the longer of both times.
         pause(max(0.0, warned_at_s + lists_delay_s - time.monotonic()))
 
     def on_progress(_steps: int, _differences: int) -> None:

@@ -2,7 +2,7 @@
 
 Each cell has a horizon, kept beside the progress: rows that are forgotten at it (fleetlight.query.retention) need not
 be in the index, and lists that may want one ask the cell. It only moves forward, and before anything is removed:
-everybody who reads it has some time to notice, so that no list relies on rows that are just leaving.
+every reader has some time to notice, so that no list relies on rows that are just leaving.
 """
 
 import time
@@ -64,8 +64,8 @@ def purge_cell(
 ) -> int:
     """Remove what is forgotten of a cell, alone; returns how many rows there were.
 
-    horizon: announced some time ago. Somebody with a longer retention, who did so at the same moment, may have put an
-    earlier one in its place, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
+    horizon: announced some time ago. A process with a longer retention may have announced an earlier one at the same
+    moment, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
     """
     with leases.bulk(cell) as confirm:
         horizon = min(horizon, load_horizons(writer).get(cell.uuid, 0))
@@ -111,7 +111,7 @@ class Purger:
     def _purge(self, stop: Event) -> bool:
         """Announce, wait, purge each cell; False when some cell has to be tried again."""
         try:
-            # Only what is indexed: a cell that nobody follows has no rows to remove, and no need of a horizon.
+            # Only what is indexed: a cell that is not followed has no rows to remove, and needs no horizon.
             followed = self._writer.load_progress().keys()
             cells = [cell for cell in self._cells() if cell.uuid in followed]
             horizons = announce(self._writer, [cell.uuid for cell in cells], self._retention_s, self._clock())

@@ -1,9 +1,9 @@
-"""How indexers share the cells: who has more than is fair lets others have some.
+"""Fair shares of cells: an indexer that has more than its share leaves some to the others.
 
 A broker gives the messages of a cell to one receiver, the first that came, and to the next in the line when that one is
 gone. So the indexer that was started first has all cells. It knows how many others follow each cell, by their leases,
-and nothing else of them: it stands back in as many cells as are too many, and whoever has got too many by that does the
-same in turn.
+and nothing else of them: it gives up as many cells as are too many, and an indexer that gets too many by that does the
+same.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-# A cell that came back has nobody else who can reach its bus; and each turn that ends costs a new connection.
+# A cell that came back has no other indexer that can reach its bus; and each cell that is given up costs a new
+# connection.
 _REST_S = 60.0
 
 
@@ -30,7 +31,7 @@ class CellAssignment:
     rests_until_s: float = 0.0
 
     def end(self, now_s: float) -> None:
-        """It is another one's turn now."""
+        """Another indexer gets the messages now."""
         self.is_active = self.is_to_end = False
         self.rests_until_s = now_s + _REST_S
 
@@ -42,8 +43,8 @@ def surplus(
 ) -> list[CellAssignment]:
     """Those that are to end, so that this indexer keeps no more than its share of all cells, rounded up.
 
-    turns: of all cells that it follows. choose: some of several; at random, so that those who pass cells on to each
-    other do not go on like that for ever.
+    assignments: of all cells that it follows. choose: some of several; at random, so that two indexers do not pass the
+    same cells to each other for ever.
     """
     share = ceil(sum(Fraction(1, assignment.indexers) for assignment in assignments))
     kept = [assignment for assignment in assignments if assignment.is_active and not assignment.is_to_end]

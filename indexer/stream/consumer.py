@@ -50,7 +50,7 @@ class MessageSource(DeadLetterSink, Protocol):
 
 
 def _nothing() -> None:
-    """For callers who do not want to know."""
+    """For callers that need no report."""
 
 
 @dataclass(slots=True)
@@ -81,8 +81,9 @@ class Consumer:
     horizon: of the cell (fleetlight.indexer.reconcile.retention), as far as it is known at the moment. is_of_relay:
         whether a message with these headers and this body was made by the cell's relay. What was not says nothing of
         sequences and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch.
-        turn: what is known of whether this indexer gets the messages of the cell.
-    announcers: of a cell whose notifications have revisions, who may tell of instances that it does not have.
+        assignment: whether this indexer gets the messages of the cell.
+    announcers: of a cell whose notifications have revisions: which producers may announce instances that it does not
+    have.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
     on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
     clock: of the fleet.
@@ -224,13 +225,13 @@ class Consumer:
                     pending.duplicates += 1
                     return
                 pending.sequences.append(sequence)
-            # What the relay passes on for somebody else has a sequence, and is no heartbeat of the cell.
-            tells_progress = is_of_relay and sequence is None
+            # What the relay passes on for another producer has a sequence, and is no heartbeat of the cell.
+            reports_progress = is_of_relay and sequence is None
             about = pending.batch.take(
                 delivery.body,
                 revision,
                 instance_uuid,
-                tells_progress=tells_progress,
+                reports_progress=reports_progress,
                 announcer=self._announcer(delivery, is_of_relay=is_of_relay) if revision is None else None,
             )
         except MalformedMessageError as error:
@@ -250,12 +251,12 @@ class Consumer:
         pending = self._pending[0]
         if pending.write is not None:
             self._finish_write(pending, pending.write)
-        for instance_uuid in (*pending.batch.unread, *pending.batch.misnamed):
+        for instance_uuid in (*pending.batch.unreadable, *pending.batch.misnamed):
             self._rereader.add(instance_uuid)
         # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
         # has passed them, so they have to be among the dead letters now.
         self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
-        # Others cannot make the index doubt the items of the cell.
+        # Messages of others cannot make the index distrust the items of the cell.
         if any(_is_about_item(each.headers) and self._is_of_relay(each.headers, each.body) for each, _ in pending.dead):
             self._on_item_lost()
         # Only now, so that a progress seen by others never covers a message that was not dealt with.

@@ -1,4 +1,5 @@
-"""One cell of somebody else, Nova's, from start to stop: its notifications as they come, and all of it now and then.
+"""The follower of a cell that numbers no changes, as those of Nova: its notifications as they come, and all of it now
+and then.
 
 Its queue is bound before the first comparison begins, so whatever changes meanwhile is announced to us. Whatever was
 lost on the way, or never announced (contracts/nova-notifications, section 10), the next comparison finds.
@@ -61,7 +62,7 @@ class ExternalFollower(Follower):
             adapter.close()
 
     def _consume(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> None:
-        # While the bus was away, or the queue was not bound yet, changes may have been announced to nobody.
+        # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
         due_s = 0.0
         while not stop.is_set():
             bus_failure: BusError | None = None

@@ -1,4 +1,4 @@
-"""What all who follow a cell have in common: they start again after failures, and tell how far they are."""
+"""The base of all followers of a cell: they start again after failures, and report how far they are."""
 
 import time
 from abc import ABC, abstractmethod
@@ -73,10 +73,10 @@ class CellHealth:
 class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
-    owners: where it is known which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with
-        these headers and this body, was made by the cell's relay. announcer: who else has made it. failures: where dead
-        letters are kept. journals: where it is told what changes in cells that number nothing.
-    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_delay_s:
+    owners: knows which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with these
+        headers and this body, was made by the cell's relay. announcer: finds the producer of any other message.
+        failures: keep dead letters. journals: get the changes of cells that number nothing.
+    clock: of the fleet, since that of this machine may be wrong. saving: held while progress is saved. lists_delay_s:
         how long a list may still rely on what the index has just taken back.
     """
 
@@ -98,8 +98,8 @@ class Shared:
 class Follower(ABC):
     """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
 
-    horizon: of the cell (fleetlight.indexer.reconcile.retention), as last read; any thread may set it. heartbeat:
-        whether its work gets done. turn: whether this indexer gets the messages of the cell.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention), as last read; any thread may set it. sign_of_life:
+        whether its work gets done. assignment: whether this indexer gets the messages of the cell.
     """
 
     def __init__(self, cell: Cell, saved: CellProgress, shared: Shared) -> None:
@@ -139,7 +139,7 @@ class Follower(ABC):
 
     @property
     def highest_known(self) -> int:
-        """The highest sequence of the cell that was heard of."""
+        """The highest known sequence of the cell."""
         return self._highest_known
 
     @property
@@ -196,7 +196,7 @@ class Follower(ABC):
     ) -> Iterator[tuple[Consumer, Rereader]]:
         """The consumer of the cell's bus, and what reads instances again that it could not index.
 
-        rereads_to: who writes those; the writer, unless said otherwise. The rest is as of Consumer and Rereader.
+        rereads_to: writes those; the writer by default. The rest is as of Consumer and Rereader.
         Raises BusError.
         """
         receiver = self._open_receiver(self.cell)

@@ -1,4 +1,4 @@
-"""Whether work gets done: what tells a process that hangs from one that waits, or has nothing to do."""
+"""Signs of life: they tell a process that hangs from one that waits, or has nothing to do."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class SignOfLife:
-    """The heartbeat of one thread that works; any thread may ask for it.
+    """The last sign of life of one working thread; any thread may read it.
 
-    It beats when something was done, when there is nothing to do, and when somebody else is waited for, who is away:
-    starting the process again would help none of those. clock: seconds that only go forward.
+    The thread gives one when it has done something, when it has nothing to do, and while it waits for a server that is
+    away: starting the process again would help none of those. clock: seconds that only go forward.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +22,7 @@ class SignOfLife:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last beat."""
+        """Seconds since the last sign."""
         return self._clock() - self._last_s
 
 
@@ -38,7 +38,7 @@ ALIVE = Probe(True, {"status": "ok"})
 
 
 class Probes(Protocol):
-    """What answers `/healthz` (or should the process be started again?) and `/readyz` (can it do its work?)."""
+    """What answers `/healthz` (must the process be started again?) and `/readyz` (can it do its work?)."""
 
     def healthz(self) -> Probe: ...
     def readyz(self) -> Probe: ...

@@ -1,4 +1,5 @@
-"""One native cell, from start to stop: catch up or sync, then consume, then repair; and start again after failures."""
+"""The follower of a cell that numbers its changes: it catches up or syncs, then consumes and repairs, and starts again
+after failures."""
 
 import time
 from collections.abc import Callable
@@ -33,12 +34,12 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
 
-_ASK_OTHERS_INTERVAL_S = 1.0
+_OTHERS_INTERVAL_S = 1.0
 # As often the connection to the bus is kept alive while nothing is taken from it.
 _WAIT_STEP_S = 0.5
 # So long lists ask a cell for items of which the index has lost some.
 _ITEMS_INTERVAL_S = 15.0
-# So often what was deleted long ago leaves the journal; so soon it is asked again while the fleet database is away, for
+# So often what was deleted long ago leaves the journal; so soon it is read again while the fleet database is away, for
 # one that hangs takes 15 s to be given up, in which no message is taken.
 _ANNOUNCED_INTERVAL_S = 3600.0
 _ANNOUNCED_RETRY_S = 60.0
@@ -139,7 +140,7 @@ class CellFollower(Follower):
                 repair()
             elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
                 # Most likely the indexer that we have taken over from had it, and saves that in a moment.
-                others_due_s = now_s + _ASK_OTHERS_INTERVAL_S
+                others_due_s = now_s + _OTHERS_INTERVAL_S
                 self._learn_from_others(adapter, history)
         consumer.drain()
         self._publish_progress()
@@ -168,8 +169,8 @@ class CellFollower(Follower):
             between_batches()
 
         tracker = self._tracker
-        # Whoever has stood by for long would write again what has been forgotten since, and show it until it gets to
-        # where that was deleted.
+        # An indexer that has stood by for long would write again what has been forgotten since, and show it until it
+        # gets to where that was deleted.
         if not tracker.needs_sync:
             self._learn_from_others(adapter, history)
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
@@ -196,7 +197,7 @@ class CellFollower(Follower):
             needs_sync = not self._learn_from_others(adapter, history)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
-        # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
+        # Numbers are given out before they are published, so a higher one that a message named is none of this cell's,
         # and a hole up to it would stay open for ever.
         tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
@@ -218,7 +219,7 @@ class CellFollower(Follower):
         tracker = self._tracker
         with self._leases.bulk(self.cell) as confirm:
             if not self._started_over and self._learn_from_others(adapter, history):
-                # Whoever had the lease before has synced it; what it saved must not be taken back.
+                # The holder of the lease before has synced it; what it saved must not be taken back.
                 tracker.mark_synced()
                 return
 
@@ -339,7 +340,8 @@ class CellFollower(Follower):
         for item_type in INDEXED_ITEMS:
             if self._writer.are_items_whole(item_type, self.cell.uuid):
                 continue
-            # Without the lease for bulk work: it takes a moment, and who else does it at the same time does the same.
+            # Without the lease for bulk work: it takes a moment, and another indexer that does it at the same time does
+            # the same.
             verification = reconcile_other_items(adapter, self._writer, item_type, on_step)
             for difference in verification.remaining:
                 _log.error(
@@ -354,7 +356,7 @@ class CellFollower(Follower):
     def _complete_announced(
         self, adapter: ChangelogAdapter, writer: WritesAndReads, on_step: Callable[[], None]
     ) -> None:
-        """Make index and journal have the same of what only notifications from outside tell of."""
+        """Make index and journal equal in the instances that only notifications from outside announce."""
         self._announced_due_s = time.monotonic() + _ANNOUNCED_RETRY_S
         try:
             self._writer.make_searchable()

@@ -1,5 +1,5 @@
-"""The indexer: a follower for each cell of the fleet, and what they share: what was written is made searchable for all
-of them at once, and only then their progress is saved, so that a saved watermark never promises what nobody can find.
+"""The indexer: a follower for each cell of the fleet, and what they share. What was written is made searchable for all
+of them at once, and only then their progress is saved, so that a search finds all that a saved watermark promises.
 """
 
 import random
@@ -60,13 +60,13 @@ class CountsFailures(RecordsFailures, Protocol):
 
 
 class ReleasesBus(Protocol):
-    """Has the queue of a cell get nothing more from somebody else's exchange, or removes it; raises BusError."""
+    """Unbinds the queue of a cell from an exchange that is not ours, or removes the queue; raises BusError."""
 
     def __call__(self, cell: Cell, *, is_gone: bool) -> None: ...
 
 
 def _release_nothing(cell: Cell, *, is_gone: bool) -> None:
-    """For buses where nobody else sends anything."""
+    """For buses without exchanges that are not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,14 @@ class IndexerService:
     """Follows every enabled cell of a fleet.
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
-    all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
-    opened them. owners, is_of_relay, announcer: see Shared. failures: where dead letters are kept;
-    journals: where it is told what changes in cells that number nothing. release_bus: called for a cell of somebody
-    else that was left and that nobody is to follow. lists_delay_s: see Shared.
-    A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
-    to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
-    start anew, from the progress that is saved then.
-    A bus, cell or index that fails is waited out, for its cell alone; `health` tells. Anything else is a mistake of
-    this program: `run` stops all followers and raises it, since a silent drift is worse than an indexer that stops.
+    all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and not closed here.
+    owners, is_of_relay, announcer: see Shared. failures: keep dead letters; journals: get the changes of cells that
+    number nothing. release_bus: called for a cell with a bus that is not ours, when it was left and is not to be
+    followed. lists_delay_s: see Shared. A cell is followed under a lease, so that no process removes it meanwhile. When
+    the leases were lost with the connection to the fleet database the followers go on, since a removal needs that
+    database too; as soon as it is back they all start anew, from the progress that is saved then. A bus, cell or index
+    that fails is waited out, for its cell alone; `health` says so. Anything else is a mistake of this program: `run`
+    stops all followers and raises it, since a silent drift is worse than an indexer that stops.
     """
 
     def __init__(
@@ -326,8 +325,8 @@ class IndexerService:
     def _release_buses(self) -> None:
         """See that no queue goes on filling of a cell that was left, and is disabled or removed.
 
-        Whoever disables or removes a cell does so too, when nobody follows it. But a follower whose lease was lost is
-        not waited for, and may have reconnected, and bound the queue again, since then.
+        The command that disables or removes a cell does so too, when no indexer follows it. But a follower whose lease
+        was lost is not waited for, and may have reconnected, and bound the queue again, since then.
         """
         for uuid, cell in list(self._unreleased.items()):
             if uuid not in self._running:
@@ -337,7 +336,7 @@ class IndexerService:
                         if known is None or known.disabled:
                             self._release_bus(cell, is_gone=known is None)
                 except LeaseHeldError:
-                    # By whoever leaves it last, removes it, or follows it again: the next look tells.
+                    # Held by a process that leaves it last, removes it, or follows it again: the next look shows which.
                     continue
                 except BusError as error:
                     _log.warning("indexer.queue_stays_bound", cell=cell.name, reason=str(error))
@@ -363,7 +362,7 @@ class IndexerService:
         """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress.
 
         deadline_s: None waits for all of them. Returns which were left: others go on waiting, for a cell that hangs as
-        it may, and are left the next time; meanwhile nobody else is to wait for them.
+        it may, and are left the next time; no other cell waits for them meanwhile.
         """
         if not uuids:
             return set()
@@ -382,14 +381,15 @@ class IndexerService:
         return left
 
     def _start_followers(self, uuids: Collection[str]) -> None:
-        """Follow the cells that nobody is removing, unless they were disabled or removed before we had the lease."""
+        """Follow the cells that no process is removing, unless they were disabled or removed before we had the
+        lease."""
         leased = set()
         try:
             for uuid in uuids:
                 if self._leases.follow(uuid):
                     leased.add(uuid)
             cells = self._wanted_cells()
-            # Somebody else may have followed, synced or removed a cell since we read its progress last.
+            # Another process may have followed, synced or removed a cell since we read its progress last.
             self._saved.learn(cells.keys() & leased)
             horizons = load_horizons(self._writer)
             for uuid in cells.keys() & leased:
@@ -448,7 +448,7 @@ class IndexerService:
         for uuid, assignment in assignments.items():
             self._metrics.active(uuid, is_active=assignment.is_active)
         now_s = time.monotonic()
-        # While it is not known who else there is, nothing more is asked that may take its time to fail.
+        # While the other indexers are not known, no more queries are made that may take their time to fail.
         if now_s < self._share_due_s or self._fleet_problem is not None:
             return
         self._share_due_s = now_s + _SHARE_INTERVAL_S

@@ -1,4 +1,4 @@
-"""What a batch of messages comes to: at most one document per instance, whatever the order; pure.
+"""The documents of a batch of messages: at most one per instance, whatever the order; pure.
 
 Of the messages that name their instance and its revision only the newest of each instance is read, and not before its
 document is written: what one step leaves near the processor the next one finds there.
@@ -33,10 +33,10 @@ ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """How the rows are read of a cell whose notifications have no revisions.
+    """Reads the rows of a cell whose notifications have no revisions.
 
     read: the rows there are among some uuids, in one request; raises CellUnreachableError. kept: fields that they do
-    not tell (fleetlight.indexer.transform.external_rows).
+    not have (fleetlight.indexer.transform.external_rows).
     """
 
     read: ReadsRows
@@ -44,7 +44,7 @@ class RowReading:
 
 
 class _RawChange(msgspec.Struct, gc=False):
-    """The message of a revision, as it came."""
+    """The message of a change with a revision, not yet read."""
 
     revision: int
     body: bytes
@@ -53,19 +53,19 @@ class _RawChange(msgspec.Struct, gc=False):
 class Batch:
     """Collects messages of one cell.
 
-    horizon: of the cell (fleetlight.indexer.reconcile.retention). What somebody else said before it of an instance that
-        is not there is left out: it may have been deleted and forgotten since, and nobody else remembers that.
-    rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
-    own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
-        one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher
-        version than any revision. What else is said without a revision has to be of an announcer, unless rows decide.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention). A notification without a revision from before it, of
+        an instance that is not there, is left out: the instance may have been deleted and forgotten since.
+    rows: reads the rows of a cell whose notifications have no revisions; None for other cells.
+    own: reads the rows that the cell itself announces with revisions; None if it announces none. A notification without
+        a revision about one of them is refused, since it would be believed for ever: its time is a higher version than
+        any revision. Any other has to be of a known producer, unless rows decide.
     now: microseconds. What says that it was sent much later would be newer than all that is said until then.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
-    unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
+    unreadable: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
     forgotten: after `documents`, how many messages were left out because of the horizon.
-    superseded: how many messages were left out for a newer one of the same instance; most of them nobody has read.
+    superseded: how many messages were left out for a newer one of the same instance; most of them were not read.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Batch:
         self._external: dict[str, list[ExternalChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
-        self.unread: Collection[str] = ()
+        self.unreadable: Collection[str] = ()
         self.misnamed: set[str] = set()
         self.elsewhere = 0
         self.forgotten = 0
@@ -101,21 +101,21 @@ class Batch:
         revision: int | None,
         instance_uuid: str | None,
         *,
-        tells_progress: bool,
+        reports_progress: bool,
         announcer: Announcer | None = None,
     ) -> Sequence[str]:
         """Take one message in; returns the uuids of the instances whose documents may come from it.
 
-        revision, instance_uuid: what is said beside the message; None where nothing is. tells_progress: whether a
-        heartbeat is to be believed. announcer: who made it, if it has no revision; None: no producer.
-        Raises MalformedMessageError for what is read at once and can never be indexed.
+        revision, instance_uuid: what is said beside the message; None where nothing is. reports_progress: whether a
+        heartbeat is to be believed. announcer: its producer, if it has no revision; None: it has none. Raises
+        MalformedMessageError for what is read at once and can never be indexed.
         """
         if revision is None or instance_uuid is None:
-            return self.add(interpret(body, revision), tells_progress=tells_progress, announcer=announcer)
+            return self.add(interpret(body, revision), reports_progress=reports_progress, announcer=announcer)
         return self._keep_newest(instance_uuid, _RawChange(revision, body))
 
     def add(
-        self, meaning: Meaning, *, tells_progress: bool = False, announcer: Announcer | None = None
+        self, meaning: Meaning, *, reports_progress: bool = False, announcer: Announcer | None = None
     ) -> Sequence[str]:
         """As `take`, for a message that was read.
 
@@ -139,8 +139,8 @@ class Batch:
                     self._external.setdefault(uuid, [])
                 return meaning.uuids
             case Heartbeat():
-                # Anybody can put one on this bus, and one of another cell says nothing here.
-                if tells_progress and meaning.cell_uuid == self._cell_uuid:
+                # Every sender can put one on this bus, and one of another cell says nothing here.
+                if reports_progress and meaning.cell_uuid == self._cell_uuid:
                     self.heartbeats.append(meaning)
                 else:
                     self.others += 1
@@ -258,7 +258,7 @@ class Batch:
         try:
             return self._rows.read(uuids)
         except CellUnreachableError:
-            self.unread = uuids
+            self.unreadable = uuids
             return None
 
     def _external_document(
@@ -276,7 +276,7 @@ class Batch:
             self.forgotten += len(changes)
             return None
         if self._rows is not None and (existing is None or existing.cell_uuid != self._cell_uuid):
-            # Nobody can say now that it is of this cell.
+            # It is not known now whether it is of this cell.
             return None
         return merge(self._cell_uuid, existing, changes)
 

@@ -1,4 +1,4 @@
-"""From what a cell says to what the index keeps: the one transformation, for live changes, catch-up and sync; pure.
+"""Documents of the index from records of a cell: the one transformation, for live changes, catch-up and sync; pure.
 
 A native cell sends its rows whole, with a revision. A notification from elsewhere (Nova) carries a part of the fields
 and no revision: its version is the time it was sent, and what it does not carry is kept from the document that is
@@ -55,7 +55,7 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
 
 
 def remade(cell_uuid: str, bare: BareDocument) -> Document:
-    """The document of an instance as another program has left it; fields that it did not know are as if not told."""
+    """The document of an instance as another program has left it; fields that it did not know are blank."""
     known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
     return to_document(cell_uuid, bare.version, {**BLANK_INSTANCE, **known})
 

@@ -1,4 +1,4 @@
-"""From what a cell says of items other than instances to documents of the index; pure."""
+"""Documents of the items other than instances (nodes), from the messages of a cell; pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from fleetlight.resources.query_fields.node import NODE
 ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record]]] = {
     HypervisorPayload: (NODE.name, from_payload)
 }
-"""By payload: the type of the item that it tells of whole, and what reads its record."""
+"""By payload: the type of the item that it has the whole state of, and what reads its record."""
 
 
 class OtherItemChange(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Keeping what only the index would have: instances that notifications from outside tell of, and that no cell has.
+"""Copies of what only the index would have: instances that notifications from outside announce, and that no cell has.
 
 Their newest states are in the journal of their cell (fleetlight.cells.fleet.announced_instances), so that an index
 which was lost, or is an older one, gets them back. The index never waits for that: what could not be kept meanwhile is
@@ -68,6 +68,6 @@ def to_announced(document: Document) -> AnnouncedInstance:
 
 
 def of_announced(cell_uuid: str, announced: AnnouncedInstance) -> Document:
-    """The document of what was kept; fields that the program did not know then are as if not told."""
+    """The document of what was kept; fields that the program did not know then are blank."""
     extra = None if announced.extra is None else msgspec.json.decode(announced.extra, type=Extra)
     return to_document(cell_uuid, announced.version, {**BLANK_INSTANCE, **announced.record}, extra)

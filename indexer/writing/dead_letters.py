@@ -1,4 +1,4 @@
-"""Where messages go that could not be indexed: to the failures in the fleet database, with reason and place.
+"""Messages that could not be indexed: they go to the failures in the fleet database, with the reason.
 
 While that database is away they take refuge in the dead-letter queue of their bus, and are taken over from there as
 soon as it is back; so are messages that the broker itself has given up on. A bus that ends with this process is no
@@ -235,7 +235,7 @@ def _without_large_body(message: Message) -> Message:
 
 
 def _without_body(message: Message) -> Message:
-    """The message; in the place of a body that nobody reads, secrets and all, stands which one it was."""
+    """The message; in the place of the body, which may have secrets, stands which one it was."""
     digest = sha256(message.body).hexdigest()
     return replace(message, body=f"<{len(message.body)} bytes that are not kept, SHA-256 {digest}>".encode())
 

@@ -89,7 +89,7 @@ class ProgressTracker:
         self._freshen()
 
     def disbelieve_beyond(self, sequence: int) -> None:
-        """The cell has given out no higher number than `sequence`: whoever named one was wrong."""
+        """The cell has given out no higher number than `sequence`: a message that named one was wrong."""
         limit = max(sequence, self._watermark)
         self._highest_known = min(self._highest_known, limit)
         self._beyond = {beyond for beyond in self._beyond if beyond <= limit}

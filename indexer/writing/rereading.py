@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 _BATCH = 500
 _UNREACHABLE_RETRY_S = 5.0
-# What the index refuses it will most likely refuse again, unless somebody does something about it.
+# What the index refuses it will most likely refuse again until an operator does something about it.
 _REJECTED_RETRY_S = 60.0
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 

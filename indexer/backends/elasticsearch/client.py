@@ -1,4 +1,4 @@
-"""One request to Elasticsearch: bytes in, bytes out, failures as ours. What is in the bytes is not known here.
+"""One request to Elasticsearch: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
 
 The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
 """
@@ -43,7 +43,7 @@ _FIRST_SERVER_ERROR = 500
 
 
 class IndexExistsError(IndexRequestError):
-    """Somebody else has created it."""
+    """The index or alias is there already: another process has created it."""
 
 
 class TooLargeError(IndexRequestError):
@@ -75,7 +75,7 @@ class _FailedShard(msgspec.Struct):
 
 
 class _RequestCause(Cause):
-    """Of a search the shards tell why; the request itself only failed."""
+    """Why a search failed: the shards say it, the request itself only that it failed."""
 
     failed_shards: list[_FailedShard] = []
 
@@ -117,7 +117,7 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
         "request_timeout": timeout_s,
         "connections_per_node": connections,
         "serializers": {JSON: as_bytes, NDJSON: as_bytes},
-        # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
+        # Only to move on to another node. Waiting and trying again is up to the callers, which know what depends on it.
         "max_retries": len(settings.urls) - 1,
         "retry_on_status": (),
     }
@@ -137,12 +137,12 @@ def send(client: Elasticsearch, method: str, path: str, body: object = None, *, 
 
 
 def is_passing(status: int) -> bool:
-    """Whether an answer with this status may become another one later, when nobody changes anything."""
+    """Whether an answer with this status may become another one later by itself."""
     return status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
 
 
 def is_missing_index(cause: Cause) -> bool:
-    """Whether the index is not there (yet, or because someone removed it), unlike a document that is not."""
+    """Whether the index is not there (not yet, or not any more), unlike a document that is not."""
     return cause.type == _MISSING_INDEX
 
 

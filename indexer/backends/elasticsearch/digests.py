@@ -1,4 +1,4 @@
-"""What is compared with a cell, out of Elasticsearch: bodies of requests, and what their answers say; pure.
+"""Digests and versions to compare with a cell, from Elasticsearch: bodies of requests, and their answers; pure.
 
 A document carries its version and the two numbers of its digest (fleetlight.cells.digests) as fields of their own,
 because the server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one

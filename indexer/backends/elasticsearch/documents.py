@@ -1,4 +1,4 @@
-"""What is sent to and read from Elasticsearch, as bytes; pure.
+"""Bytes that are sent to and read from Elasticsearch; pure.
 
 A document of the index is the record without its nulls, the cell, the uuid as two numbers, the keys of nice orders, its
 version and digest, and the view: each piece a value of its own, so that it can be cut out of an answer without being

@@ -1,4 +1,4 @@
-"""What a cluster says of our indexes: versions, aliases, whether they take documents, and how full its disks are."""
+"""State of our indexes in a cluster: versions, aliases, whether they take documents, and how full the disks are."""
 
 from collections.abc import Iterator, Mapping, Set
 from contextlib import closing

@@ -1,6 +1,6 @@
 """The generations of the Elasticsearch index: physical indexes, and the aliases that say which of them is which.
 
-A change of aliases is one step for everybody who reads and writes. While a rebuild prepares it, writing to the current
+A change of aliases is one step for all readers and writers. While a rebuild prepares it, writing to the current
 index is blocked; the server says that it is as soon as what was under way has ended.
 """
 

@@ -21,7 +21,7 @@ from fleetlight.indexer.backends.elasticsearch.rows import Write
 _MIN_ROWS = 100
 # If more of its rows are new, the page itself is less work than those.
 _MAX_NEW = 0.25
-# Who asks for the same again and again does so more often.
+# A caller that repeats a request does so more often.
 _KEPT_S = 60.0
 _MAX_NOTES = 4096
 _MAX_BYTES = 64 * 1024 * 1024
@@ -62,7 +62,7 @@ class _Known(Struct):
 class KnownPages:
     """The pages that were asked for last; threads may share one.
 
-    A page is remembered when it is asked for a second time, so that pages which nobody asks for again cost nothing.
+    A page is remembered at its second request, so that pages which are requested once cost nothing.
     """
 
     def __init__(self) -> None:

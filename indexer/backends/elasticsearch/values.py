@@ -1,4 +1,4 @@
-"""The rows of a search for the values of some fields: what it asks of a document, and how that is read.
+"""Rows of a search for the values of some fields: what is read of each document, and how.
 
 What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
 sent: that costs less than to leave something out (decisions 0100 and 0111).

@@ -126,7 +126,7 @@ class ElasticsearchWriter:
         described = described_documents(documents, self._settings.schemas_dir)
         bulks = to_bulks(described, refused, self._names.items)
         first = list(islice(bulks, 2))
-        # What is one bulk anyway needs no other thread: who calls has two of its own.
+        # What is one bulk anyway needs no other thread: the consumer has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
         outcomes = list(send_all(self._send_bulk, chain(first, bulks)))
         passing: IndexUnavailableError | None = None
@@ -150,7 +150,7 @@ class ElasticsearchWriter:
 
     def make_searchable(self) -> None:
         self._target.keep_up()
-        # The index of items may have been removed by hand: it is made again by who finds that it cannot be written to.
+        # The index of items may have been removed by hand: the writer that finds it missing makes it again.
         send(self._client, "POST", f"/{self._names.write},{self._names.items}/_refresh?ignore_unavailable=true")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -217,7 +217,7 @@ class ElasticsearchWriter:
         check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        """Of the physical indexes that there are now; who has prepared others is told when saving."""
+        """Of the physical indexes that there are now; a writer that has prepared others learns of it when it saves."""
         owner = self._target.owner
         path, body = f"/{self._names.progress}/_search", progress_of(owner.all_instances, owner.state)
         return from_progress_hits(send(self._client, "POST", path, body))
@@ -311,7 +311,7 @@ class ElasticsearchWriter:
             return
         for _ in range(_FORGET_ATTEMPTS):
             self._forget_what_is_deleted()
-            # Whoever has removed something else meanwhile may have ended the forgetting for all, and too early.
+            # Another process that has removed something meanwhile may have ended the forgetting for all, and too early.
             newer = self._delete(dict.fromkeys(deleted, 0))
             deleted = newer - self.read(newer).keys()
             if not deleted:

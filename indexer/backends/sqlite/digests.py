@@ -1,4 +1,4 @@
-"""What is compared with a cell, out of the SQLite index: from the question to one statement, and back.
+"""Digests and versions to compare with a cell, from the SQLite index: one statement each.
 
 Nothing is stored for it: the digest of a document is computed from its uuid and version when it is asked for.
 """

@@ -171,7 +171,7 @@ def row_of(document: Document) -> tuple[Any, ...]:
 
 
 def document_of(row: Sequence[Any]) -> Document:
-    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of somebody else."""
+    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of another program."""
     try:
         return _document_of(row)
     except MISSHAPEN as error:

@@ -114,8 +114,8 @@ class SqliteSearcher:
             f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
         try:
-            # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
-            # enough) kills every process that reads it, where others get an error and ask the cells.
+            # Not mapped to memory, though a list would take a quarter less: a process that cuts off a mapped file (`cp`
+            # over it is enough) kills every process that reads it, where others get an error and ask the cells.
             connection.execute("PRAGMA mmap_size = 0")
             # A page of 1,000 instances reads some 6 MB. The 2 MB that SQLite keeps unless told otherwise have lost its
             # first rows when they are asked for again.

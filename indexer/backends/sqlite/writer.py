@@ -276,7 +276,7 @@ class SqliteWriter:
             on_batch(removed)
 
     def allow_writes(self) -> None:
-        """Nothing to do: whoever pauses holds the write lock, which dies with the process."""
+        """Nothing to do: a pause is the write lock, which ends with its process."""
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self.transaction():
@@ -327,7 +327,7 @@ class SqliteWriter:
                 self._is_damaged = True
                 raise
             except IndexUnreadableError as error:
-                # Of a file that was an index before it is known whose it is.
+                # Of a file that was an index before, it is known which program it belongs to.
                 if self._file is None or self._file != file_of(self._path):
                     raise
                 self._is_damaged = True
