@@ -14,7 +14,7 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.notifications.errors import BusError
 
 _MICROSECONDS = 1_000_000
-# What all cells and buses together may take: one that hangs must not keep what the others say.
+# What all cells and buses together may take: one that hangs must not hold back what the others say.
 _TIMEOUT_S = 5.0
 _MOST_THREADS = 256
 

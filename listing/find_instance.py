@@ -1,4 +1,4 @@
-"""One instance: where it lives, what the index knows of it, and where a page that begins behind it begins."""
+"""One instance: its cell, what the index has of it, and its position in the order of a page that begins behind it."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
-"""Whether who is asking may see what belongs to a project and a user."""
+"""Whether the caller may see what belongs to a project and a user."""
 Position = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _LookedFor:
-    """The instance whose place in an order is asked for, and by whom."""
+    """An instance of which the position in an order is wanted, and what the caller may see."""
 
     uuid: str
     order: SortOrder
@@ -53,7 +53,7 @@ class InstanceFinder:
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
         """Where an instance lives, as its mapping says, or where there is none (fleetlight.listing.unmapped_instances).
 
-        timeout_s: what a cell may cost that has to be asked for it.
+        timeout_s: what the query to one cell may cost.
         Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
         """
         return await self._ask_for_mapping(uuid) or await self._unmapped.find(uuid, timeout_s)

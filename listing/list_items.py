@@ -25,7 +25,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 @dataclass(frozen=True, slots=True)
 class CellItems:
-    """What one cell has, and how it was asked. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
+    """What one cell has, and how it answered. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
     failed.
 
     duration_s: how long it took to answer, or to fail.
@@ -69,7 +69,7 @@ class ItemLister:
         """All items of a type.
 
         fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
-            the cells to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer
+            the cells to ask; None for all. A cell of a kind that does not report such items is skipped, and the answer
             not complete.
         consistency, ask_live: as of InstanceLister.list_page.
         Raises FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
@@ -86,11 +86,11 @@ class ItemLister:
             live = [cell for cell in cells if cell.uuid not in fresh]
             if live:
                 await place.ask_cells()
-            asked = (
+            queries = (
                 self._ask(cell, item_type, fields, keys, cell_timeout_s, substitute=indexed.get(cell.uuid))
                 for cell in live
             )
-            by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
+            by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*queries)}
         by_cell |= {uuid: of_cell.items(Route.INDEX) for uuid, of_cell in fresh.items()}
         return Items([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
 
@@ -122,8 +122,8 @@ class ItemLister:
     async def describe(
         self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
     ) -> Mapping[str, Any] | None:
-        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot
-        tell.
+        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot show
+        that.
         """
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
@@ -161,7 +161,7 @@ class ItemLister:
             return _skipped(cell, str(error), time.perf_counter() - began)
         duration_s = time.perf_counter() - began
         if records is None:
-            reason = f"cells of kind '{cell.kind}' do not tell of their items of type '{item_type}'"
+            reason = f"cells of kind '{cell.kind}' do not report their items of type '{item_type}'"
             return _skipped(cell, reason, duration_s)
         return CellItems(CellAnswer(cell, Route.LIVE, is_complete=True), records, duration_s)
 

@@ -19,7 +19,7 @@ class Row(Protocol):
 
     @property
     def item(self) -> bytes:
-        """The instance as the answer shows it; asked for once, and only if the page has the row."""
+        """The instance as the answer shows it; read once, and only if the page has the row."""
         ...
 
 

@@ -37,7 +37,7 @@ class PastLister:
         self._clock = clock
 
     def is_to_come(self, moment: int) -> bool:
-        """Whether nobody can know yet what things will be like at that moment."""
+        """Whether that moment is still to come."""
         return moment > self._clock()
 
     async def require(self, moment: int, only: Collection[str] | None, timeout_s: float) -> Mapping[str, CellFailure]:
@@ -120,8 +120,8 @@ class _PastReader:
         rows = await self.read_page(cell_uuid, PageRequest(Eq("uuid", uuid), _BY_UUID, 1), timeout_s)
         return rows[0] if rows else None
 
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        return await self._reader.ask(cell_uuid, question, timeout_s)
+    async def ask(self, cell_uuid: str, query: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        return await self._reader.ask(cell_uuid, query, timeout_s)
 
     def hanging(self) -> Collection[str]:
         return self._reader.hanging()

@@ -1,4 +1,4 @@
-"""Which cells the index answers for, and what each cell contributed: the same for pages and counts."""
+"""The choice of the cells that the index answers for, and what each cell contributed: the same for pages and counts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from fleetlight.query.retention import may_match_forgotten
 
 
 class LiveCell(Protocol):
-    """What became of the question to one cell.
+    """What became of the query to one cell.
 
     failure: why it could not answer everything itself. has_substitute: whether the index did instead.
     damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.

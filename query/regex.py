@@ -1,7 +1,7 @@
 """The one meaning of a regular expression, and its translations.
 
 A pattern is *searched* for in a text, case-sensitively, with RE2's syntax and meaning: its time is linear in the text,
-so nobody's pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with
+so no pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with
 a dialect of their own get a translation of the subset in `regex_syntax`, or none.
 """
 

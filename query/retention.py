@@ -60,7 +60,7 @@ def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
             return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
         case IsNull(field):
             return field not in {_DELETED, _DELETED_AT}
-    # Of the others nothing is known, which costs no more than a question to the cells.
+    # Of the others nothing is known, which costs no more than a query to the cells.
     return True
 
 

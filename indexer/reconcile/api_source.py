@@ -1,6 +1,6 @@
 """The rows of a cell from the compute API in front of it: for instances of a cell whose database cannot be read.
 
-They have no revision. What a page shows is as old as the moment before it was asked for, so whatever was announced
+They have no revision. What a page shows is as old as the moment before it was requested, so whatever was announced
 meanwhile wins; and what the API does not show is kept from the document that is there (docs/architecture.md, "External
 notifications").
 """

@@ -51,7 +51,7 @@ _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
 # The index gets there with the next refresh, or not soon.
 _CATCH_UP_S = 5.0
-# Of the time, while ranges wait. They tell more of what they cost.
+# Of the time, while ranges wait. They find more for what they cost.
 _SHARE_OF_PAGES = 0.2
 _MOST_CREDIT_S = 1.0
 _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
@@ -192,7 +192,7 @@ class Auditor:
             self._suspect(audit, comparison, list(islice(_flat(batches), _MOST_SUSPECTS)))
             audit.ranges.pop(0)
             if audit.rows is None:
-                # It tells how many ranges all of the cell takes, each of which costs much even where there is little.
+                # It shows how many ranges all of the cell takes, each of which costs much even where there is little.
                 audit.rows = comparison.seen.rows * len(_HEXADECIMAL)
                 audit.ranges = _ranges(audit.rows)
             else:

@@ -73,8 +73,8 @@ def retry(
 ) -> list[Retried]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
-    journals: where it is told what changes in cells that number nothing. owners: where it is known which cell an
-    instance lives in. announcer: finds who made a message on the bus of a cell. clock: of the fleet.
+    journals: get the changes of cells that number nothing. owners: knows which cell an instance lives in. announcer:
+    finds who made a message on the bus of a cell. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """

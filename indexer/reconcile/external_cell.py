@@ -188,7 +188,7 @@ class ExternalComparison(Comparison):
     confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
         harm to what arrives meanwhile.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
-    journal: of the cell, which is told of what is repaired; None if nothing is told.
+    journal: of the cell, which gets what is repaired; None for no journal.
     homeless: the hidden rows of instances that the index has no document of (UnindexedMoves), where it is repaired.
     """
 

@@ -134,7 +134,7 @@ class NativeComparison(Comparison):
     def differing_in_page(self, after: str | None, size: int) -> tuple[Sequence[str], str | None]:
         """Which of at most `size` rows behind the uuid `after` differ at first sight, by content.
 
-        And the uuid of the last one; None where there were no more. What only the index has digests tell.
+        And the uuid of the last one; None where there were no more. Digests show what only the index has.
         """
         position = None if after is None else (after,)
         rows, is_last = next(pages_of_rows(self._adapter.read_page, remembered(self._horizon), size, position))

@@ -1,4 +1,4 @@
-"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can be asked of.
+"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can give.
 
 The stores compare digests, so copying costs what differs, and copying once more, while writing is paused, costs next to
 nothing. What changes meanwhile is not waited for: it is copied the next time.

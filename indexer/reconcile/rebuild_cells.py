@@ -32,7 +32,7 @@ from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
-"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the epoch
+"""The kind of state that has what the previous index has followed of each cell, by its uuid: the epoch
 (fleetlight.indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
 
 BEGUN_AS = "rebuilt histories"
@@ -58,7 +58,7 @@ def open_cell(
 ) -> "RebuiltCell":
     """How this cell gets into the `new` index.
 
-    unusable: where documents of the current one are read if nothing else can be asked of it. owners: knows which cell
+    unusable: where documents of the current one are read if nothing else is known of it. owners: knows which cell
     an instance lives in. is_filled: the new one was the current one once, and only lacks changes. Raises
     CellUnreachableError when the cell alone has what is needed.
     """
@@ -121,7 +121,7 @@ class RebuiltCell:
             self._copy(on_step, external=external)
 
     def _copy(self, on_step: Callable[[], None], *, external: bool) -> None:
-        """external: what notifications without a revision have brought; else what the cell has told itself."""
+        """external: what notifications without a revision have brought; else what the cell itself has announced."""
         self._current.make_searchable()
         self._new.make_searchable()
         rejected: Mapping[str, str] = {}

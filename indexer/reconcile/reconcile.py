@@ -27,7 +27,7 @@ from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 
 @dataclass(frozen=True, slots=True)
 class DifferenceBatch:
-    """Instances that differ. documents: what the index is to have of them, where finding them has told that."""
+    """Instances that differ. documents: what the index is to have of them, where finding them has shown that."""
 
     differences: Sequence[Difference]
     documents: Sequence[Document] = ()

@@ -21,8 +21,8 @@ class CellAssignment:
     """What one indexer knows of the messages of one cell.
 
     is_active: they come to this indexer. indexers: how many follow the cell, this one included. is_to_end: this one is
-    to finish what it has received, and let another one have the rest. rests_until_s: it is not asked to before then, on
-    the monotonic clock.
+    to finish what it has received, and let another one have the rest. rests_until_s: it does not have to before then,
+    on the monotonic clock.
     """
 
     is_active: bool = False

@@ -1,4 +1,4 @@
-"""Signs of life: they tell a process that hangs from one that waits, or has nothing to do."""
+"""Signs of life: a process that hangs gives none, one that waits or has nothing to do does."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -163,7 +163,7 @@ class Batch:
         )
 
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
-        """The documents to write, which can be gone through again and again; each is made when it is asked for.
+        """The documents to write, which can be gone through again and again; each is made when it is read.
 
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
         Raises what `read` and `own` raise.
@@ -299,7 +299,7 @@ def without_known(
 
 
 class _Documents:
-    """Documents that are made when they are asked for, and then some that are there."""
+    """Documents that are made when they are read, and then some that are there."""
 
     def __init__(self, make: Callable[[], Iterator[Document]], made: Sequence[Document]) -> None:
         self._make = make

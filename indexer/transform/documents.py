@@ -98,8 +98,8 @@ def _news(change: ExternalChange, record: Record, version: int) -> Record:
     """What to take from a change for a record of that version (section 11).
 
     A notification shows what a process had in memory, which may be older than what another one has sent before. The
-    time of its row tells, in whole seconds; where that is the same or not known, and for what does not move it, the
-    time of sending does.
+    time of its row decides, in whole seconds; where that is the same or not known, and for what does not move it, the
+    time of sending decides.
     """
     past = _ABOUT_THE_PAST.get(change.event_type, frozenset())
     carried = {name: value for name, value in change.carried.items() if name not in past}

@@ -122,7 +122,7 @@ class History:
         self._keep_current()
 
     def accepts(self, headers: Headers) -> bool:
-        """Whether what the message says has happened, as far as its headers tell.
+        """Whether what the message says has happened, as far as its headers say.
 
         Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
         what the writer raises.

@@ -131,7 +131,7 @@ def _went_back(known: Position | None, now: Position) -> bool:
 
 
 class JournalingWriter:
-    """Writes documents after the journal was told of them."""
+    """Writes documents after the journal has them."""
 
     def __init__(self, writer: WritesAndReads, journal: CellJournal) -> None:
         self._writer = writer

@@ -3,7 +3,7 @@
 The mapping of the fleet database decides. An instance that it gives to another cell is not written, and one that the
 index is known to have as another cell's only if the mapping says that it lives here now: it has moved. So one look at
 the mappings is enough for all that is written together, and answers with nothing as long as all is right. While the
-fleet database is away, the index itself is asked which cell has it; and what was only announced of an instance that it
+fleet database is away, the index itself says which cell has it; and what was only announced of an instance that it
 does not have is refused, since the time of an announcement would be a higher version than any revision of the rightful
 row.
 """
@@ -49,9 +49,9 @@ class KnowsOwners(Protocol):
 
 
 class PromptOwners:
-    """Owners that are asked for all cells of an indexer, in a few threads, and not waited for long.
+    """Owners of instances, queried for all cells of an indexer, in a few threads and with a short timeout.
 
-    While the fleet database is away it is asked now and then; in between FleetUnreachableError comes at once. A query
+    While the fleet database is away it is queried now and then; in between FleetUnreachableError comes at once. A query
     that hangs keeps its thread until the connection gives the database up.
     """
 
@@ -170,7 +170,7 @@ class OwnWriter:
         return _belonging_to(others)
 
     def _refused_by_index(self, versions: Mapping[str, int]) -> Mapping[str, str]:
-        """The same while the mappings cannot be asked."""
+        """The same while the mappings cannot be read."""
         found = self._writer.read(versions)
         self._remember(found)
         announced = {uuid for uuid, version in versions.items() if is_time(version) and not self._has_rows}

@@ -74,7 +74,7 @@ class ProgressTracker:
         """A heartbeat: at the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
         self._highest_known = max(self._highest_known, sequence)
         if len(self._heartbeats) == _MAX_HEARTBEATS:
-            # The oldest are reached first; the newest tells most. So one between them goes.
+            # The oldest are reached first; the newest says most. So one between them goes.
             self._heartbeats.pop()
         self._heartbeats.append((sequence, at))
         self._freshen()

@@ -40,7 +40,7 @@ def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceR
 
 
 class RenderedRows:
-    """The documents of rows, each made when it is asked for: what is written at once is still near the processor.
+    """The documents of rows, each made when it is read: what is written at once is still near the processor.
 
     rejected: by uuid, the rows that this program failed on so far; the others go on.
     """

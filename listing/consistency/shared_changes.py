@@ -1,8 +1,8 @@
 """Own changes that every API process of the fleet knows of (docs/decisions/0114).
 
-A process that has changed an instance tells the others through the fleet database, and answers its caller no sooner
-than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is asked for after
-the answer lacks the change, whichever process it reaches, and no list waits for a question of its own.
+A process that has changed an instance shares that with the others through the fleet database, and answers its caller no
+sooner than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is requested
+after the answer lacks the change, whichever process it reaches, and no list waits for a query of its own.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ _NEVER = float("-inf")
 
 
 class SharedChanges:
-    """What is noted here, and what other processes tell. A fleet database that fails makes no list and no change fail.
+    """What this process notes, and what other processes share. A fleet database that fails makes no list and no change
+    fail.
 
     kept_s: as of OwnChanges.
     """
@@ -68,14 +69,14 @@ class SharedChanges:
         return self._own.of(reader)
 
     async def _share(self, changes: Sequence[OwnChange]) -> None:
-        told = [
+        shared = [
             RecentChange(change.reader, change.cell_uuid, change.token.instance_uuid, change.token.revision)
             for change in changes
         ]
         now = time.monotonic()
         forgets = now - self._forgot_at > _FORGET_AGAIN_S
         self._forgot_at = now if forgets else self._forgot_at
-        add = partial(self._store.add, self._process, told, self._kept_s if forgets else None)
+        add = partial(self._store.add, self._process, shared, self._kept_s if forgets else None)
         try:
             others_listen = await ask_fleet(add, _TIME_LIMIT_S)
         except FleetUnreachableError as error:

@@ -1,6 +1,6 @@
-"""What the changelogs say has changed: a native cell keeps its own, and for all others indexers keep a journal.
+"""Changes of instances, from changelogs: a native cell keeps its own, and for all others indexers keep a journal.
 
-Nothing here knows who watches.
+This module knows nothing of watches.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class Reading:
 class QueriesCells(Protocol):
     """What is needed of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
+    async def ask(self, cell_uuid: str, query: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
 class ReadsJournals(Protocol):
@@ -59,9 +59,9 @@ class ReadsJournals(Protocol):
 
 
 class Changelogs:
-    """The changelogs of all cells. timeout_s: what a question may cost. clock: microseconds since the epoch.
+    """The changelogs of all cells. timeout_s: what a query may cost. clock: microseconds since the epoch.
 
-    Calls raise CellUnreachableError when it cannot be told now what changes in the cell, and UnknownCellError.
+    Calls raise CellUnreachableError when it cannot be known now what changes in the cell, and UnknownCellError.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Changelogs:
     async def read_on(self, cell: Cell, after: Position) -> Reading | None:
         """The changes that follow `after`, a batch.
 
-        None when it cannot be told what happened since: the changelog does not go back that far, or another one began
+        None when it is not known what happened since: the changelog does not go back that far, or another one began
         (the cell was restored from a backup, a journal was broken off).
         """
         if cell.can.numbers_changes:
@@ -159,6 +159,6 @@ def _changed(log: ChangelogAdapter, change: Change, position: Position) -> Chang
     row: InstanceRow | None = None
     if change.revision != NO_REVISION and change.instance_uuid:
         record = None if size_problem(change.message) else read_record(change.message)
-        # What a newer version of us has written, the cell itself can tell.
+        # A message that a newer version of us has written: the cell itself has the row.
         row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
     return ChangedInstance(log.cell.uuid, position, row)

@@ -1,9 +1,9 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
 A cell is followed through its changelog, by sequence, so nothing is left out (fleetlight.listing.watches.changelogs).
-Without a watch nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left
-the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun anew
-meanwhile.
+Without a watch nothing is read. What cannot be reported change by change is reported as a reset: a cell that has joined
+or left the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun
+anew meanwhile.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class ListsCells(Protocol):
 
 
 class Watcher(Protocol):
-    """Who is told. Calls come from the event loop and must not block."""
+    """What gets the changes. Calls come from the event loop and must not block."""
 
     def offer(self, change: ChangedInstance) -> None: ...
 
@@ -71,7 +71,7 @@ class ChangeFeed:
         return not self._not_followed
 
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
-        """Tell `watcher` of each change from now on; returns what comes before. Raises FleetUnreachableError."""
+        """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError."""
         async with self._starting:
             if self._watching_cells is None:
                 await self._follow_cells()
@@ -174,7 +174,7 @@ class ChangeFeed:
         return reading.has_more
 
     def _ended(self, following: asyncio.Task[None]) -> None:
-        """A mistake of this program: watches that would be told nothing more end, since silence means no change."""
+        """A mistake of this program: watches that would get nothing more end, since silence means no change."""
         if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("watch.failed", exc_info=error)
             self.close()

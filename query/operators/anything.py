@@ -1,4 +1,4 @@
-"""Operators on values of any shape (kind `other`), which only Python can look into: no store is asked them."""
+"""Operators on values of any shape (kind `other`), which only Python can look into: no store evaluates them."""
 
 import operator
 from abc import abstractmethod
@@ -24,13 +24,13 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PythonOnlyLeaf(Leaf):
-    """Asks of a value what no store can be asked. Open of a null, never an error, whatever the value looks like."""
+    """An operator that no store can evaluate. Open of a null, never an error, whatever the value looks like."""
 
     def negated(self) -> Leaf:
         return Not(self.field, self)
 
     def check(self, field: Field) -> None:
-        """Every field can be asked this."""
+        """It fits every field."""
 
     @abstractmethod
     def is_true_of(self, value: Any) -> bool:

@@ -62,7 +62,7 @@ class Cause(msgspec.Struct):
     caused_by: "Cause | None" = None
 
     def __str__(self) -> str:
-        """The reasons from the outermost to the innermost, which is usually the one that tells.
+        """The reasons from the outermost to the innermost, which is usually the one that explains it.
 
         Each is shortened: the server repeats what it does not take, however long that is.
         """
@@ -215,7 +215,7 @@ def _addresses(client: Elasticsearch) -> str:
 
 
 def _reasons(error: TransportError) -> str:
-    """What each node that was asked has failed with. The text of the error itself is "Connection error", or longer."""
+    """What each node that was tried has failed with. The text of the error itself is "Connection error", or longer."""
     of_nodes = (*reversed(error.errors), error)
     return "; ".join(dict.fromkeys(str(each.message) for each in of_nodes if isinstance(each, TransportError)))
 

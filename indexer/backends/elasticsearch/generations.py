@@ -96,7 +96,7 @@ class ElasticsearchGenerations:
         except BaseException as error:
             # Only the aliases can say whether it was done: there was no answer, or a second server refused what the
             # first had done without one. What is written to an index that has been replaced is lost, so its pause must
-            # not end; if they cannot be asked, indexers end it (`allow_writes`).
+            # not end; if they do not answer, indexers end it (`allow_writes`).
             written = self._existing(names.write)
             if written == current:
                 end_pause(self._client, current)

@@ -1,6 +1,6 @@
 """The pause of all writing in which a rebuild puts another index in the place of the current one.
 
-A pause is marked in the mapping, so that one whose rebuild was killed can be told from a block that a person has set,
+A pause is marked in the mapping, so that one whose rebuild was killed differs from a block that a person has set,
 which only that person may end.
 """
 

@@ -42,7 +42,7 @@ class Owner:
     """The physical indexes that what is promised of cells is about, by their uuids.
 
     instances: that of the instances. continued: the one that a rebuild has filled it from, which had no more; None if
-    none has. state: that of the facts, without which a progress does not tell enough.
+    none has. state: that of the facts, without which a progress does not say enough.
     """
 
     instances: str

@@ -86,7 +86,7 @@ _MAX_FIELDS = 1000
 # Some seconds at most for a request, which has to be over within index.write_timeout_s.
 _REMOVE_BATCH = 5000
 _SAMPLE = 1000
-# The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
+# The server takes the age of what it removed from a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
 _FORGET_ATTEMPTS = 20
 
@@ -326,7 +326,7 @@ class ElasticsearchWriter:
 
     def _forget_what_is_deleted(self) -> None:
         """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
-        is written in its place for stale. What is deleted here it is told to forget at once.
+        is written in its place for stale. The server is to forget at once what is deleted here.
         """
         self._set_gc_deletes("0s")
         try:
@@ -362,7 +362,7 @@ class ElasticsearchWriter:
         except IndexVersionError as error:
             return error
         except (IndexUnavailableError, IndexReplacedError):
-            # Of a replaced index the next progress that is saved tells; until then this write waits.
+            # The next progress that is saved shows that the index was replaced; until then this write waits.
             pass
         return failure
 
@@ -461,7 +461,7 @@ class ElasticsearchWriter:
         return from_removal(send(self._client, "POST", path, {"query": query}))
 
     def _set_gc_deletes(self, duration: str | None) -> None:
-        """None: as long as the server does unless told otherwise."""
+        """None: as long as the server does by default."""
         send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})
 
     def _create(self, name: str, **body: Any) -> None:

@@ -1,6 +1,6 @@
 """Digests and versions to compare with a cell, from the SQLite index: one statement each.
 
-Nothing is stored for it: the digest of a document is computed from its uuid and version when it is asked for.
+Nothing is stored for it: the digest of a document is computed from its uuid and version when it is read.
 """
 
 import sqlite3

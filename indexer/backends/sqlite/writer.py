@@ -60,7 +60,7 @@ _CREATE_STATE = (
 
 
 class SqliteWriter:
-    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
+    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; one at a time works."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None, of_next: bool = False) -> None:
         """schemas_dir: see IndexSettings. of_next: what is written and read is the next generation."""
