@@ -7,6 +7,7 @@ lost on the way, or never announced (contracts/nova-notifications, section 10), 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -53,10 +54,10 @@ class ExternalFollower(Follower):
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
             writer = OwnWriter(journaling, self.cell.uuid, self._owners, deployment_of(adapter), has_rows=True)
             read_rows = partial(rows_of, adapter)
-            reading = RowReading(read_rows, self.cell.can.unknown_fields)
+            reading = replace(self._reading, rows=RowReading(read_rows, self.cell.can.unknown_fields))
             self._moves = UnindexedMoves(adapter, self._writer, self._owners, {})
             render = ExternalRows(adapter, writer, self._moves).documents
-            with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
+            with self._consuming(writer, read_rows, reading, render=render) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)
         finally:
             adapter.close()

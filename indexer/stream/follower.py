@@ -30,9 +30,10 @@ from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.consumer import Consumer, MessageSource
 from fleetlight.indexer.stream.liveness import SignOfLife
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.stream.saved_progress import Reached
-from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers, no_producers
-from fleetlight.indexer.transform.batches import ReadsRows, RowReading
+from fleetlight.indexer.transform.announcers import KnowsAnnouncers, no_producers
+from fleetlight.indexer.transform.batches import ReadsRows
 from fleetlight.indexer.writing.dead_letters import DeadLetters, RecordsFailures
 from fleetlight.indexer.writing.journaling import JournalStore
 from fleetlight.indexer.writing.leases import CellLeases
@@ -108,7 +109,6 @@ class Follower(ABC):
         self._writer = shared.writer
         self._leases = shared.leases
         self._owners = shared.owners
-        self._is_of_relay = shared.is_of_relay
         self._dead_letter_store = shared.failures
         self._settings = shared.settings
         self._metrics = shared.metrics
@@ -120,6 +120,9 @@ class Follower(ABC):
         self._reached = Reached(saved)
         self._highest_known = saved.watermark
         self.horizon = 0
+        self._reading = MessageReading(
+            partial(shared.is_of_relay, cell.uuid), horizon=lambda: self.horizon, clock=shared.clock
+        )
         self.sign_of_life = SignOfLife()
         self.assignment = CellAssignment()
         self._activity = Activity.STARTING
@@ -185,13 +188,10 @@ class Follower(ABC):
         self,
         writer: WritesAndReads,
         read_rows: ReadsRows,
+        reading: MessageReading,
         *,
         rereads_to: WritesDocuments | None = None,
         render: RendersRows = render_rows,
-        accepts: Callable[[Headers], bool] = lambda _: True,
-        announcers: Announcers | None = None,
-        rows: RowReading | None = None,
-        own_rows: ReadsRows | None = None,
         on_item_lost: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Consumer, Rereader]]:
         """The consumer of the cell's bus, and what reads instances again that it could not index.
@@ -223,16 +223,10 @@ class Follower(ABC):
             dead_letters=dead_letters,
             settings=self._settings,
             metrics=self._metrics,
-            horizon=lambda: self.horizon,
+            reading=reading,
             on_done=self.sign_of_life.give,
             assignment=self.assignment,
-            is_of_relay=partial(self._is_of_relay, self.cell.uuid),
-            accepts=accepts,
-            announcers=announcers,
-            rows=rows,
-            own_rows=own_rows,
             on_item_lost=on_item_lost,
-            clock=self._clock,
         )
         try:
             yield consumer, rereader

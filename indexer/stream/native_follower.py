@@ -3,6 +3,7 @@ after failures."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -85,10 +86,8 @@ class CellFollower(Follower):
                 with self._consuming(
                     writer,
                     read_rows,
+                    replace(self._reading, accepts=history.accepts, announcers=self._announcers, own_rows=read_rows),
                     rereads_to=ExtraFieldKeeper(writer, writer),
-                    accepts=history.accepts,
-                    announcers=self._announcers,
-                    own_rows=read_rows,
                     on_item_lost=self._distrust_items,
                 ) as (consumer, rereader):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)

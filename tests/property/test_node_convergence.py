@@ -22,6 +22,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.other_items import verify_other_items
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.dead_letters import DeadLetters
@@ -127,8 +128,7 @@ def _consume(adapter: NativeAdapter, index: MemoryIndex, messages: Sequence[Mess
         dead_letters=dead_letters,
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
-        horizon=lambda: 0,
-        is_of_relay=lambda _headers, _body: True,
+        reading=MessageReading(lambda _headers, _body: True),
     )
     while consumer.step():
         pass
