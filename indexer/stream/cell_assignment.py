@@ -6,14 +6,21 @@ and nothing else of them: it gives up as many cells as are too many, and an inde
 same.
 """
 
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.writing.leases import CellLeases
+
 # A cell that came back has no other indexer that can reach its bus; and each cell that is given up costs a new
 # connection.
 _REST_S = 60.0
+_INTERVAL_S = 3.0
 
 
 @dataclass(slots=True)
@@ -50,3 +57,30 @@ def surplus(
     kept = [assignment for assignment in assignments if assignment.is_active and not assignment.is_to_end]
     can_end = [assignment for assignment in kept if assignment.indexers > 1 and assignment.rests_until_s <= now_s]
     return choose(can_end, min(len(can_end), max(0, len(kept) - share)))
+
+
+class FairShares:
+    """Lets other indexers have what this one has more of than is fair."""
+
+    def __init__(self, leases: CellLeases, metrics: IndexerMetrics) -> None:
+        self._leases = leases
+        self._metrics = metrics
+        self._due_s = 0.0
+
+    def update(self, assignments: Mapping[str, CellAssignment], *, knows_fleet: bool) -> None:
+        """End what is too much. assignments: by uuid, of all cells that this indexer follows."""
+        for uuid, assignment in assignments.items():
+            self._metrics.active(uuid, is_active=assignment.is_active)
+        now_s = time.monotonic()
+        # While the fleet database is away, no more queries are made that may take their time to fail.
+        if now_s < self._due_s or not knows_fleet:
+            return
+        self._due_s = now_s + _INTERVAL_S
+        try:
+            counts = self._leases.followers(assignments.keys())
+        except FleetUnreachableError:
+            return
+        for uuid, assignment in assignments.items():
+            assignment.indexers = max(1, counts.get(uuid, 0))
+        for assignment in surplus(list(assignments.values()), now_s, random.sample):
+            assignment.is_to_end = True

@@ -5,7 +5,7 @@ soon as it is back; so are messages that the broker itself has given up on. A bu
 refuge: there the cell waits for the database, and its changelog still has the messages after a restart.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
@@ -60,6 +60,13 @@ class RecordsFailures(Protocol):
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
+
+
+class CountsFailures(RecordsFailures, Protocol):
+    """The part that an indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+
+    def counts(self) -> Mapping[str, int]: ...
+    def dropped(self) -> Mapping[str, int]: ...
 
 
 class DeadLetterSink(Protocol):
