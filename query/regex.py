@@ -36,7 +36,6 @@ _ANYTHING = Repeat(ANY, 0, None)
 class CompiledPattern(Protocol):
     def search(self, text: str) -> object | None:
         """A match, or None when there is none anywhere in `text`."""
-        ...
 
 
 def _options() -> re2.Options:

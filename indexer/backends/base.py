@@ -200,22 +200,18 @@ class OtherItemStore(Protocol):
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
         """The searchable items of a cell, deleted ones too, by uuid."""
-        ...
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
         """Remove items, by uuid, each only if it is not newer than its version here.
 
         Afterwards an item of any version can be written in their place.
         """
-        ...
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         """Say whether the searchable items are all that the cell has, as of the watermark of the cell; at once."""
-        ...
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
         """What was said last; False if nothing was."""
-        ...
 
 
 class IndexWriter(OtherItemStore, Protocol):
@@ -226,7 +222,6 @@ class IndexWriter(OtherItemStore, Protocol):
         that is not there any more is forgotten. Raises IndexVersionError when only a rebuild can bring it up to date;
         state can be saved and loaded then.
         """
-        ...
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, each only if it is newer than what is there. Retries nothing.
@@ -234,18 +229,15 @@ class IndexWriter(OtherItemStore, Protocol):
         documents: gone through once more when some of them are refused, so it must give the same ones again.
         Raises PartlyWrittenError when only some of them could be written now.
         """
-        ...
 
     def make_searchable(self) -> None:
         """Return when everything written so far can be found."""
-        ...
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         """The documents there are among `ids`, in one request, searchable yet or not.
 
         Those that are damaged are left out, and named in the log.
         """
-        ...
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
@@ -257,60 +249,49 @@ class IndexWriter(OtherItemStore, Protocol):
         external: of the documents that come from notifications without a revision; else of all others. Those that are
         forgotten at `horizon` (fleetlight.query.retention) are left out. Both are true of `revisions` too.
         """
-        ...
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
         """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
-        ...
 
     def count_external(self, cell_uuid: str) -> int:
         """How many searchable documents of the cell come from notifications without a revision."""
-        ...
 
     def remove(self, versions: Mapping[str, int]) -> None:
         """Remove documents, by uuid, each only if it is not newer than its version here.
 
         Afterwards a document of any version can be written in their place.
         """
-        ...
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save how far cells are followed.
 
         Raises IndexReplacedError when the index is no longer the one that `prepare` saw, as `make_searchable` does.
         """
-        ...
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
-        ...
 
     def count_extra_fields(self) -> Mapping[str, int]:
         """How many searchable documents have each extra field; keyed as fleetlight.indexer.extra_fields.Extra.fields
         says.
         """
-        ...
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
         """At most `limit` uuids of searchable documents that have one of these terms, in order."""
-        ...
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
         """Keep facts about work on the index, by name, each a value that JSON can express; None forgets one."""
-        ...
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
         """The facts of one kind, by name, as JSON gives them back."""
-        ...
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         """Remove documents of the cell that are forgotten at `horizon` (fleetlight.query.retention), in batches.
 
         on_batch: called after each batch with the number of rows removed so far. Returns how many there were.
         """
-        ...
 
     def allow_writes(self) -> None:
         """Open what was closed, and end what keeps documents from being written: a pause that a killed rebuild has
@@ -318,7 +299,6 @@ class IndexWriter(OtherItemStore, Protocol):
 
         What a store does by itself while its disk is full it also ends by itself.
         """
-        ...
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         """Forget a cell: its progress first, so that no list takes the rest for the whole, then its rows in batches.
@@ -327,7 +307,6 @@ class IndexWriter(OtherItemStore, Protocol):
         those that were not searchable yet among them; no process may write rows of the cell meanwhile. What is cut off
         can be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -345,30 +324,24 @@ class Generations(Protocol):
 
     def names(self) -> tuple[str | None, str | None]:
         """What the current and the previous one are called on their server; None for none, or one without a name."""
-        ...
 
     def is_unusable(self) -> bool:
         """Whether the current one is of a version that this program cannot use, older or newer."""
-        ...
 
     def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
         """Of an unusable current one, in batches: all of the cell that came from notifications without a revision."""
-        ...
 
     def create_next(self) -> None:
         """An empty one with the mapping of this program; there must be none."""
-        ...
 
     def take_previous_as_next(self) -> None:
         """The previous one becomes the next one, without progress; there must be one, and no next one.
 
         Raises RebuildError if it is unusable.
         """
-        ...
 
     def open_next(self) -> IndexWriter:
         """The writing side of the next one, with a progress of its own; to be closed before this is."""
-        ...
 
     def switch(self, finish: Callable[[], None]) -> None:
         """Make the next one the current one, in one step for all readers, and keep the current one as the previous one.
@@ -377,15 +350,12 @@ class Generations(Protocol):
         IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
         A previous one that was kept until now is dropped. Raises RebuildError when a person has blocked writing.
         """
-        ...
 
     def drop_next(self) -> None:
         """Drop it if there is one."""
-        ...
 
     def drop_previous(self) -> None:
         """Drop it if there is one."""
-        ...
 
     def close(self) -> None: ...
 
@@ -399,28 +369,23 @@ class IndexSearcher(Protocol):
         Raises NotExpressibleError (fleetlight.query.errors) when the filter has a leaf that this index cannot answer
         exactly.
         """
-        ...
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
-        ...
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         """By uuid of those of `cells` that have any, all of one moment. Raises NotExpressibleError as `search` does.
 
         If there are more groups than one answer may have, all cells together, every one of them is partial.
         """
-        ...
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         """The records of items of another type than instances that are not deleted, by uuid of the cell.
 
         Of those of `cells` alone whose items are said to be whole (OtherItemStore.mark_items).
         """
-        ...
 
     async def progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
-        ...
 
     async def close(self) -> None: ...

@@ -22,10 +22,8 @@ from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
@@ -71,19 +69,15 @@ class RowSource(Protocol):
     @property
     def has_gone_back(self) -> bool:
         """Whether rows came, or had come before the checkpoint, from a future that the cell does not have any more."""
-        ...
 
     def start(self, watermark: int) -> int:
         """Before the first row is read: every change up to this sequence will be in the rows."""
-        ...
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
         """Whether what was read up to that checkpoint is still worth something."""
-        ...
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         """All rows, or those after `position`; used by a thread of its own."""
-        ...
 
 
 class CellRows:
@@ -272,4 +266,4 @@ def sync_cell(
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
     """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
-    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1, fields=("uuid",)))
+    return not adapter.read_page(PageRequest(EVERYTHING, INSTANCES_BY_UUID, 1, fields=("uuid",)))

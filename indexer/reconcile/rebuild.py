@@ -49,13 +49,11 @@ class RebuildObserver(Protocol):
 
     def on_step(self) -> None:
         """Called often, but not in the last moments; what it raises ends the rebuild, which can be started again."""
-        ...
 
     def on_phase(self, phase: RebuildPhase) -> None: ...
 
     def on_rows(self, cell: Cell, rows: int) -> None:
         """So many rows of the cell are in the next index; called also when nothing is new."""
-        ...
 
     def on_notice(self, text: str) -> None: ...
 

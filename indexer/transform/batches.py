@@ -50,6 +50,9 @@ class _RawChange(msgspec.Struct, gc=False):
     body: bytes
 
 
+_Change = TypeVar("_Change", NativeChange | _RawChange, OtherItemChange)
+
+
 class Batch:
     """Collects messages of one cell.
 
@@ -112,7 +115,7 @@ class Batch:
         """
         if revision is None or instance_uuid is None:
             return self.add(interpret(body, revision), reports_progress=reports_progress, announcer=announcer)
-        return self._keep_newest(instance_uuid, _RawChange(revision, body))
+        return self._keep_newest(self._native, instance_uuid, _RawChange(revision, body))
 
     def add(
         self, meaning: Meaning, *, reports_progress: bool = False, announcer: Announcer | None = None
@@ -123,9 +126,9 @@ class Batch:
         """
         match meaning:
             case NativeChange():
-                return self._keep_newest(meaning.uuid, meaning)
+                return self._keep_newest(self._native, meaning.uuid, meaning)
             case OtherItemChange():
-                return self._keep_newest_item(meaning)
+                return self._keep_newest(self._items, meaning.uuid, meaning)
             case ExternalChange():
                 if self._rows is None:
                     meaning = announced(meaning, announcer)
@@ -179,27 +182,16 @@ class Batch:
                 f"timestamp: must not be more than {_AHEAD // 1_000_000} s ahead of our clock, not {ahead_s} s",
             )
 
-    def _keep_newest(self, uuid: str, change: NativeChange | _RawChange) -> Sequence[str]:
-        known = self._native.get(uuid)
+    def _keep_newest(self, kept: dict[str, _Change], uuid: str, change: _Change) -> Sequence[str]:
+        known = kept.get(uuid)
         if known is None:
             self.changes += 1
         else:
             self.superseded += 1
             if known.revision >= change.revision:
                 return ()
-        self._native[uuid] = change
+        kept[uuid] = change
         return (uuid,)
-
-    def _keep_newest_item(self, change: OtherItemChange) -> Sequence[str]:
-        known = self._items.get(change.uuid)
-        if known is None:
-            self.changes += 1
-        else:
-            self.superseded += 1
-            if known.revision >= change.revision:
-                return ()
-        self._items[change.uuid] = change
-        return (change.uuid,)
 
     def _native_documents(self) -> Iterator[Document]:
         for uuid, newest in self._native.items():

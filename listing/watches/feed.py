@@ -37,18 +37,15 @@ class Watcher(Protocol):
 
     def report(self, *, is_complete: bool) -> None:
         """Whether all cells of the fleet are followed, whenever that changes."""
-        ...
 
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
         """Changes of a cell were missed that its changelog does not have any more.
 
         position: from where it is followed now, if at all.
         """
-        ...
 
     def end(self) -> None:
         """The process stops."""
-        ...
 
 
 class ChangeFeed:

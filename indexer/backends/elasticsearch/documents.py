@@ -24,7 +24,7 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
     VERSION,
 )
 from fleetlight.indexer.backends.elasticsearch.other_items import item_lines
-from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
+from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents, search_decoder
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.sort import nice_key
@@ -118,14 +118,6 @@ class _ProgressHit(msgspec.Struct):
     id: str = msgspec.field(name="_id")
 
 
-class _ProgressHits(msgspec.Struct):
-    hits: list[_ProgressHit]
-
-
-class _ProgressAnswer(msgspec.Struct):
-    hits: _ProgressHits
-
-
 class _FieldBucket(msgspec.Struct):
     key: str
     doc_count: int
@@ -147,14 +139,6 @@ class _Fact(msgspec.Struct):
 
 class _FactHit(msgspec.Struct):
     source: _Fact = msgspec.field(name="_source")
-
-
-class _FactHits(msgspec.Struct):
-    hits: list[_FactHit]
-
-
-class _FactAnswer(msgspec.Struct):
-    hits: _FactHits
 
 
 # What is made of the record and the version, by `_made`.
@@ -193,9 +177,9 @@ class _FoundAnswer(msgspec.Struct):
 
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
 _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
-_PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_PROGRESS_ANSWER = search_decoder(_ProgressHit)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
-_FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
+_FACT_ANSWER = search_decoder(_FactHit)
 _REMOVED_ANSWER = msgspec.json.Decoder(RemovalOutcome)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 

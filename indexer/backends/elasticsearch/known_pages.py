@@ -34,19 +34,15 @@ class PageSearch(Protocol):
 
     def page(self) -> FoundPage:
         """The page in the fastest way."""
-        ...
 
     def writes(self) -> Sequence[Write]:
         """Which documents the page has, in its order."""
-        ...
 
     def rows(self) -> Mapping[Write, FoundRow]:
         """The page, and the write that each row is from, in its order."""
-        ...
 
     def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
         """The documents of `writes`, each as it is now: one that has changed is from another write."""
-        ...
 
 
 class _Known(Struct):
