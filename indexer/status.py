@@ -1,4 +1,4 @@
-"""How far the index follows each cell: what `fleetlight index status` shows."""
+"""Status of the index for each cell, as `fleetlight index status` shows it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

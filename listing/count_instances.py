@@ -19,7 +19,7 @@ from fleetlight.query.counts import CountRequest, Counts, merged
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountResult:
     """by_cell: what each cell has, by its uuid, of those of which something is known.
 
     cells, has_all_cells: as of a page. An instance that moves between two cells just then may be counted in both.
@@ -85,7 +85,7 @@ class InstanceCounter:
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
-    ) -> Counted:
+    ) -> CountResult:
         """Parameters and errors as of `InstanceLister.list_page`."""
         async with page_in_the_making() as place:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
@@ -94,7 +94,7 @@ class InstanceCounter:
             query = _CountQuery(place, request, consistency, cells, timeout_s, ask_live)
             remarks: list[str] = []
             by_cell, answers = await self._index.or_cells(consistency, partial(self._count, query), remarks.append)
-        return Counted(request, by_cell, answers, has_all_cells, remarks)
+        return CountResult(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
         self, query: _CountQuery, progress: ProgressByCell

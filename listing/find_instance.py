@@ -26,7 +26,7 @@ Position = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedFor:
+class _WantedInstance:
     """An instance of which the position in an order is wanted, and what the caller may see."""
 
     uuid: str
@@ -80,14 +80,14 @@ class InstanceFinder:
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-        looked_for = _LookedFor(marker, order, may_see)
+        looked_for = _WantedInstance(marker, order, may_see)
         position = await self._find(looked_for, consistency, {} if down is None else down, timeout_s)
         if position is None:
             raise MarkerNotFoundError(marker)
         return position
 
     async def _find(
-        self, wanted: "_LookedFor", consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
+        self, wanted: "_WantedInstance", consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
     ) -> Position | None:
         uuid, may_see = wanted.uuid, wanted.may_see
         progress = {} if consistency is Consistency.STRONG else await self._index.progress_or_nothing()
@@ -116,7 +116,7 @@ class InstanceFinder:
             raise CellDownError(mapping.cell_uuid) from error
         return await in_index() if row is None else wanted.order.values(row.record)
 
-    async def _find_in_index(self, wanted: "_LookedFor", cells: Collection[str]) -> Position | None:
+    async def _find_in_index(self, wanted: "_WantedInstance", cells: Collection[str]) -> Position | None:
         keys = (key.field for key in wanted.order.keys)
         projection = FieldValues(INSTANCE_FIELDS, ("project_id", "user_id", *keys))
         item = await self._index.find(Eq("uuid", wanted.uuid), cells, projection)

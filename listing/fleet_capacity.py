@@ -1,4 +1,5 @@
-"""What the nodes of all cells have and what of it is taken, by cell, zone and group. Cells are asked themselves."""
+"""Capacity of the nodes of all cells and what of it is used, by cell, zone and group. The cells themselves are
+asked."""
 
 import asyncio
 from collections import defaultdict

@@ -37,7 +37,7 @@ class CellItems:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ItemList:
     """by_cell: of each cell that was asked. has_all_cells: as of fleetlight.listing.answer.Page.
 
     why_not_indexed: of the cells that were asked themselves, as a sentence.
@@ -65,7 +65,7 @@ class ItemLister:
         only: Collection[str] | None = None,
         consistency: Consistency = Consistency.STRONG,
         ask_live: Collection[str] = (),
-    ) -> Items:
+    ) -> ItemList:
         """All items of a type.
 
         fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
@@ -92,11 +92,11 @@ class ItemLister:
             )
             by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*queries)}
         by_cell |= {uuid: of_cell.items(Route.INDEX) for uuid, of_cell in fresh.items()}
-        return Items([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
+        return ItemList([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
 
     async def _indexed(
         self, item_type: str, fields: Collection[str], cells: Sequence[Cell], consistency: Consistency
-    ) -> tuple[Mapping[str, "_Indexed"], str]:
+    ) -> tuple[Mapping[str, "_IndexedItems"], str]:
         """What the index has of each cell, by its uuid; and why of a cell nothing is taken from there."""
         stored = INDEXED_ITEMS.get(item_type)
         if stored is None:
@@ -114,7 +114,9 @@ class ItemLister:
         found = await self._index.items_or_nothing(stored.item_type, followed) if followed else {}
         duration_s = time.perf_counter() - began
         indexed = {
-            uuid: _Indexed(followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s)
+            uuid: _IndexedItems(
+                followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s
+            )
             for uuid, records in found.items()
         }
         return indexed, "the index does not have all such items of the cell, or not closely enough"
@@ -144,7 +146,7 @@ class ItemLister:
         keys: Collection[Any] | None,
         timeout_s: float,
         *,
-        substitute: "_Indexed | None",
+        substitute: "_IndexedItems | None",
     ) -> CellItems:
         """substitute: what the index has of the cell, for when it does not answer."""
 
@@ -167,7 +169,7 @@ class ItemLister:
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
+class _IndexedItems:
     """What the index has of one cell, and how far it follows that."""
 
     cell: Cell

@@ -35,7 +35,7 @@ class LiveCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class IndexedCells:
     """cells: uuids of those that the index answers for. too_short: horizons that the request may look behind."""
 
     cells: Collection[str]
@@ -50,7 +50,7 @@ def choose_indexed(
     *,
     consistency: Consistency,
     ask_live: Collection[str],
-) -> Indexed:
+) -> IndexedCells:
     """What the index, which follows the cells as `progress` says, answers for. ask_live: uuids that it does not."""
     # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
     too_short = [
@@ -63,7 +63,7 @@ def choose_indexed(
         and fresh.answers(progress.get(cell.uuid), consistency)
         and progress[cell.uuid].horizon not in too_short
     }
-    return Indexed(indexed, too_short)
+    return IndexedCells(indexed, too_short)
 
 
 def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:

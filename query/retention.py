@@ -1,7 +1,7 @@
-"""Which rows an index need not have: instances that were deleted long ago and have not changed since.
+"""Rows that an index need not have: instances that were deleted long ago and have not changed since.
 
-The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. What a
-row's times are unknown of is always remembered.
+The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. A row
+of which the times are unknown is always remembered.
 """
 
 from datetime import datetime

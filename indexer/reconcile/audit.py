@@ -58,7 +58,7 @@ _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedCell:
     """A cell that this process keeps up now. reached: up to which sequence, when it is called."""
 
     cell: Cell
@@ -114,7 +114,7 @@ class Auditor:
 
     def __init__(
         self,
-        cells: Callable[[], Mapping[str, Audited]],
+        cells: Callable[[], Mapping[str, AuditedCell]],
         *,
         open_adapter: Callable[[Cell], ChangelogAdapter],
         writer: IndexWriter,
@@ -236,7 +236,7 @@ class Auditor:
         if uuids:
             audit.suspects.append(comparison.look(uuids))
 
-    def _decide(self, audited: Audited, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
+    def _decide(self, audited: AuditedCell, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
         """Look again at what was suspected, as far as the index has got there."""
         cell, reached = audited.cell, audited.reached()
         differ: list[str] = []

@@ -39,7 +39,7 @@ class ChangesFailures(RecordsFailures, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetryResult:
     """What came of one failure: it is solved and off the list, or it is still there; `what` says why, as a sentence."""
 
     failure_id: str
@@ -70,7 +70,7 @@ def retry(
     owners: KnowsOwners,
     announcer: KnowsAnnouncers,
     clock: Clock = system_clock,
-) -> list[Retried]:
+) -> list[RetryResult]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
     journals: get the changes of cells that number nothing. owners: knows which cell an instance lives in. announcer:
@@ -104,13 +104,13 @@ def retry(
         **batch.failed,
         **{each.document.id: MalformedMessageError(DeadLetterReason.REJECTED, each.reason) for each in rejected},
     }
-    results: list[Retried] = []
+    results: list[RetryResult] = []
     unsolved: list[Failure] = []
     for failure in failures:
         conclusion = _conclude(failure, attempt, refused)
         if isinstance(conclusion, MalformedMessageError):
             unsolved.append(_failed_again(failure, conclusion, clock()))
-        results.append(Retried(failure.id, isinstance(conclusion, str), str(conclusion)))
+        results.append(RetryResult(failure.id, isinstance(conclusion, str), str(conclusion)))
     store.add(unsolved)
     store.drop([result.failure_id for result in results if result.is_solved])
     return results

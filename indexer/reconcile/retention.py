@@ -1,4 +1,4 @@
-"""How long deleted instances stay in the index, and how they leave it.
+"""Retention of deleted instances: how long they stay in the index, and how they leave it.
 
 Each cell has a horizon, kept beside the progress: rows that are forgotten at it (fleetlight.query.retention) need not
 be in the index, and lists that may want one ask the cell. It only moves forward, and before anything is removed:

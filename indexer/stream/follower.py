@@ -27,7 +27,7 @@ from fleetlight.indexer.stream.cell_health import Activity, CellHealth, Follower
 from fleetlight.indexer.stream.consumer import Consumer, MessageSource
 from fleetlight.indexer.stream.liveness import SignOfLife
 from fleetlight.indexer.stream.received_batch import MessageReading
-from fleetlight.indexer.stream.saved_progress import Reached
+from fleetlight.indexer.stream.saved_progress import ReachedProgress
 from fleetlight.indexer.transform.announcers import KnowsAnnouncers, no_producers
 from fleetlight.indexer.transform.batches import ReadsRows
 from fleetlight.indexer.writing.dead_letters import CountsFailures, DeadLetters
@@ -81,7 +81,7 @@ class Follower(ABC):
         self._parts = parts
         self._tracker = ProgressTracker(saved, parts.clock)
         self._started_over = 0
-        self._reached = Reached(saved)
+        self._reached = ReachedProgress(saved)
         self._highest_known = saved.watermark
         self.horizon = 0
         self._reading = MessageReading(
@@ -96,7 +96,7 @@ class Follower(ABC):
         return self._reached.progress
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> ReachedProgress:
         """The same, with what has to be known to save it."""
         return self._reached
 
@@ -196,7 +196,7 @@ class Follower(ABC):
 
     def _publish_progress(self) -> None:
         self._highest_known = self._tracker.highest_known
-        self._reached = Reached(self._tracker.snapshot(), self._started_over, self._epoch_history())
+        self._reached = ReachedProgress(self._tracker.snapshot(), self._started_over, self._epoch_history())
 
     def _start_over(self) -> None:
         """What was promised is not true any more, so that a lower progress is the right one."""

@@ -22,7 +22,7 @@ from fleetlight.indexer.errors import (
     IndexUnavailableError,
     RebuildRunningError,
 )
-from fleetlight.indexer.reconcile.audit import Audited
+from fleetlight.indexer.reconcile.audit import AuditedCell
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.stream.bus_releases import BusReleases, ReleasesBus, release_nothing
 from fleetlight.indexer.stream.cell_assignment import FairShares
@@ -151,11 +151,11 @@ class IndexerService:
         return {uuid: running.follower.health for uuid, running in list(self._running.items())}
 
     @property
-    def audited(self) -> Mapping[str, Audited]:
+    def audited(self) -> Mapping[str, AuditedCell]:
         """The cells that number their changes and that this indexer keeps up now, by uuid."""
         followers = {uuid: running.follower for uuid, running in list(self._running.items())}
         return {
-            uuid: Audited(follower.cell, partial(_watermark, follower))
+            uuid: AuditedCell(follower.cell, partial(_watermark, follower))
             for uuid, follower in followers.items()
             if follower.cell.can.numbers_changes
             and follower.assignment.is_active

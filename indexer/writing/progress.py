@@ -1,4 +1,4 @@
-"""How far one cell is followed: which sequences are in the index, and up to which moment it is complete; no I/O.
+"""Progress of one cell: which sequences are in the index, and up to which moment it is complete; no I/O.
 
 The watermark moves over sequences that are there without a hole. A heartbeat says that up to a moment the cell had
 given out some sequence; when the watermark has reached it, the index is complete up to that moment, which never goes

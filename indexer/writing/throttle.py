@@ -1,4 +1,4 @@
-"""How fast a sync may read, for cells and an index that have other things to do."""
+"""The limit of how fast a sync reads, for cells and an index that have other things to do."""
 
 import time
 from collections.abc import Callable

@@ -38,7 +38,7 @@ class ChangedInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChangelogReading:
     """changes: in order. reached: up to where they go. has_more: whether there were more when it was read."""
 
     changes: Sequence[ChangedInstance]
@@ -82,7 +82,7 @@ class Changelogs:
         self._require_follower(cell, reading)
         return reading.now
 
-    async def read_on(self, cell: Cell, after: Position) -> Reading | None:
+    async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | None:
         """The changes that follow `after`, a batch.
 
         None when it is not known what happened since: the changelog does not go back that far, or another one began
@@ -106,7 +106,7 @@ class Changelogs:
             for number, found in reading.entries
         ]
         has_more = len(changes) == _BATCH_SIZE
-        return Reading(changes, changes[-1].position if has_more else now, has_more)
+        return ChangelogReading(changes, changes[-1].position if has_more else now, has_more)
 
     def close(self) -> None:
         self._threads.close(lambda: None)
@@ -125,12 +125,12 @@ class Changelogs:
             raise CellUnreachableError(cell.name, "no indexer follows it")
 
 
-def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
+def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | None:
     """As Changelogs.read_on, of a cell that keeps its changelog itself. Blocks; raises CellUnreachableError."""
     log = _changelog_of(adapter)
     now = log.position()
     if now == after:
-        return Reading((), after, has_more=False)
+        return ChangelogReading((), after, has_more=False)
     if now.sequence < after.sequence or not _is_past_of(log, after, now):
         return None
     # What is numbered from now on may be of a later epoch, and is read the next time.
@@ -139,7 +139,7 @@ def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
         return None
     changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
     reached = changed[-1].position if changed else now
-    return Reading(changed, reached, has_more=reached != now)
+    return ChangelogReading(changed, reached, has_more=reached != now)
 
 
 def _is_past_of(log: ChangelogAdapter, after: Position, now: Position) -> bool:

@@ -15,7 +15,7 @@ import structlog
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.watches.changelogs import ChangedInstance, Changelogs, Reading
+from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
@@ -89,7 +89,7 @@ class ChangeFeed:
         self._watchers.clear()
         self._stop()
 
-    async def replay(self, cell_uuid: str, after: Position) -> Reading | None:
+    async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | None:
         """Changes of a cell that follow `after`, a batch; None when they are not known any more.
 
         Raises CellUnreachableError and UnknownCellError.

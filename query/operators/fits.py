@@ -1,4 +1,4 @@
-"""What values and fields fit: what operators check beforehand, and what a store can hold."""
+"""Values that fit a field: checks of operators beforehand, and limits of stores."""
 
 from typing import Any
 

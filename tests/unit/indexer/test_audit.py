@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from fleetlight.cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
 from fleetlight.indexer.backends.base import HORIZONS, REPAIRS, CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.audit import Audited, Auditor
+from fleetlight.indexer.reconcile.audit import AuditedCell, Auditor
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.transform.documents import to_document
@@ -56,8 +56,8 @@ class Stage:
         self.reached = self.cell.last_sequence
         self.index.save_progress([CellProgress(CELL_UUID, self.reached, 0, is_complete=True)])
 
-    def audited(self) -> Mapping[str, Audited]:
-        return {CELL_UUID: Audited(self.cell.cell, lambda: self.reached)}
+    def audited(self) -> Mapping[str, AuditedCell]:
+        return {CELL_UUID: AuditedCell(self.cell.cell, lambda: self.reached)}
 
     def alter(self, number: int, **changes: Any) -> None:
         """Changes the document of an instance, or removes it."""
