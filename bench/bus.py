@@ -33,6 +33,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -126,8 +127,7 @@ class _Ours:
             dead_letters=dead_letters,
             settings=_SETTINGS,
             metrics=metrics,
-            horizon=lambda: 0,
-            is_of_relay=lambda _headers, _body: True,
+            reading=MessageReading(lambda _headers, _body: True),
         )
         stack.callback(self._consumer.close)
 

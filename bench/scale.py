@@ -26,7 +26,7 @@ from fleetlight.indexer.backends.base import CellProgress, IndexSearcher, IndexW
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.fill import CellRows, sync
-from fleetlight.indexer.reconcile.ranges import Counts, IndexRanges, differing
+from fleetlight.indexer.reconcile.ranges import ComparisonCounts, IndexRanges, differing
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import And, Eq, Filter
@@ -132,7 +132,7 @@ def _compare(cells: Sequence[Cell], writer: IndexWriter) -> None:
     for cell in cells:
         with closing(open_changelog_adapter(cell)) as adapter:
             ranges = IndexRanges(writer, cell.uuid, horizon=0, external=False)
-            assert not list(differing(adapter, ranges, Counts(), lambda: None))
+            assert not list(differing(adapter, ranges, ComparisonCounts(), lambda: None))
 
 
 def _file_size(cells: Sequence[Cell]) -> int:

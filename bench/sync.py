@@ -42,11 +42,11 @@ from fleetlight.indexer.reconcile.rebuild import RebuildParts, RebuildPhase, reb
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
-_PACE = Pace(None, Event())
+_PACE = Throttle(None, Event())
 _IN_FLIGHT = 2 * _CELLS
 _BULK = 500
 _OTHERS = {"bare": "a bare bulk", "parallel_bulk": "the client's parallel_bulk"}

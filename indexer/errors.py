@@ -1,11 +1,11 @@
-"""What can go wrong on the way into the index.
+"""Errors on the way into the index.
 
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 │   ├── IndexAbsentError    there is no index (yet), or nothing of it answers
 │   ├── IndexLoginError     the index does not know this process: its key is wrong, or keys cannot be read yet
 │   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
-│   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
+│   └── IndexVersionError   the index is of another version than this program uses: wait until it is rebuilt
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   ├── IndexDocumentError  one document of it is not what this program writes; the others are
 │   ├── IndexForbiddenError the index does not let this process do that
@@ -13,9 +13,9 @@ IndexerError
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 │       └── IndexDamagedError  nor can it be read any more: it is put aside, and made anew
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
-├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
-├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
-├── RebuildRunningError     somebody else rebuilds the index, or holds what a rebuild needs
+├── LeaseHeldError          another process works on the same cell: wait until that has ended
+├── LeaseLostError          the work on a cell was cut off, since another process may do it too
+├── RebuildRunningError     another process rebuilds the index, or holds what a rebuild needs
 ├── RebuildError            the next index cannot take the place of the current one: a person must look
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
 """
@@ -49,20 +49,20 @@ class IndexAbsentError(IndexUnavailableError):
     """There is no index, or nothing of it is where it could answer: as before the first indexer has made it."""
 
 
-_WHO_WE_ARE = (
-    "who we are there says index.api_key, or index.username and index.password, and `fleetlight accounts "
+_ACCOUNT = (
+    "index.api_key, or index.username and index.password, name the account, and `fleetlight accounts "
     "elasticsearch` makes keys with the rights that a process needs"
 )
 
 
 class IndexLoginError(IndexUnavailableError):
-    """The index backend does not know who asks; `reason` is what it says.
+    """The index backend does not know this account; `reason` is what it says.
 
     Elasticsearch says so also of a right key in the moments after its start, when it cannot read the keys that it has.
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}; {_WHO_WE_ARE}")
+        super().__init__(f"{reason}; {_ACCOUNT}")
         self.reason = reason
 
 
@@ -100,10 +100,10 @@ class IndexDocumentError(IndexRequestError):
 
 
 class IndexForbiddenError(IndexRequestError):
-    """The index backend does not let who asks do that; `reason` is what it says."""
+    """The index backend does not let this account do that; `reason` is what it says."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}; {_WHO_WE_ARE}")
+        super().__init__(f"{reason}; {_ACCOUNT}")
         self.reason = reason
 
 
@@ -180,7 +180,7 @@ class DeadLetterReason(StrEnum):
     UNKNOWN_PAYLOAD = "unknown_payload"
     UNSUPPORTED_VERSION = "unsupported_version"
     REJECTED = "rejected"
-    UNEXPECTED = "unexpected"  # this program has failed on it, in a way that nobody had foreseen
+    UNEXPECTED = "unexpected"  # this program has failed on it, in a way that was not foreseen
     TOO_LARGE = "too_large"  # so that it was not read, and is not kept
     UNDELIVERABLE = "undeliverable"  # the broker has given up on it
     REFUSED = "refused"  # it announces an instance, and is of none of the producers of its cell

@@ -1,4 +1,4 @@
-"""What the indexer counts, for Prometheus."""
+"""Metrics of the indexer, for Prometheus."""
 
 from collections.abc import Iterable, Mapping
 
@@ -92,7 +92,7 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
-        self._is_doubted = Gauge(
+        self._is_suspected = Gauge(
             "fleetlight_indexer_audit_doubted",
             "1: the index was found to differ from the cell, and is not repaired yet: lists ask the cell",
             ["cell"],
@@ -176,8 +176,8 @@ class IndexerMetrics:
     def differences_found(self, cell_uuid: str, count: int) -> None:
         self._audit_differences.labels(cell_uuid).inc(count)
 
-    def doubted(self, cell_uuid: str, *, is_doubted: bool) -> None:
-        self._is_doubted.labels(cell_uuid).set(is_doubted)
+    def suspected(self, cell_uuid: str, *, is_suspected: bool) -> None:
+        self._is_suspected.labels(cell_uuid).set(is_suspected)
 
     def index_replaced(self) -> None:
         self._replacements.inc()

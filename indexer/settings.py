@@ -32,12 +32,12 @@ class IndexerSettings(BaseModel):
     comparison_interval_s: how often a cell that does not number its changes, Nova's, is compared with the index as a
         whole: lists of it are known to be complete as of then. It is read as fast as it answers, sync_batch_size rows
         at once.
-    poll_interval_s: the same, for a cell that announces nothing, a Ganeti cluster: what changes there is known, and
-        told to watches, so much later.
+    poll_interval_s: the same, for a cell that announces nothing, a Ganeti cluster: the indexer, and with it watches,
+        learn of changes there so much later.
     audit_interval_s: how often the revisions of every instance and node that the index has are compared with those of
         the cell, which finds what was lost, added or altered; longer if audit_share is not enough for that.
     audit_share: of the time by the clock, how much is spent comparing at most, in all cells together: 0.05 is a
-        twentieth. Servers that work on a question with several processors take more of these. What documents say is
+        twentieth. Servers that answer a query with several processors take more of these. What documents say is
         compared beside the revisions.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.

@@ -1,4 +1,4 @@
-"""How far the index follows each cell: what `fleetlight index status` shows."""
+"""Status of the index for each cell, as `fleetlight index status` shows it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +14,8 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.notifications.errors import BusError
 
 _MICROSECONDS = 1_000_000
-# What all cells and buses together may take: one that hangs must not keep what the others say.
-_PATIENCE_S = 5.0
+# What all cells and buses together may take: one that hangs must not hold back what the others say.
+_TIMEOUT_S = 5.0
 _MOST_THREADS = 256
 
 
@@ -31,7 +31,7 @@ class IndexHealth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CellStatus:
+class CellIndexStatus:
     """How far the index follows one cell; None where it is not known.
 
     lag_changes: changes that the cell has published and the index does not show.
@@ -59,16 +59,16 @@ def read_status(
     now: int,
     staleness_limit_s: float,
     comparison_interval_s: Callable[[Cell], float],
-) -> list[CellStatus]:
+) -> list[CellIndexStatus]:
     """The status of each cell, in the order given; a cell or bus that is away, or hangs, only leaves gaps.
 
-    All are asked at once, in threads, within five seconds.
+    All are queried at once, in threads, within five seconds.
     progress: by cell uuid, as the index has it. count_dead_letters: raises BusError. now: microseconds since the epoch.
-    comparison_interval_s: how often a cell that does not number its changes is compared; it is asked nothing here.
+    comparison_interval_s: how often a cell that does not number its changes is compared; it is not queried here.
     """
     threads = DaemonThreads(min(2 * len(cells), _MOST_THREADS) or 1, "index-status")
-    deadline = time.monotonic() + _PATIENCE_S
-    asked = [
+    deadline = time.monotonic() + _TIMEOUT_S
+    queries = [
         (
             threads.submit(partial(_published_by, open_adapter, cell)) if cell.can.numbers_changes else None,
             threads.submit(partial(count_dead_letters, cell)),
@@ -85,12 +85,12 @@ def read_status(
             # Twice: a comparison takes a while, and is as of its beginning.
             staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s(cell),
         )
-        for cell, (published, dead) in zip(cells, asked, strict=True)
+        for cell, (published, dead) in zip(cells, queries, strict=True)
     ]
 
 
 class _Answers:
-    """What a cell and its bus have answered until a deadline (monotonic seconds), and what keeps them from it."""
+    """What a cell and its bus have answered until a deadline (monotonic seconds), and why they have not."""
 
     def __init__(self, cell: Cell, published: Future[int] | None, dead: Future[int], deadline: float) -> None:
         self.problems: list[str] = []
@@ -98,24 +98,24 @@ class _Answers:
         self.published = None if published is None else self._answer(published, f"cell '{cell.name}'")
         self.dead = self._answer(dead, f"the bus of cell '{cell.name}'")
 
-    def _answer(self, asked: Future[int], whose: str) -> int | None:
+    def _answer(self, query: Future[int], source: str) -> int | None:
         try:
-            return asked.result(max(0.0, self._deadline - time.monotonic()))
+            return query.result(max(0.0, self._deadline - time.monotonic()))
         except (CellUnreachableError, BusError) as error:
             self.problems.append(str(error))
         except TimeoutError:
-            self.problems.append(f"{whose} has not answered within {_PATIENCE_S:g} s")
+            self.problems.append(f"{source} has not answered within {_TIMEOUT_S:g} s")
         return None
 
 
 def _cell_status(
     cell: Cell, progress: CellProgress | None, answers: _Answers, *, now: int, staleness_limit_s: float
-) -> CellStatus:
+) -> CellIndexStatus:
     published, dead, problems = answers.published, answers.dead, answers.problems
     is_numbered = cell.can.numbers_changes
     age_s = None if progress is None or not progress.fresh_as_of else max(0, now - progress.fresh_as_of) / _MICROSECONDS
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
-    return CellStatus(
+    return CellIndexStatus(
         cell=cell,
         health=_health(progress, age_s, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
         watermark=None if progress is None or not is_numbered else progress.watermark,

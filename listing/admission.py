@@ -18,11 +18,9 @@ class Place(Protocol):
 
         To be called before cells are asked; once it has returned, it returns at once. Raises what `Admission` raises.
         """
-        ...
 
     def leave(self) -> None:
         """The page is made, or has failed."""
-        ...
 
 
 class Admission(Protocol):
@@ -33,7 +31,6 @@ class Admission(Protocol):
 
         Raises an error of the face that serves the request when it may not be made.
         """
-        ...
 
 
 class _NoLimit:

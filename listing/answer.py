@@ -11,7 +11,7 @@ from fleetlight.cells.model import Cell
 
 
 class Consistency(StrEnum):
-    """What a request asks of its answer (docs/architecture.md, "One merge, many sources")."""
+    """What a request demands of its answer (docs/architecture.md, "One merge, many sources")."""
 
     ANY = "any"
     BOUNDED = "bounded"
@@ -32,7 +32,8 @@ class CellAnswer(Struct, frozen=True, gc=False):
     """What one cell contributed.
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
-    failure: what kept the cell from answering itself, when it was asked; may name servers, so it is not for everybody.
+    failure: what kept the cell from answering itself, when it was asked; may name servers, so it is not for every
+    caller.
     left_out: how many of its rows belong on the page and are not there, since they are damaged.
     is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
         more than `search.staleness_limit_s`.
@@ -76,7 +77,7 @@ class Page:
 
     @property
     def summary(self) -> str:
-        """`index`, `cells` or `mixed`: all that a caller who may not know the cells is told."""
+        """`index`, `cells` or `mixed`: all that a caller sees that may not know the cells."""
         from_index = {answer.route in {Route.INDEX, Route.INDEX_WHILE_DOWN} for answer in self.cells}
         if from_index == {True}:
             return "index"

@@ -1,4 +1,5 @@
-"""How many instances of all cells a filter lets pass: by the same routes as the pages of a list, and as complete."""
+"""Counts of the instances of all cells that a filter lets pass: by the same routes as the pages of a list, and as
+complete."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +19,11 @@ from fleetlight.query.counts import CountRequest, Counts, merged
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountResult:
     """by_cell: what each cell has, by its uuid, of those of which something is known.
 
     cells, has_all_cells: as of a page. An instance that moves between two cells just then may be counted in both.
-    remarks: why the index did not answer though it was asked.
+    remarks: why the index did not answer though it was to.
     """
 
     request: CountRequest
@@ -43,7 +44,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CountQuery:
     """As of `InstanceCounter.count`.
 
     place: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
@@ -60,10 +61,10 @@ class _Asked:
 
 @dataclass(slots=True)
 class _LiveCount:
-    """What a cell said (fleetlight.listing.route_choice.LiveCell). damaged, left_out: nothing tells how many rows."""
+    """What a cell said (fleetlight.listing.route_choice.LiveCell). damaged, left_out: never known of a count."""
 
     failure: CellFailure | None = None
-    has_stand_in: bool = False
+    has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
 
@@ -84,62 +85,62 @@ class InstanceCounter:
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
-    ) -> Counted:
+    ) -> CountResult:
         """Parameters and errors as of `InstanceLister.list_page`."""
         async with page_in_the_making() as place:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            asked = _Asked(place, request, consistency, cells, timeout_s, ask_live)
+            query = _CountQuery(place, request, consistency, cells, timeout_s, ask_live)
             remarks: list[str] = []
-            by_cell, answers = await self._index.or_cells(consistency, partial(self._count, asked), remarks.append)
-        return Counted(request, by_cell, answers, has_all_cells, remarks)
+            by_cell, answers = await self._index.or_cells(consistency, partial(self._count, query), remarks.append)
+        return CountResult(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
-        self, asked: _Asked, progress: ProgressByCell
+        self, query: _CountQuery, progress: ProgressByCell
     ) -> tuple[Mapping[str, Counts], Sequence[CellAnswer]]:
         """One attempt, with the index as far as it follows the cells."""
         fresh = self._index.freshness()
         chosen = choose_indexed(
-            asked.request.filter,
-            asked.cells,
+            query.request.filter,
+            query.cells,
             progress,
             fresh,
-            consistency=asked.consistency,
-            ask_live=asked.ask_live,
+            consistency=query.consistency,
+            ask_live=query.ask_live,
         )
-        live = [cell for cell in asked.cells if cell.uuid not in chosen.cells]
+        live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
         if live:
-            await asked.place.ask_cells()
+            await query.place.ask_cells()
         # As of a page: what was in no cell yet may be in one by now.
         first = [cell for cell in live if cell.is_before_cells]
         by_cell: dict[str, Counts] = {}
-        await asyncio.gather(*(self._ask(asked, cell, by_cell) for cell in first))
-        others = (self._ask(asked, cell, by_cell) for cell in live if not cell.is_before_cells)
-        await asyncio.gather(self._search(asked, chosen.cells, by_cell), *others)
-        outcomes = {cell.uuid: _LiveCount(asked.down.get(cell.uuid)) for cell in live}
-        stand_ins = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
-        await self._search(asked, stand_ins, by_cell)
+        await asyncio.gather(*(self._ask(query, cell, by_cell) for cell in first))
+        others = (self._ask(query, cell, by_cell) for cell in live if not cell.is_before_cells)
+        await asyncio.gather(self._search(query, chosen.cells, by_cell), *others)
+        outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid)) for cell in live}
+        substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
+        await self._search(query, substitutes, by_cell)
         for uuid, outcome in outcomes.items():
-            outcome.has_stand_in = uuid in stand_ins
+            outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
-        answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in asked.cells]
+        answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in query.cells]
         return by_cell, answers
 
-    async def _search(self, asked: _Asked, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
+    async def _search(self, query: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
         if cells:
-            found = await self._index.count(asked.request, cells)
+            found = await self._index.count(query.request, cells)
             # Where the index has cut its answer, a cell may be behind the cut.
             nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
             by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})
 
-    async def _ask(self, asked: _Asked, cell: Cell, by_cell: dict[str, Counts]) -> None:
-        if cell.uuid in asked.down:
+    async def _ask(self, query: _CountQuery, cell: Cell, by_cell: dict[str, Counts]) -> None:
+        if cell.uuid in query.down:
             return
         try:
             by_cell[cell.uuid] = await self._reader.ask(
-                cell.uuid, lambda adapter: count_rows(adapter, asked.request), asked.timeout_s
+                cell.uuid, lambda adapter: count_rows(adapter, query.request), query.timeout_s
             )
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
-            asked.down[cell.uuid] = error
+            query.down[cell.uuid] = error

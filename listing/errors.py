@@ -1,15 +1,15 @@
-"""Why a list, or one instance, cannot be answered.
+"""Errors of lists, and of requests for one instance.
 
 ListingError
 ├── MarkerNotFoundError  no instance has the uuid of the marker
 ├── TokenError           a token that no finished operation has handed out to the caller
 ├── CellDownError        the one cell that could answer does not
-└── RightsLostError      who reads a stream may not do so any more
+└── RightsLostError      the reader of a stream may not read it any more
 """
 
 
 class ListingError(Exception):
-    """A question about instances that cannot be answered; the text is shown to the caller."""
+    """A request about instances that cannot be answered; the text is shown to the caller."""
 
 
 class MarkerNotFoundError(ListingError):
@@ -33,7 +33,7 @@ class CellDownError(ListingError):
 
 
 class RightsLostError(ListingError):
-    """The stream has to end; `reason` is for who reads it."""
+    """The stream has to end; `reason` is for its reader."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""How a list came about: which sources were chosen, why, what they were asked, and how long they took.
+"""The explanation of a list: which sources were chosen and why, their queries, and how long they took.
 
 An Observer follows one list; nothing of it costs a list that is not explained.
 """
@@ -21,14 +21,14 @@ Query = Mapping[str, Any]
 
 @runtime_checkable
 class DescribesSearches(Protocol):
-    """An index that can tell what it would ask its store."""
+    """An index that can show its query for a search."""
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Query: ...
 
 
 @runtime_checkable
 class DescribesPages(Protocol):
-    """A reader of cells that can tell what it would ask one."""
+    """A reader of cells that can show its query for a page."""
 
     async def describe(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Query | None: ...
 

@@ -1,4 +1,4 @@
-"""One instance: where it lives, what the index knows of it, and where a page that begins behind it begins."""
+"""One instance: its cell, what the index has of it, and its position in the order of a page that begins behind it."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
-"""Whether who is asking may see what belongs to a project and a user."""
+"""Whether the caller may see what belongs to a project and a user."""
 Position = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedFor:
-    """The instance whose place in an order is asked for, and by whom."""
+class _WantedInstance:
+    """An instance of which the position in an order is wanted, and what the caller may see."""
 
     uuid: str
     order: SortOrder
@@ -53,7 +53,7 @@ class InstanceFinder:
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
         """Where an instance lives, as its mapping says, or where there is none (fleetlight.listing.unmapped_instances).
 
-        timeout_s: what a cell may cost that has to be asked for it.
+        timeout_s: what the query to one cell may cost.
         Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
         """
         return await self._ask_for_mapping(uuid) or await self._unmapped.find(uuid, timeout_s)
@@ -80,14 +80,14 @@ class InstanceFinder:
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-        looked_for = _LookedFor(marker, order, may_see)
+        looked_for = _WantedInstance(marker, order, may_see)
         position = await self._find(looked_for, consistency, {} if down is None else down, timeout_s)
         if position is None:
             raise MarkerNotFoundError(marker)
         return position
 
     async def _find(
-        self, wanted: "_LookedFor", consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
+        self, wanted: "_WantedInstance", consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
     ) -> Position | None:
         uuid, may_see = wanted.uuid, wanted.may_see
         progress = {} if consistency is Consistency.STRONG else await self._index.progress_or_nothing()
@@ -116,7 +116,7 @@ class InstanceFinder:
             raise CellDownError(mapping.cell_uuid) from error
         return await in_index() if row is None else wanted.order.values(row.record)
 
-    async def _find_in_index(self, wanted: "_LookedFor", cells: Collection[str]) -> Position | None:
+    async def _find_in_index(self, wanted: "_WantedInstance", cells: Collection[str]) -> Position | None:
         keys = (key.field for key in wanted.order.keys)
         projection = FieldValues(INSTANCE_FIELDS, ("project_id", "user_id", *keys))
         item = await self._index.find(Eq("uuid", wanted.uuid), cells, projection)

@@ -1,4 +1,5 @@
-"""What the nodes of all cells have and what of it is taken, by cell, zone and group. Cells are asked themselves."""
+"""Capacity of the nodes of all cells and what of it is used, by cell, zone and group. The cells themselves are
+asked."""
 
 import asyncio
 from collections import defaultdict
@@ -38,7 +39,8 @@ class CapacitySummary:
 
 @dataclass(frozen=True, slots=True)
 class FleetCapacity:
-    """cells: those that told, as a whole. parts: the same by zone and group. proof: which cells were asked, and how."""
+    """cells: those that answered, each as a whole. parts: the same by zone and group. proof: which cells were asked,
+    and what they answered."""
 
     cells: Sequence[CapacitySummary]
     parts: Sequence[CapacitySummary]
@@ -46,7 +48,7 @@ class FleetCapacity:
 
 
 class CapacityLister:
-    """Asks cells for the capacity of their nodes, all at once."""
+    """Reads the capacity of the nodes of all cells, all at once."""
 
     def __init__(self, reader: CellReader) -> None:
         self._reader = reader
@@ -62,12 +64,12 @@ class CapacityLister:
             has_all_cells = await self._reader.knows_all_cells()
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             await place.ask_cells()
-            asked = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
-        told = [(answer.cell, nodes) for answer, nodes in asked if answer.route is Route.LIVE]
+            answers = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
+        answered = [(answer.cell, nodes) for answer, nodes in answers if answer.route is Route.LIVE]
         return FleetCapacity(
-            [_summary(cell.name, None, None, nodes) for cell, nodes in told],
-            [part for cell, nodes in told for part in _parts(cell.name, nodes)],
-            Page(b"", 0, None, [answer for answer, _ in asked], has_all_cells),
+            [_summary(cell.name, None, None, nodes) for cell, nodes in answered],
+            [part for cell, nodes in answered for part in _parts(cell.name, nodes)],
+            Page(b"", 0, None, [answer for answer, _ in answers], has_all_cells),
         )
 
     async def _ask(self, cell: Cell, timeout_s: float) -> tuple[CellAnswer, Sequence[NodeCapacity]]:
@@ -80,7 +82,7 @@ class CapacityLister:
             log_failure(cell.uuid, error)
             return _skipped(cell, str(error)), []
         if nodes is None:
-            return _skipped(cell, f"cells of kind '{cell.kind}' do not tell of the capacity of their nodes"), []
+            return _skipped(cell, f"cells of kind '{cell.kind}' do not report the capacity of their nodes"), []
         silent = _silent(nodes)
         failure = f"nodes have not said what they have: {', '.join(silent)}" if silent else None
         return CellAnswer(cell, Route.LIVE, is_complete=not silent, failure=failure), nodes

@@ -1,4 +1,4 @@
-"""How far the index is behind the cells at one moment, and for which of them it may answer."""
+"""Freshness of the index at one moment: how far it is behind the cells, and for which of them it may answer."""
 
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.answer import Consistency
@@ -30,7 +30,7 @@ class Freshness:
     def is_complete(self, progress: CellProgress) -> bool:
         """Whether the index is known to have all of a cell up to about now.
 
-        A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
+        A moment far in the future shows a clock that is wrong, and would stay fresh long after the indexer stopped.
         """
         return self._is_sure and progress.is_complete and abs(self._now - progress.fresh_as_of) <= self._limit_us
 

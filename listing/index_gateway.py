@@ -1,4 +1,4 @@
-"""The index as lists use it: whether to ask it, how far it follows the cells, and what happens when it fails."""
+"""The index for lists: whether they use it, how far it follows the cells, and what happens when it fails."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
@@ -22,7 +22,7 @@ from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Eq, Filter
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -32,7 +32,6 @@ T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 0.2
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class IndexGateway:
@@ -41,7 +40,7 @@ class IndexGateway:
     See docs/architecture.md, "Safe connect".
 
     searcher: None when lists do not use the index, as when `search.enabled` is off.
-    clock: microseconds since the epoch, to tell the age of what the index has. is_clock_sure: whether it is right.
+    clock: microseconds since the epoch, for the age of what the index has. is_clock_sure: whether it is right.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class IndexGateway:
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
         self._deadline = IndexDeadline(settings.index_deadline_s, self.failed)
         self._progress = ProgressCache(
-            lambda: self._asked().progress(), settings.index_deadline_s, self._deadline.note_answer
+            lambda: self._required().progress(), settings.index_deadline_s, self._deadline.note_answer
         )
 
     @property
@@ -69,7 +68,7 @@ class IndexGateway:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there was no index when it was asked for last, and never was before."""
+        """Whether there was no index at the last query, and never was before."""
         return self._progress.is_absent
 
     @property
@@ -84,15 +83,15 @@ class IndexGateway:
     async def progress(self) -> ProgressByCell | None:
         """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError.
 
-        When what is remembered would send a list to cells it is waited for what the index says now: it may be that only
-        its reader is late, in a process that has much to do.
+        When what is remembered would send a list to cells, the list waits for what the index says now: only its reader
+        may be late, in a process that has much to do.
         """
         if self.why_not is not None:
             return None
         progress = await self._progress.get()
         fresh = self.freshness()
         if any(cell.is_complete and not fresh.is_complete(cell) for cell in progress.values()):
-            return await self._progress.get(_READ_AGAIN_AFTER_S, patience_s=self._settings.index_deadline_s)
+            return await self._progress.get(_READ_AGAIN_AFTER_S, timeout_s=self._settings.index_deadline_s)
         return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:
@@ -123,7 +122,7 @@ class IndexGateway:
     ) -> T:
         """The answer of an `attempt` with the index; of one without it, if it is not to be asked, or cannot answer.
 
-        attempt: gets the progress; nothing is followed where the index is not used. on_failure: is told why it was not.
+        attempt: gets the progress; nothing is followed where the index is not used. on_failure: gets why it was not.
         """
         if consistency is not Consistency.STRONG:
             try:
@@ -138,25 +137,25 @@ class IndexGateway:
         return await attempt({})
 
     def freshness(self) -> Freshness:
-        """How fresh what is known of it is now; to be taken once for an answer, before the index is asked for it."""
+        """How fresh what is known of it is now; to be taken once for an answer, before the index is queried for it."""
         return Freshness(self._clock(), self._settings.staleness_limit_s, is_sure=self._is_clock_sure())
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        """See IndexSearcher.page; only for who was told a progress."""
-        return await self._deadline.ask(self._asked().page(request, cells, projection))
+        """See IndexSearcher.page; only after `progress`."""
+        return await self._deadline.run(self._required().page(request, cells, projection))
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
-        """See IndexSearcher.search; only for who was told a progress."""
-        return await self._deadline.ask(self._asked().search(request, cells, projection))
+        """See IndexSearcher.search; only after `progress`."""
+        return await self._deadline.run(self._required().search(request, cells, projection))
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        """See IndexSearcher.count; only for who was told a progress."""
-        return await self._deadline.ask(self._asked().count(request, cells))
+        """See IndexSearcher.count; only after `progress`."""
+        return await self._deadline.run(self._required().count(request, cells))
 
     async def items_or_nothing(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        """See IndexSearcher.items; only for who was told a progress. Nothing of an index that fails."""
+        """See IndexSearcher.items; only after `progress`. Nothing of an index that fails."""
         try:
-            return await self._deadline.ask(self._asked().items(item_type, cells))
+            return await self._deadline.run(self._required().items(item_type, cells))
         except IndexerError as error:
             self.failed(error)
         return {}
@@ -170,14 +169,14 @@ class IndexGateway:
         if self.why_not is not None:
             return None
         try:
-            rows = await self.search(PageRequest(wanted, _BY_UUID, 1), cells, projection)
+            rows = await self.search(PageRequest(wanted, INSTANCES_BY_UUID, 1), cells, projection)
         except IndexerError as error:
             self.failed(error)
             return None
         return rows[0].item if rows else None
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Query | None:
-        """The compiled query of a search; None when it cannot tell."""
+        """The compiled query of a search; None when it cannot be shown."""
         if not isinstance(self._searcher, DescribesSearches):
             return None
         try:
@@ -186,7 +185,7 @@ class IndexGateway:
             return None
 
     def failed(self, error: IndexerError) -> None:
-        """Stop asking the index, unless only this one request cannot be answered by it.
+        """Stop using the index, unless only this one request cannot be answered by it.
 
         That is so while it is slow, and when one of its documents is damaged, which the log names once.
         """
@@ -199,7 +198,7 @@ class IndexGateway:
         self.safe_connect.close()
         self._progress.close()
 
-    def _asked(self) -> IndexSearcher:
+    def _required(self) -> IndexSearcher:
         if self._searcher is None:
             raise ValueError("lists do not use the index")
         return self._searcher
@@ -208,5 +207,5 @@ class IndexGateway:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
         if self._searcher is not None:
             await self._searcher.progress()
-            nobody = PageRequest(Eq("uuid", NOBODY), _BY_UUID, 1)
-            await self._searcher.search(nobody, {NOBODY}, FieldValues(INSTANCE_FIELDS, ("uuid",)))
+            nothing = PageRequest(Eq("uuid", NOBODY), INSTANCES_BY_UUID, 1)
+            await self._searcher.search(nothing, {NOBODY}, FieldValues(INSTANCE_FIELDS, ("uuid",)))

@@ -1,4 +1,5 @@
-"""The decision: which sources answer a request. Everything that lists instances comes through here."""
+"""The choice of the sources that answer a list of instances, and the page that they make. All lists of instances come
+through here."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +25,7 @@ from fleetlight.views.projection import Projection
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What is asked for, the same in every attempt at the page: with the index, and without it if that fails.
+    """The request, the same in every attempt at the page: with the index, and without it if that fails.
 
     place: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
     for them again. The rest is as of `InstanceLister.list_page`.
@@ -63,11 +64,11 @@ class InstanceLister:
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
-        down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
+        down: by uuid, cells that could not say where the page starts; they are not waited for again.
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         ask_live: uuids of cells that are asked themselves, however fresh the index is.
         only: uuids of the cells whose instances are wanted; None for all.
-        observer: told how the page comes about.
+        observer: notes how the page comes about.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer, and what `page_in_the_making` raises. A cell that fails is a `CellAnswer` of the page.
         """
@@ -123,7 +124,8 @@ class InstanceLister:
             return await self._merge(listing, progress, in_batches=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
-        """The compiled query of one source; None when it cannot tell. cell_uuid: None for the index of `indexed`."""
+        """The compiled query of one source; None when it cannot be shown. cell_uuid: None for the index of
+        `indexed`."""
         if cell_uuid is None:
             return self._index.describe(request, indexed)
         if not isinstance(self._reader, DescribesPages):
@@ -167,7 +169,7 @@ class InstanceLister:
             )
         try:
             if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
-                # Nova writes a server to its cell, and then takes it from where it was before. Whoever looked there
+                # Nova writes a server to its cell, and then takes it from where it was before. A list that looked there
                 # last could find it in neither.
                 await asyncio.gather(*(source.read_ahead() for source in before_cells))
             merged = await _first_of(sources, request)
@@ -193,7 +195,7 @@ class InstanceLister:
                 listing.projection,
                 batch_size=request.limit if cell.is_before_cells else size,
                 deadline_s=listing.cell_timeout_s,
-                stand_in=self._stand_in(cell, listing.projection) if cell.uuid in progress else None,
+                substitute=self._substitute(cell, listing.projection) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
             for cell in cells
@@ -215,7 +217,7 @@ class InstanceLister:
         answers = [answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
 
-    def _stand_in(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
+    def _substitute(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None

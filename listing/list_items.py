@@ -25,7 +25,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 @dataclass(frozen=True, slots=True)
 class CellItems:
-    """What one cell has, and how it was asked. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
+    """What one cell has, and how it answered. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
     failed.
 
     duration_s: how long it took to answer, or to fail.
@@ -37,7 +37,7 @@ class CellItems:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ItemList:
     """by_cell: of each cell that was asked. has_all_cells: as of fleetlight.listing.answer.Page.
 
     why_not_indexed: of the cells that were asked themselves, as a sentence.
@@ -65,11 +65,11 @@ class ItemLister:
         only: Collection[str] | None = None,
         consistency: Consistency = Consistency.STRONG,
         ask_live: Collection[str] = (),
-    ) -> Items:
+    ) -> ItemList:
         """All items of a type.
 
         fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
-            the cells to ask; None for all. A cell of a kind that does not tell of such items is skipped, and the answer
+            the cells to ask; None for all. A cell of a kind that does not report such items is skipped, and the answer
             not complete.
         consistency, ask_live: as of InstanceLister.list_page.
         Raises FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
@@ -86,17 +86,17 @@ class ItemLister:
             live = [cell for cell in cells if cell.uuid not in fresh]
             if live:
                 await place.ask_cells()
-            asked = (
-                self._ask(cell, item_type, fields, keys, cell_timeout_s, stand_in=indexed.get(cell.uuid))
+            queries = (
+                self._ask(cell, item_type, fields, keys, cell_timeout_s, substitute=indexed.get(cell.uuid))
                 for cell in live
             )
-            by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*asked)}
+            by_cell = {each.answer.cell.uuid: each for each in await asyncio.gather(*queries)}
         by_cell |= {uuid: of_cell.items(Route.INDEX) for uuid, of_cell in fresh.items()}
-        return Items([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
+        return ItemList([by_cell[cell.uuid] for cell in cells], has_all_cells, why_not)
 
     async def _indexed(
         self, item_type: str, fields: Collection[str], cells: Sequence[Cell], consistency: Consistency
-    ) -> tuple[Mapping[str, "_Indexed"], str]:
+    ) -> tuple[Mapping[str, "_IndexedItems"], str]:
         """What the index has of each cell, by its uuid; and why of a cell nothing is taken from there."""
         stored = INDEXED_ITEMS.get(item_type)
         if stored is None:
@@ -114,7 +114,9 @@ class ItemLister:
         found = await self._index.items_or_nothing(stored.item_type, followed) if followed else {}
         duration_s = time.perf_counter() - began
         indexed = {
-            uuid: _Indexed(followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s)
+            uuid: _IndexedItems(
+                followed[uuid], progress[uuid], fresh, [stored.shown(each) for each in records], duration_s
+            )
             for uuid, records in found.items()
         }
         return indexed, "the index does not have all such items of the cell, or not closely enough"
@@ -122,8 +124,8 @@ class ItemLister:
     async def describe(
         self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
     ) -> Mapping[str, Any] | None:
-        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot
-        tell.
+        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot show
+        that.
         """
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
@@ -144,9 +146,9 @@ class ItemLister:
         keys: Collection[Any] | None,
         timeout_s: float,
         *,
-        stand_in: "_Indexed | None",
+        substitute: "_IndexedItems | None",
     ) -> CellItems:
-        """stand_in: what the index has of the cell, for when it does not answer."""
+        """substitute: what the index has of the cell, for when it does not answer."""
 
         def read(adapter: CellAdapter) -> Sequence[Record] | None:
             return adapter.read_items(item_type, fields, keys) if isinstance(adapter, ItemsAdapter) else None
@@ -156,18 +158,18 @@ class ItemLister:
             records = await self._reader.ask(cell.uuid, read, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
-            if stand_in is not None:
-                return stand_in.items(Route.INDEX_WHILE_DOWN, str(error))
+            if substitute is not None:
+                return substitute.items(Route.INDEX_WHILE_DOWN, str(error))
             return _skipped(cell, str(error), time.perf_counter() - began)
         duration_s = time.perf_counter() - began
         if records is None:
-            reason = f"cells of kind '{cell.kind}' do not tell of their items of type '{item_type}'"
+            reason = f"cells of kind '{cell.kind}' do not report their items of type '{item_type}'"
             return _skipped(cell, reason, duration_s)
         return CellItems(CellAnswer(cell, Route.LIVE, is_complete=True), records, duration_s)
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
+class _IndexedItems:
     """What the index has of one cell, and how far it follows that."""
 
     cell: Cell

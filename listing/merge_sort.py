@@ -19,8 +19,7 @@ class Row(Protocol):
 
     @property
     def item(self) -> bytes:
-        """The instance as the answer shows it; asked for once, and only if the page has the row."""
-        ...
+        """The instance as the answer shows it; read once, and only if the page has the row."""
 
 
 class Source(Protocol):
@@ -28,7 +27,6 @@ class Source(Protocol):
 
     async def next_batch(self) -> Sequence[Row]:
         """The rows that come next, in order; none when there are no more."""
-        ...
 
 
 async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGenerator[list[Row]]:

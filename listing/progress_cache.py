@@ -1,4 +1,4 @@
-"""How far the index follows the cells, read in a thread of its own, so that it waits for no page and no page for it."""
+"""Progress of the index, read in a thread of its own, so that it waits for no page and no page for it."""
 
 import asyncio
 import time
@@ -19,8 +19,9 @@ _INTERVAL_S = 0.5
 # While lists come; the thread ends when none has come for so long.
 _IDLE_AFTER_S = 5.0
 _MAX_AGE_S = 1.0
-_PATIENCE_S = 0.25
-# Who makes rows of the index disappear says so first, and waits ten seconds for lists that do not know it yet.
+_TIMEOUT_S = 0.25
+# A process that makes rows of the index disappear announces it first, and waits ten seconds for lists that do not know
+# it yet.
 _LATE_MAX_AGE_S = 3.0
 
 
@@ -34,7 +35,7 @@ class _Reading:
 
 
 class ProgressCache:
-    """The progress by cell uuid; raises IndexerError as `ask`, which reads it from the index, does.
+    """The progress by cell uuid; raises IndexerError as `read`, which reads it from the index, does.
 
     What is remembered says that the index is further behind than it is, never that it is less. While requests come, a
     thread reads it again each half second, with an event loop of its own, so a process that is busy with pages reads it
@@ -42,17 +43,17 @@ class ProgressCache:
     reader is late because the process is busy, not for long, but takes what there is up to three seconds.
     An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
 
-    ask: called in that thread. deadline_s: how long a request waits without anything remembered; raises IndexSlowError
+    read: called in that thread. deadline_s: how long a request waits without anything remembered; raises IndexSlowError
     then. on_answer: called in the thread when the index has answered.
     """
 
     def __init__(
         self,
-        ask: Callable[[], Awaitable[Mapping[str, CellProgress]]],
+        read: Callable[[], Awaitable[Mapping[str, CellProgress]]],
         deadline_s: float,
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        self._ask = ask
+        self._read_progress = read
         self._deadline_s = deadline_s
         self._on_answer = on_answer
         self._has_answered = self._is_absent = False
@@ -62,7 +63,7 @@ class ProgressCache:
         self._under_way: Future[_Reading] | None = None
         self._under_way_since = float("-inf")
         self._wanted: Future[_Reading] | None = None
-        self._asked_at = float("-inf")
+        self._wanted_at = float("-inf")
         self._has_thread = self._is_closed = False
 
     @property
@@ -70,18 +71,16 @@ class ProgressCache:
         """Whether there was no index when it was read last, and never was before."""
         return self._is_absent
 
-    async def get(
-        self, max_age_s: float = _MAX_AGE_S, *, patience_s: float = _PATIENCE_S
-    ) -> Mapping[str, CellProgress]:
-        """What was read no longer than `max_age_s` ago, if it comes within `patience_s`; else what is remembered."""
+    async def get(self, max_age_s: float = _MAX_AGE_S, *, timeout_s: float = _TIMEOUT_S) -> Mapping[str, CellProgress]:
+        """What was read no longer than `max_age_s` ago, if it comes within `timeout_s`; else what is remembered."""
         now = time.monotonic()
         last = self._last
         if self._is_newer(last, now - max_age_s):
-            self._asked_at = now
+            self._wanted_at = now
             return last.progress
         remembered = last if self._is_newer(last, now - _LATE_MAX_AGE_S) else None
         reading = self._reading_since(min(now, now - max_age_s))
-        timeout_s = self._deadline_s if remembered is None else min(patience_s, self._deadline_s)
+        timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
             timeout_s = 0.0  # it was waited for already
         answer = asyncio.wrap_future(reading)
@@ -112,7 +111,7 @@ class ProgressCache:
     def _reading_since(self, since: float) -> Future[_Reading]:
         """The reading that has begun since then, or begins next."""
         with self._changed:
-            self._asked_at = time.monotonic()
+            self._wanted_at = time.monotonic()
             if self._under_way is not None and self._under_way_since >= since:
                 return self._under_way
             if self._wanted is None:
@@ -120,10 +119,10 @@ class ProgressCache:
                 self._changed.notify()
             if not self._has_thread:
                 self._has_thread = True
-                Thread(target=self._read_while_asked, name="index-progress", daemon=True).start()
+                Thread(target=self._read_while_wanted, name="index-progress", daemon=True).start()
             return self._wanted
 
-    def _read_while_asked(self) -> None:
+    def _read_while_wanted(self) -> None:
         with asyncio.Runner() as runner:
             while self._begin():
                 reading = runner.run(self._read())
@@ -133,12 +132,12 @@ class ProgressCache:
                     ended.set_result(reading)
 
     def _begin(self) -> bool:
-        """Wait for what is due next; False when no list has asked for long."""
+        """Wait for what is due next; False when no list has needed it for long."""
         with self._changed:
             due = self._under_way_since + _INTERVAL_S
             while not self._is_closed and self._wanted is None and time.monotonic() < due:
                 self._changed.wait(due - time.monotonic())
-            if self._is_closed or (self._wanted is None and time.monotonic() - self._asked_at > _IDLE_AFTER_S):
+            if self._is_closed or (self._wanted is None and time.monotonic() - self._wanted_at > _IDLE_AFTER_S):
                 self._has_thread = False
                 return False
             self._under_way, self._wanted = self._wanted or _new_future(), None
@@ -148,13 +147,13 @@ class ProgressCache:
     async def _read(self) -> _Reading:
         began_at = self._under_way_since
         try:
-            progress = await self._ask()
+            progress = await self._read_progress()
         except IndexAbsentError as error:
             if self._has_answered:
                 return _Reading(began_at, error=error)
             self._is_absent = True
             return _Reading(began_at)
-        except Exception as error:  # noqa: BLE001  # the list that asks gets it
+        except Exception as error:  # noqa: BLE001  # the list that waits gets it
             return _Reading(began_at, error=error)
         self._has_answered, self._is_absent = True, False
         self._on_answer()

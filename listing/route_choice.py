@@ -1,4 +1,4 @@
-"""Which cells the index answers for, and what each cell contributed: the same for pages and counts."""
+"""The choice of the cells that the index answers for, and what each cell contributed: the same for pages and counts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from fleetlight.query.retention import may_match_forgotten
 
 
 class LiveCell(Protocol):
-    """What became of the question to one cell.
+    """What became of the query to one cell.
 
-    failure: why it could not answer everything itself. has_stand_in: whether the index did instead.
+    failure: why it could not answer everything itself. has_substitute: whether the index did instead.
     damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.
     """
 
@@ -25,7 +25,7 @@ class LiveCell(Protocol):
     def failure(self) -> CellFailure | None: ...
 
     @property
-    def has_stand_in(self) -> bool: ...
+    def has_substitute(self) -> bool: ...
 
     @property
     def damaged(self) -> int: ...
@@ -35,7 +35,7 @@ class LiveCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class IndexedCells:
     """cells: uuids of those that the index answers for. too_short: horizons that the request may look behind."""
 
     cells: Collection[str]
@@ -50,7 +50,7 @@ def choose_indexed(
     *,
     consistency: Consistency,
     ask_live: Collection[str],
-) -> Indexed:
+) -> IndexedCells:
     """What the index, which follows the cells as `progress` says, answers for. ask_live: uuids that it does not."""
     # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
     too_short = [
@@ -63,7 +63,7 @@ def choose_indexed(
         and fresh.answers(progress.get(cell.uuid), consistency)
         and progress[cell.uuid].horizon not in too_short
     }
-    return Indexed(indexed, too_short)
+    return IndexedCells(indexed, too_short)
 
 
 def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
@@ -74,6 +74,6 @@ def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, 
     if live is not None and live.failure is None:
         return CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
     failure = None if live is None else str(live.failure)
-    if progress is None or (live is not None and not live.has_stand_in):
+    if progress is None or (live is not None and not live.has_substitute):
         return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
     return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)

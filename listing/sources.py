@@ -1,4 +1,5 @@
-"""The sources of a list: the index restricted to some cells, and one cell live, for which the index may stand in.
+"""The sources of a list: the index restricted to some cells, and one cell live, for which the index may be the
+substitute.
 
 All of them deliver rows under the same order, filtered by the same tree (docs/architecture.md, "One merge,
 many sources").
@@ -46,7 +47,7 @@ class CellReader(Protocol):
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
 
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
+    async def ask(self, cell_uuid: str, query: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
     def hanging(self) -> Collection[str]: ...
 
@@ -101,7 +102,7 @@ def _log_damage(cell: str, instance: str, reason: str) -> None:
 
 
 def log_failure(cell_uuid: str, error: CellFailure) -> None:
-    """Say that a cell could not answer, unless that was said when it was found out."""
+    """Log that a cell could not answer, unless that was logged when it was found out."""
     if not isinstance(error, CellHangsError):
         _log.warning("cell_unreachable", cell=cell_uuid, reason=str(error))
 
@@ -169,14 +170,14 @@ class BatchedSource:
 
 
 class CellSource:
-    """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
+    """One cell, live. From where it cannot be reached, `substitute` delivers the rest, if there is one.
 
     deadline_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
     failure: why the cell could not deliver everything itself; None while it could.
-    may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as told by
-        RowsMovedError. Otherwise such a cell counts as one that could not deliver everything.
+    may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as
+        RowsMovedError says. Otherwise such a cell counts as one that could not deliver everything.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class CellSource:
         *,
         batch_size: int,
         deadline_s: float,
-        stand_in: Callable[[PageRequest], Source] | None,
+        substitute: Callable[[PageRequest], Source] | None,
         may_start_over: bool = True,
     ) -> None:
         self.cell_uuid = cell_uuid
@@ -204,13 +205,13 @@ class CellSource:
             is_checked=not request.order.keeps_places,
         )
         self._may_start_over = may_start_over
-        self._open_stand_in = stand_in
-        self._stand_in: Source | None = None
+        self._open_substitute = substitute
+        self._substitute: Source | None = None
         self._ahead: Sequence[Row] | None = None
 
     @property
-    def has_stand_in(self) -> bool:
-        return self._stand_in is not None
+    def has_substitute(self) -> bool:
+        return self._substitute is not None
 
     async def read_ahead(self) -> None:
         """Read the first batch now, for the first call of `next_batch`."""
@@ -229,14 +230,14 @@ class CellSource:
                 if self._may_start_over:
                     raise
                 self.fail(CellUnreachableError(self.cell_uuid, "its rows move faster than they can be read"))
-        return () if self._stand_in is None else await self._stand_in.next_batch()
+        return () if self._substitute is None else await self._substitute.next_batch()
 
     def fail(self, error: CellFailure) -> None:
         """Treat the cell as not reachable from here on."""
         log_failure(self.cell_uuid, error)
         self.failure = error
-        if self._open_stand_in is not None:
-            self._stand_in = self._open_stand_in(self._live.rest)
+        if self._open_substitute is not None:
+            self._substitute = self._open_substitute(self._live.rest)
 
     async def _read(self, request: PageRequest) -> Sequence[Row]:
         if self._left_s <= 0:
@@ -259,10 +260,10 @@ class CellSource:
 _FLEET_THREADS = DaemonThreads(32, "fleet")
 
 
-async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
-    """The answer of the fleet database to a `question` that blocks; raises FleetUnreachableError, also in time."""
+async def ask_fleet(query: Callable[[], T], timeout_s: float) -> T:
+    """The answer of the fleet database to a `query` that blocks; raises FleetUnreachableError, also at the timeout."""
     try:
-        return await asyncio.wait_for(_FLEET_THREADS.run(question), timeout_s)
+        return await asyncio.wait_for(_FLEET_THREADS.run(query), timeout_s)
     except TimeoutError:
         raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
 

@@ -1,7 +1,7 @@
-"""Instances that the fleet database does not know: the API of other software made them without telling it, or the
-database is older than the cells.
+"""Instances that the fleet database does not know: other software made them without announcing them, or the database is
+older than the cells.
 
-The index is asked first, which is one question. Then those cells that may have more than the index knows of.
+The index is asked first, which is one query. Then those cells that may have more than the index.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import FieldValues
 
-# Of a process: each asks all cells that the index does not answer for, and who tries uuids has to wait in a queue.
+# Of a process: each asks all cells that the index does not answer for, and a caller that tries many uuids has to wait
+# in a queue.
 _SEARCHES_AT_ONCE = 4
 
 
@@ -56,10 +57,10 @@ class UnmappedInstances:
         )
 
     async def find_in_cells(self, uuid: str, indexed: Collection[str], timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, by asking cells at the same time.
+        """Where an instance lives, by a search in all cells at the same time.
 
-        indexed: cells (uuids) for which the index has answered. Those that are asked all the same are the ones whose
-            instances are made by others; never those whose deployment maps them, since that has been asked.
+        indexed: cells (uuids) for which the index has answered. Those that are asked all the same are the ones in which
+            other software makes instances; never those whose deployment maps them, since that has been asked.
         Raises CellDownError when none has it and one of those could not say so; of a cell that takes changes, which
         are mapped before they are made, the fleet database has the last word. Raises FleetUnreachableError, also when
         too many others search.

@@ -1,4 +1,4 @@
-"""Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
+"""The check of a filter before any compiler sees it, so that no route fails late."""
 
 from fleetlight.query.filters import Filter, leaves
 from fleetlight.resources.fields import ItemType

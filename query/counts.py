@@ -1,4 +1,4 @@
-"""How many items a filter lets pass, by the values of some fields: question and answer, and both in Python."""
+"""Counts of the items that a filter lets pass, by the values of some fields: request and answer, both in Python."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import ItemType, Record
 
 MAX_GROUPS = 10_000
-"""As many groups as one answer has; Elasticsearch gives up at 65,536 unless told otherwise."""
+"""As many groups as one answer has; Elasticsearch gives up at 65,536 by default."""
 
 Group = tuple[Any, ...]
 """Stored values of the fields that are grouped by."""

@@ -7,11 +7,11 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.sql import SqlDialect
-from fleetlight.query.to_sql import Columns, to_sql
+from fleetlight.query.to_sql import FieldColumns, to_sql
 
 
 def count_statement(
-    table: FromClause, columns: Columns, request: CountRequest, dialect: SqlDialect, *leading: ColumnElement[Any]
+    table: FromClause, columns: FieldColumns, request: CountRequest, dialect: SqlDialect, *leading: ColumnElement[Any]
 ) -> Select[Any]:
     """The groups, one more than the request has at the most: `leading`, the values, and how many.
 

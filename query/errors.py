@@ -1,7 +1,7 @@
-"""What can be wrong with a question.
+"""Errors in queries.
 
 QueryError
-├── ExpressionError               the filter asks what its field cannot be asked
+├── ExpressionError               the filter has an operator that does not fit its field
 │   └── MalformedExpressionError  the filter is not written as one
 ├── FilterTextError               the text of a filter does not follow its grammar
 ├── RegularExpressionError        the pattern is not one that every route can run
@@ -12,7 +12,7 @@ What can be wrong with one field of it: fleetlight.resources.errors.
 
 
 class QueryError(Exception):
-    """A question that cannot be answered as asked."""
+    """A query that cannot be answered as it is."""
 
 
 class ExpressionError(QueryError):
@@ -35,7 +35,7 @@ class FilterTextError(QueryError):
 
     @property
     def details(self) -> tuple[str, str, str]:
-        """The line, a mark under the place, and the reason, to be shown below each other."""
+        """The line, a mark under the column, and the reason, to be shown below each other."""
         lines = self.text.splitlines() or [""]
         shown = lines[min(self.line, len(lines)) - 1]
         return shown, f"{' ' * (self.column - 1)}^", self.reason

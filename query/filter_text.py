@@ -131,7 +131,7 @@ def parse_filter(text: str) -> Expression:
     try:
         expression: Expression = _parser().parse(text)  # type: ignore[assignment]  # the transformer's result
     except UnexpectedInput as error:
-        # What is behind the last token is told to be where that is.
+        # What is behind the last token counts as being where that is.
         is_at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         line, column = _end(text) if is_at_end or error.line < 1 else (error.line, error.column)
         raise FilterTextError(text, line, column, _reason(error)) from None

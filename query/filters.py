@@ -1,6 +1,4 @@
-"""What a request keeps, as a tree of values: the shape (fleetlight.query.tree) and every operator
-(fleetlight.query.operators).
-"""
+"""Filters as trees of values: the shape (fleetlight.query.tree) and every operator (fleetlight.query.operators)."""
 
 from fleetlight.query.operators.addresses import HasAddress, LacksAddress
 from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn

@@ -1,4 +1,5 @@
-"""From a filter as it is asked to one that a store can be asked: the steps that SQL and Elasticsearch share.
+"""Lowering of a filter, from the form in which callers state it to one that stores have: the steps that SQL and
+Elasticsearch share.
 
 The lowered tree has stored values in its leaves, no leaf about whether a list is null, no empty `In`, nothing that the
 store can never hold, no `And` directly inside an `And`, no `Or` inside an `Or`.

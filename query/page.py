@@ -10,7 +10,7 @@ from fleetlight.resources.fields import ItemType
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A question that every source understands alike.
+    """A request that every source understands alike.
 
     after: the stored values of `order.keys` at the row the page starts behind, uuid last; None for the first page.
         It is a position, not a row: the row itself may have changed, gone, or live elsewhere.
@@ -30,7 +30,8 @@ class PageRequest:
         return self.order.item_type
 
     def fields_to_read(self, *others: Filter) -> tuple[str, ...] | None:
-        """`fields`, and what else has to be read of a row: its place in the order, and what `others` are tried on."""
+        """`fields`, and what else has to be read of a row: its position in the order, and what `others` are tried
+        on."""
         if self.fields is None:
             return None
         tried = (leaf.field for node in others for leaf in leaves(node))

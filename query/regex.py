@@ -1,7 +1,7 @@
 """The one meaning of a regular expression, and its translations.
 
 A pattern is *searched* for in a text, case-sensitively, with RE2's syntax and meaning: its time is linear in the text,
-so nobody's pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with
+so no pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with
 a dialect of their own get a translation of the subset in `regex_syntax`, or none.
 """
 
@@ -36,7 +36,6 @@ _ANYTHING = Repeat(ANY, 0, None)
 class CompiledPattern(Protocol):
     def search(self, text: str) -> object | None:
         """A match, or None when there is none anywhere in `text`."""
-        ...
 
 
 def _options() -> re2.Options:

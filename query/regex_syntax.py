@@ -22,7 +22,7 @@ _PERL_CLASSES = {
     "s": ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)),
 }
 _MAX_BRANCHES = 32
-# RE2 takes a thousand. Each is some calls deep for whoever walks the tree, on top of those of the request.
+# RE2 takes a thousand. Each is some calls deep in a walk over the tree, on top of those of the request.
 _MAX_NESTING = 30
 
 
@@ -81,7 +81,7 @@ class Branch:
 def branches(pattern: str, target: str) -> tuple[Branch, ...]:
     """The alternatives of which one must be found, with the anchors taken out of them.
 
-    target: who asks, for the error. Raises NotExpressibleError.
+    target: the compiler, for the error. Raises NotExpressibleError.
     """
     return tuple(_branch(parts, target) for parts in _distribute(_Parser(pattern, target).parse(), target))
 

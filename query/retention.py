@@ -1,7 +1,7 @@
-"""Which rows an index need not have: instances that were deleted long ago and have not changed since.
+"""Rows that an index need not have: instances that were deleted long ago and have not changed since.
 
-The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. What a
-row's times are unknown of is always remembered.
+The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. A row
+of which the times are unknown is always remembered.
 """
 
 from datetime import datetime
@@ -60,7 +60,7 @@ def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
             return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
         case IsNull(field):
             return field not in {_DELETED, _DELETED_AT}
-    # Of the others nothing is known, which costs no more than a question to the cells.
+    # Of the others nothing is known, which costs no more than a query to the cells.
     return True
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _NUMBER_OR_MARK = re.compile("[0-9]+|[\0-\2]")
 # Before a number, and before what is not such a mark though it looks like one. No text between numbers is lower.
@@ -108,11 +109,11 @@ class SortOrder:
         Raises UnknownFieldError for a field that does not exist or has no order.
         """
         chosen: dict[tuple[str, Collation], SortKey] = {}
-        for asked in (*keys, SortKey(item_type.unique)):
-            field = item_type.require(asked.field, "sort")
+        for wanted in (*keys, SortKey(item_type.unique)):
+            field = item_type.require(wanted.field, "sort")
             if not field.is_sortable:
                 raise UnknownFieldError(field.name, "sort")
-            key = asked if field.kind is Kind.TEXT else SortKey(field.name, asked.direction)
+            key = wanted if field.kind is Kind.TEXT else SortKey(field.name, wanted.direction)
             if (key.field, Collation.CODE_POINT) in chosen:
                 continue
             chosen.setdefault((key.field, key.collation), key)
@@ -134,5 +135,9 @@ class SortOrder:
 
     @property
     def keeps_places(self) -> bool:
-        """Whether every row has the same place in this order for life."""
+        """Whether every row keeps its position in this order for life."""
         return all(self.item_type[key.field].is_constant for key in self.keys)
+
+
+INSTANCES_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+"""The order of instances that needs no other key."""

@@ -1,4 +1,4 @@
-"""What the operators need to write themselves in SQL."""
+"""Columns, dialects and functions that operators need for SQL."""
 
 import sqlite3
 from collections.abc import Callable

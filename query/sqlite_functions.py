@@ -1,4 +1,4 @@
-"""What SQLite does not bring itself, registered on each connection that runs what `to_sql` makes."""
+"""Functions that SQLite lacks, registered on each connection that runs what `to_sql` makes."""
 
 import sqlite3
 

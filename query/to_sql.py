@@ -19,13 +19,13 @@ from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.resources.fields import ItemType
 
 
-class Columns(Protocol):
+class FieldColumns(Protocol):
     """Columns by field name: a mapping, or the `c` of a table that is named alike."""
 
     def __getitem__(self, name: str, /) -> ColumnElement[Any]: ...
 
 
-def to_sql(node: Filter, columns: Columns, fields: ItemType, dialect: SqlDialect) -> Predicate:
+def to_sql(node: Filter, columns: FieldColumns, fields: ItemType, dialect: SqlDialect) -> Predicate:
     """The predicate that is true of exactly the rows that `node`, which has passed fleetlight.query.check, is true of.
 
     Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
@@ -41,7 +41,7 @@ def can_express(node: Filter, dialect: SqlDialect) -> bool:
     return all(leaf.fits_sql(dialect) for leaf in leaves(node))
 
 
-def order_by(order: SortOrder, columns: Columns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
+def order_by(order: SortOrder, columns: FieldColumns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
     """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it.
 
     Raises NotExpressibleError for a nice order on MySQL.
@@ -58,7 +58,7 @@ def order_by(order: SortOrder, columns: Columns, dialect: SqlDialect) -> list[Co
     return terms
 
 
-def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: SqlDialect) -> Predicate:
+def after(order: SortOrder, position: Sequence[Any], columns: FieldColumns, dialect: SqlDialect) -> Predicate:
     """The predicate of the rows behind a position.
 
     position: stored values of the order's keys (PageRequest.after).
@@ -71,7 +71,9 @@ def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: 
     return and_(start, _compile(fit(beyond(order, position), dialect), columns, None, dialect))
 
 
-def next_after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: SqlDialect) -> Predicate | None:
+def next_after(
+    order: SortOrder, position: Sequence[Any], columns: FieldColumns, dialect: SqlDialect
+) -> Predicate | None:
     """The predicate of the rows behind a position that come first, one range of an index; None if `after` is one."""
     part = next_beyond(_by_code_point(order), order.by_code_point(position))
     return None if part is None else _compile(fit(part, dialect), _SortColumns(columns, dialect), None, dialect)
@@ -100,7 +102,7 @@ def _by_code_point(order: SortOrder) -> SortOrder:
 class _SortColumns:
     """Columns by the names of `_by_code_point`."""
 
-    def __init__(self, columns: Columns, dialect: SqlDialect) -> None:
+    def __init__(self, columns: FieldColumns, dialect: SqlDialect) -> None:
         self._columns = columns
         self._dialect = dialect
 
@@ -111,7 +113,7 @@ class _SortColumns:
             return nice_column(self._columns[name.removesuffix(_NICE)], self._dialect)
 
 
-def _compile(node: Filter, columns: Columns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
+def _compile(node: Filter, columns: FieldColumns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
     """The predicate of a lowered tree (fleetlight.query.lowering). fields: None for a position."""
     match node:
         case And(terms):

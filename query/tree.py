@@ -38,7 +38,7 @@ class Leaf(ABC):
 
     The walks over a tree (fleetlight.query.check, fleetlight.query.lowering, fleetlight.query.evaluate,
     fleetlight.query.to_sql, fleetlight.query.to_dsl) know no operator: a new one is one frozen dataclass with the
-    abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to tell when they are wrong.
+    abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to show when they are wrong.
 
     can_be_open: whether it is open, neither true nor false, of a null; false of operators on lists, which are no null.
     """
@@ -52,7 +52,7 @@ class Leaf(ABC):
 
     @abstractmethod
     def check(self, field: Field) -> None:
-        """Raise UnknownFieldError, FilterValueError or RegularExpressionError unless it can be asked of `field`."""
+        """Raise UnknownFieldError, FilterValueError or RegularExpressionError unless it fits `field`."""
 
     @abstractmethod
     def matcher(self, field: Field) -> Matcher:

@@ -1,1 +1,1 @@
-"""What faces show: pure functions from a record to bytes."""
+"""Views of records, as bytes that faces show: pure functions."""

@@ -1,4 +1,4 @@
-"""What an asker wants of each row of a list: what has to be read of it, and how its item is made of that."""
+"""Projections of the rows of a list: what has to be read of each, and how its item is made of that."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
@@ -41,11 +41,11 @@ class Projection(ABC):
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it.
 
-        revision: as of fleetlight.cells.model.InstanceRow; None where nobody asks for it.
+        revision: as of fleetlight.cells.model.InstanceRow; None where it is not needed.
         """
 
     def of_cell_that_is_down(self) -> "Projection":
-        """What makes the items of rows for which an index stands in, since their cell does not answer."""
+        """The projection for rows from an index whose cell does not answer."""
         return self
 
     def render_damaged(self, record: Record) -> bytes:

@@ -23,7 +23,7 @@ from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.query.handlers import QUERY
 from fleetlight.listing.answer import CellAnswer, Page, Route
-from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, Observer
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.query.counts import CountRequest
@@ -130,7 +130,7 @@ class Explainer:
             "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
         }
 
-    async def _counted(self, request: ComputeRequest, observer: Observer, page: Page) -> Counted | None:
+    async def _counted(self, request: ComputeRequest, observer: Observer, page: Page) -> CountResult | None:
         """How many servers the whole list has, by the routes of its page."""
         if not observer.attempts:
             return None
@@ -157,7 +157,7 @@ class Explainer:
         return {"failure": attempt.failure, "pages": 1, "sources": sources}
 
 
-def _cell(answer: CellAnswer, observer: Observer, counted: Counted | None) -> Mapping[str, Any]:
+def _cell(answer: CellAnswer, observer: Observer, counted: CountResult | None) -> Mapping[str, Any]:
     counts = None if counted is None else counted.by_cell.get(answer.cell.uuid)
     why = observer.attempts[-1].why if observer.attempts else {}
     return cell_shown(

@@ -17,7 +17,7 @@ from fleetlight.api.query.observing import Plan, QuestionObserver
 from fleetlight.api.query.question import Question, body_of_query, size_of
 from fleetlight.listing.answer import CellAnswer, Route
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
-from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, ObservedSource
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import CellItems, ItemLister
@@ -121,7 +121,7 @@ class QueryExplainer:
             duration_s=source.duration_s,
         )
 
-    async def _counted(self, explained: _Explained) -> Counted | None:
+    async def _counted(self, explained: _Explained) -> CountResult | None:
         """How many instances there are in all; None where a store alone cannot tell."""
         attempts = explained.observer.listing.attempts
         if not attempts or explained.plan.tried != EVERYTHING or explained.question.as_of is not None:
@@ -210,7 +210,7 @@ def _not_asked(plan: Plan, shown: Collection[str]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _matching(counted: Counted | None, cell_uuid: str) -> int | None:
+def _matching(counted: CountResult | None, cell_uuid: str) -> int | None:
     counts = None if counted is None else counted.by_cell.get(cell_uuid)
     return None if counts is None else counts.groups.get((), 0)
 

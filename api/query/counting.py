@@ -19,7 +19,7 @@ from fleetlight.api.query.question import Counting, Question, default_order
 from fleetlight.api.query.scope import scope_of
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page
-from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
 from fleetlight.query.filters import EVERYTHING, Filter
@@ -134,7 +134,7 @@ def _is_stored(name: str) -> bool:
     )
 
 
-def _groups_of_stores(counted: Counted, counting: Counting) -> Iterator[tuple[Group, int]]:
+def _groups_of_stores(counted: CountResult, counting: Counting) -> Iterator[tuple[Group, int]]:
     names = {answer.cell.uuid: answer.cell.name for answer in counted.cells}
     for cell_uuid, counts in counted.by_cell.items():
         cell = names.get(cell_uuid, cell_uuid)

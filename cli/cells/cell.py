@@ -39,7 +39,7 @@ from fleetlight.cli.output import (
 )
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.errors import LeaseHeldError
-from fleetlight.indexer.reconcile.cell_removal import Removed, remove_cell
+from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError
 
@@ -391,7 +391,7 @@ def _given_bus(url: str | None, file: Path | None) -> str | None:
     return transport
 
 
-def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
+def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> CellRemovalResult:
     deadline_s, on_wait = _waiting(settings, cell)
     with (
         opened_index(settings.index) as writer,

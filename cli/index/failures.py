@@ -20,7 +20,7 @@ from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from fleetlight.cli.settings import Settings, load_settings
-from fleetlight.indexer.reconcile.dead_letter_retries import Retried, retry
+from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
 
 app = typer.Typer(
@@ -163,7 +163,7 @@ def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
     return found
 
 
-def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[Retried]]:
+def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[RetryResult]]:
     """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
     fleet.clock.look()
@@ -190,7 +190,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                         )
                 except CellUnreachableError as error:
                     print_error(str(error))
-                    yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]
+                    yield [RetryResult(failure.id, False, "its cell cannot be reached") for failure in failures]
 
 
 def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:

@@ -25,7 +25,7 @@ from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.backends.opening import open_generations, open_searcher
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from fleetlight.indexer.settings import IndexSettings
-from fleetlight.indexer.status import CellStatus, IndexHealth, read_status
+from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
@@ -149,7 +149,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
+def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
     """following: the command that follows the cells."""
     if not stale:
         return
@@ -163,7 +163,7 @@ def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
     )
 
 
-def _report_incomplete(incomplete: Sequence[CellStatus], settings: IndexSettings) -> None:
+def _report_incomplete(incomplete: Sequence[CellIndexStatus], settings: IndexSettings) -> None:
     """Why the index is not whole an indexer says in its log, but for what no indexer does."""
     if not incomplete:
         return
@@ -238,7 +238,7 @@ def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int],
     return failures_kept.get(cell.uuid, 0) + on_the_bus
 
 
-def _as_json(status: CellStatus, items: _ItemCounts) -> dict[str, Any]:
+def _as_json(status: CellIndexStatus, items: _ItemCounts) -> dict[str, Any]:
     return {
         "cell": status.cell.name,
         "cell_uuid": status.cell.uuid,
@@ -254,11 +254,11 @@ def _as_json(status: CellStatus, items: _ItemCounts) -> dict[str, Any]:
     }
 
 
-def _mappings_of(status: CellStatus, mappings: Mapping[str, ComparedMappings]) -> dict[str, Any]:
+def _mappings_of(status: CellIndexStatus, mappings: Mapping[str, ComparedMappings]) -> dict[str, Any]:
     return {"mappings": mappings_as_json(mappings.get(status.cell.uuid))}
 
 
-def _as_row(status: CellStatus, items: _ItemCounts) -> list[str]:
+def _as_row(status: CellIndexStatus, items: _ItemCounts) -> list[str]:
     values = _as_json(status, items)
     age = "-" if status.age_s is None else f"{status.age_s:.1f} s"
     numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
@@ -267,7 +267,7 @@ def _as_row(status: CellStatus, items: _ItemCounts) -> list[str]:
     return [status.cell.name, status.health.value, is_complete, *counts, *numbers, age]
 
 
-def _item_count(status: CellStatus, counts: Mapping[str, int]) -> str:
+def _item_count(status: CellIndexStatus, counts: Mapping[str, int]) -> str:
     """Of cells that do not number their changes the index has instances alone."""
     count = counts.get(status.cell.uuid)
     return str(count) if count is not None else "no" if status.cell.can.numbers_changes else "-"

@@ -12,7 +12,7 @@ from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, exam
 from fleetlight.cli.output import print_error, print_notice, print_result
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
-from fleetlight.indexer.reconcile.retention import announce, grace_s, has_forgotten, purge_cell
+from fleetlight.indexer.reconcile.retention import announce, has_forgotten, purge_cell, removal_delay_s
 from fleetlight.indexer.writing.leases import CellLeases
 
 
@@ -41,7 +41,7 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         writer.make_searchable()
         affected = {each.uuid for each in cells if has_forgotten(writer, each.uuid, horizons[each.uuid])}
         if affected:
-            wait_s = grace_s(settings.fleet.cells_refresh_interval_s)
+            wait_s = removal_delay_s(settings.fleet.cells_refresh_interval_s)
             print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
             time.sleep(wait_s)
         for each in cells:

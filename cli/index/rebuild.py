@@ -29,7 +29,7 @@ from fleetlight.indexer.reconcile.rebuild import (
     rebuild_index,
 )
 from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 
 def register(app: typer.Typer) -> None:
@@ -138,7 +138,7 @@ def _parts(settings: Settings, rate: float | None, parallel: int, stop: Event) -
             generations=stack.enter_context(closing(open_generations(settings.index))),
             leases=stack.enter_context(closing(CellLeases(fleet.open_leases("fleetlight index rebuild")))),
             owners=fleet,
-            pace=Pace(rate, stop),
+            pace=Throttle(rate, stop),
             batch_size=settings.indexer.sync_batch_size,
             parallel=parallel,
         )

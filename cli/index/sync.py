@@ -40,7 +40,7 @@ from fleetlight.indexer.reconcile.differences import Verification
 from fleetlight.indexer.reconcile.external_cell import UnindexedMoves, compare_cell
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
 from fleetlight.indexer.reconcile.fill import sync as sync_source
-from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
@@ -49,7 +49,7 @@ from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import OwnWriter
 from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 from fleetlight.resources.indexed_items import INDEXED_ITEMS, INSTANCES, RESOURCE_TYPES, IndexedItems
 
 
@@ -72,7 +72,7 @@ class _Work:
     fleet: Fleet
     writer: IndexWriter
     leases: CellLeases
-    pace: Pace
+    pace: Throttle
     stop: Event
     upstream: str | None
     wanted: Collection[str]
@@ -145,7 +145,7 @@ def sync(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream, wanted)
+        work = _Work(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
         try:
             with shown_progress("instances") as start:
                 # Deleted instances are synced too, but nobody counts them.
@@ -267,7 +267,7 @@ def _sync_items(work: _Work, cell: Cell, wanted: Sequence[IndexedItems]) -> Sequ
     if not wanted:
         return ()
     with closing(open_changelog_adapter(cell)) as adapter:
-        return [(each, reconcile_items(adapter, work.writer, each.item_type)) for each in wanted]
+        return [(each, reconcile_other_items(adapter, work.writer, each.item_type)) for each in wanted]
 
 
 def _sync_instances(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:

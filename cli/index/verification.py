@@ -20,8 +20,8 @@ from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
 from fleetlight.indexer.reconcile.differences import Difference, Verification
 from fleetlight.indexer.reconcile.external_cell import ExternalComparison
-from fleetlight.indexer.reconcile.items import verify_items
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.other_items import verify_other_items
 from fleetlight.indexer.reconcile.reconcile import Comparison, verify
 from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.indexer.writing.leases import CellLeases
@@ -155,7 +155,10 @@ def _verified_items(
 ) -> Sequence[tuple[IndexedItems, Verification]]:
     with closing(open_changelog_adapter(cell)) as adapter:
         return [
-            (stored, verify_items(adapter, writer, stored.item_type, _CATCH_UP_TIMEOUT_S, on_progress, repair=repair))
+            (
+                stored,
+                verify_other_items(adapter, writer, stored.item_type, _CATCH_UP_TIMEOUT_S, on_progress, repair=repair),
+            )
             for stored in INDEXED_ITEMS.values()
         ]
 

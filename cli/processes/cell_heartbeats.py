@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fleetlight.cells.model import Cell
-from fleetlight.indexer.stream.liveness import ALIVE, Heartbeat, Probe
+from fleetlight.indexer.stream.liveness import ALIVE, Probe, SignOfLife
 
 # Much longer than anything that a relay or a worker waits for in one step, such as the confirms of a broker.
 _TIMEOUT_S = 180.0
@@ -17,12 +17,12 @@ class CellHeartbeats:
 
     def __init__(self, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._heartbeats: dict[Cell, Heartbeat] = {}
+        self._heartbeats: dict[Cell, SignOfLife] = {}
 
     @contextmanager
-    def of(self, cell: Cell) -> Iterator[Heartbeat]:
+    def of(self, cell: Cell) -> Iterator[SignOfLife]:
         """A heartbeat that counts as long as the block takes."""
-        heartbeat = self._heartbeats[cell] = Heartbeat()
+        heartbeat = self._heartbeats[cell] = SignOfLife()
         try:
             yield heartbeat
         finally:

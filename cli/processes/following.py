@@ -23,8 +23,9 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
-from fleetlight.indexer.reconcile.retention import Purger, grace_s
+from fleetlight.indexer.reconcile.retention import Purger, removal_delay_s
 from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
 
@@ -99,13 +100,10 @@ def run_indexer(
             writer,
             leases,
             retention_s=settings.index.deleted_retention.total_seconds(),
-            grace_s=grace_s(settings.fleet.cells_refresh_interval_s),
+            removal_delay_s=removal_delay_s(settings.fleet.cells_refresh_interval_s),
             clock=fleet.clock,
         )
-        service = IndexerService(
-            cells=cells,
-            open_adapter=open_changelog_adapter,
-            open_external=partial(open_adapter, clock=fleet.clock),
+        parts = FollowerParts(
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
@@ -115,10 +113,16 @@ def run_indexer(
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings.indexer,
-            refresh_interval_s=settings.index.refresh_interval_s,
-            cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
             clock=fleet.clock,
+        )
+        service = IndexerService(
+            cells,
+            parts,
+            open_adapter=open_changelog_adapter,
+            open_external=partial(open_adapter, clock=fleet.clock),
+            refresh_interval_s=settings.index.refresh_interval_s,
+            cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             release_bus=partial(_release_bus, settings),
         )
 

@@ -85,7 +85,7 @@ def run_relays(
 
 def beating(run: Callable[[Cell, Event, Beat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event) -> None:
     with heartbeats.of(cell) as heartbeat:
-        run(cell, stop, heartbeat.beat)
+        run(cell, stop, heartbeat.give)
 
 
 def run_for_cells(

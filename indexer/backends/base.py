@@ -1,4 +1,4 @@
-"""What every index backend can do; one contract test suite holds them all to it.
+"""The interface of index backends; one contract test suite holds them all to it.
 
 Writing (`IndexWriter`) blocks and belongs to the indexer; searching (`IndexSearcher`) is asynchronous and belongs to
 the API, whose account cannot write. Both raise IndexUnavailableError when the store does not answer, IndexRequestError
@@ -31,7 +31,7 @@ def is_time(version: int) -> bool:
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.items).
+    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.other_items).
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present; of another type its stored record, with
@@ -58,7 +58,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
-"""What reading or rendering a document raises that somebody else has written."""
+"""What reading or rendering a document raises that another program has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class CellProgress:
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        fleetlight.indexer.reconcile.retention; only searchers tell it.
-    epoch: of the cell, that calls the watermark so, or an earlier one (fleetlight.indexer.writing.epoch_history). As
-    horizon.
+        fleetlight.indexer.reconcile.retention; only searchers report it.
+    epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
+    Kept as the horizon is.
     """
 
     cell_uuid: str
@@ -114,10 +114,10 @@ class CellProgress:
     epoch: str | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
-        """As searchers tell it; facts: state by its kind and the uuid of the cell.
+        """As searchers report it; facts: state by its kind and the uuid of the cell.
 
-        While a cell is repaired its rows are not whole, whatever an indexer says that has not noticed the restore; nor
-        are they while rows make place for others.
+        While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
+        restore says so; nor does it while rows make place for others.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
         return replace(
@@ -140,7 +140,7 @@ class FoundRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class FoundPage(msgspec.Struct, frozen=True, gc=False):
-    """All rows of a page, for who has no others to merge them with.
+    """All rows of a page that has nothing to merge them with.
 
     items: of `rows` instances, with commas between them. last: the position of the last one; None without rows.
     """
@@ -162,25 +162,25 @@ def counts_by_cell(found: Iterable[tuple[str, Group, int]], max_groups: int) -> 
 
 
 HORIZONS = "horizon"
-"""The kind of state that tells the horizon of each cell, by its uuid."""
+"""The kind of state that has the horizon of each cell, by its uuid."""
 
-EPOCHS = "incarnations"
-"""The kind of state that tells which epoch of each cell the index follows (fleetlight.cells.epochs), by the cell's
+EPOCHS = "epochs"
+"""The kind of state that has the epoch of each cell that the index follows (fleetlight.cells.epochs), by the cell's
 uuid.
 """
 
-BEING_RECONCILED = "being mended"
-"""Stands for an epoch, and is none: that repairing the index of a restored cell has begun, and not ended."""
+BEING_RECONCILED = "being reconciled"
+"""Stands in the place of an epoch while the index of a restored cell is being repaired."""
 
 RECONCILIATIONS = "reconciliations"
-"""The kind of state that tells, by its uuid, how often the index of a cell was repaired since the cell was restored."""
+"""The kind of state that has, by its uuid, how often the index of a cell was repaired since the cell was restored."""
 
 REPAIRS = "repairs"
-"""The kind of state that tells, by its uuid, of which cell the index differs and is not repaired yet."""
+"""The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
 
 
 def ignore_removed(_rows: int) -> None:
-    """For callers who do not want to see how far a removal is."""
+    """For callers that do not show how far a removal is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class BareDocument:
     record: Record
 
 
-class ItemStore(Protocol):
+class OtherItemStore(Protocol):
     """What an index keeps of items of other types than instances, beside `IndexWriter.write`, which takes them too.
 
     There are some thousand of a cell, so they are read all at once. What is known of them outlives rebuilds. `purge`
@@ -200,25 +200,21 @@ class ItemStore(Protocol):
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
         """The searchable items of a cell, deleted ones too, by uuid."""
-        ...
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
         """Remove items, by uuid, each only if it is not newer than its version here.
 
         Afterwards an item of any version can be written in their place.
         """
-        ...
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         """Say whether the searchable items are all that the cell has, as of the watermark of the cell; at once."""
-        ...
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
-        """What was said last; no where nothing was."""
-        ...
+        """What was said last; False if nothing was."""
 
 
-class IndexWriter(ItemStore, Protocol):
+class IndexWriter(OtherItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
@@ -226,7 +222,6 @@ class IndexWriter(ItemStore, Protocol):
         that is not there any more is forgotten. Raises IndexVersionError when only a rebuild can bring it up to date;
         state can be saved and loaded then.
         """
-        ...
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, each only if it is newer than what is there. Retries nothing.
@@ -234,18 +229,15 @@ class IndexWriter(ItemStore, Protocol):
         documents: gone through once more when some of them are refused, so it must give the same ones again.
         Raises PartlyWrittenError when only some of them could be written now.
         """
-        ...
 
     def make_searchable(self) -> None:
         """Return when everything written so far can be found."""
-        ...
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         """The documents there are among `ids`, in one request, searchable yet or not.
 
         Those that are damaged are left out, and named in the log.
         """
-        ...
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
@@ -257,60 +249,49 @@ class IndexWriter(ItemStore, Protocol):
         external: of the documents that come from notifications without a revision; else of all others. Those that are
         forgotten at `horizon` (fleetlight.query.retention) are left out. Both are true of `revisions` too.
         """
-        ...
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
         """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
-        ...
 
     def count_external(self, cell_uuid: str) -> int:
         """How many searchable documents of the cell come from notifications without a revision."""
-        ...
 
     def remove(self, versions: Mapping[str, int]) -> None:
         """Remove documents, by uuid, each only if it is not newer than its version here.
 
         Afterwards a document of any version can be written in their place.
         """
-        ...
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save how far cells are followed.
 
         Raises IndexReplacedError when the index is no longer the one that `prepare` saw, as `make_searchable` does.
         """
-        ...
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
-        ...
 
     def count_extra_fields(self) -> Mapping[str, int]:
         """How many searchable documents have each extra field; keyed as fleetlight.indexer.extra_fields.Extra.fields
         says.
         """
-        ...
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
         """At most `limit` uuids of searchable documents that have one of these terms, in order."""
-        ...
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
         """Keep facts about work on the index, by name, each a value that JSON can express; None forgets one."""
-        ...
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
         """The facts of one kind, by name, as JSON gives them back."""
-        ...
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         """Remove documents of the cell that are forgotten at `horizon` (fleetlight.query.retention), in batches.
 
         on_batch: called after each batch with the number of rows removed so far. Returns how many there were.
         """
-        ...
 
     def allow_writes(self) -> None:
         """Open what was closed, and end what keeps documents from being written: a pause that a killed rebuild has
@@ -318,16 +299,14 @@ class IndexWriter(ItemStore, Protocol):
 
         What a store does by itself while its disk is full it also ends by itself.
         """
-        ...
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        """Forget a cell: its progress first, so that nobody takes what is left for the whole, then its rows in batches.
+        """Forget a cell: its progress first, so that no list takes the rest for the whole, then its rows in batches.
 
         on_batch: called after each batch with the number of rows removed so far. Returns how many rows were removed,
-        those that were not searchable yet among them; nobody may write rows of the cell meanwhile. What is cut off can
-        be repeated. Afterwards the same instances can be written again, whatever their versions.
+        those that were not searchable yet among them; no process may write rows of the cell meanwhile. What is cut off
+        can be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -345,47 +324,38 @@ class Generations(Protocol):
 
     def names(self) -> tuple[str | None, str | None]:
         """What the current and the previous one are called on their server; None for none, or one without a name."""
-        ...
 
     def is_unusable(self) -> bool:
         """Whether the current one is of a version that this program cannot use, older or newer."""
-        ...
 
     def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
         """Of an unusable current one, in batches: all of the cell that came from notifications without a revision."""
-        ...
 
     def create_next(self) -> None:
         """An empty one with the mapping of this program; there must be none."""
-        ...
 
     def take_previous_as_next(self) -> None:
         """The previous one becomes the next one, without progress; there must be one, and no next one.
 
         Raises RebuildError if it is unusable.
         """
-        ...
 
     def open_next(self) -> IndexWriter:
         """The writing side of the next one, with a progress of its own; to be closed before this is."""
-        ...
 
     def switch(self, finish: Callable[[], None]) -> None:
         """Make the next one the current one, in one step for all readers, and keep the current one as the previous one.
 
-        finish: called while nobody can write to the current one; it brings the next one up to date. Writers get
+        finish: called while no process can write to the current one; it brings the next one up to date. Writers get
         IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
         A previous one that was kept until now is dropped. Raises RebuildError when a person has blocked writing.
         """
-        ...
 
     def drop_next(self) -> None:
         """Drop it if there is one."""
-        ...
 
     def drop_previous(self) -> None:
         """Drop it if there is one."""
-        ...
 
     def close(self) -> None: ...
 
@@ -399,28 +369,23 @@ class IndexSearcher(Protocol):
         Raises NotExpressibleError (fleetlight.query.errors) when the filter has a leaf that this index cannot answer
         exactly.
         """
-        ...
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
-        ...
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         """By uuid of those of `cells` that have any, all of one moment. Raises NotExpressibleError as `search` does.
 
         If there are more groups than one answer may have, all cells together, every one of them is partial.
         """
-        ...
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         """The records of items of another type than instances that are not deleted, by uuid of the cell.
 
-        Of those of `cells` alone whose items are said to be whole (ItemStore.mark_items).
+        Of those of `cells` alone whose items are said to be whole (OtherItemStore.mark_items).
         """
-        ...
 
     async def progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
-        ...
 
     async def close(self) -> None: ...

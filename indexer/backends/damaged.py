@@ -1,4 +1,4 @@
-"""What all backends do with documents that somebody else has written, and that this program cannot read."""
+"""Documents that another program has written and that this one cannot read: the same for all backends."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
@@ -14,7 +14,7 @@ _log = structlog.get_logger(__name__)
 def read_around_damage(
     ids: Collection[str], read: Callable[[Collection[str]], Mapping[str, Document]]
 ) -> Mapping[str, Document]:
-    """What `read` gives of `ids`. A damaged document is as good as none: whoever has news of it writes it anew."""
+    """What `read` gives of `ids`. A damaged document counts as none: the next change of its instance writes it anew."""
     left = list(ids)
     while True:
         try:

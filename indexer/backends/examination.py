@@ -1,4 +1,4 @@
-"""What is known of the index beside its documents, for people: where it is, and whether it can be used."""
+"""State of the index for operators: where it is, and whether it can be used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What all backends do with fields that this program does not know."""
+"""Fields that this program does not know: the same for all backends."""
 
 from collections.abc import Iterable
 from pathlib import Path

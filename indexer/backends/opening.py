@@ -1,4 +1,4 @@
-"""From the configuration to an index backend: all that a process needs to know of them."""
+"""Opening of the configured index backend: all that a process needs to know of backends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

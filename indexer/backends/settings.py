@@ -42,7 +42,7 @@ class IndexSettings(BaseModel):
 
     backend: `sqlite`, one file on this machine, or `elasticsearch`.
     path: the file of `sqlite`.
-    urls: where nodes of Elasticsearch are, each with its port; the next one is asked when one does not answer.
+    urls: where nodes of Elasticsearch are, each with its port; the next one is tried when one does not answer.
     shards: of each index that is made; it cannot be changed but by a rebuild.
     schemas_dir: JSON Schemas of payloads, as `fleetlight notifications schemas` writes them: fields of newer minor
         versions than this program knows can be searched for if they are described there.
@@ -57,8 +57,8 @@ class IndexSettings(BaseModel):
     replicas: copies of each shard; unset lets the cluster keep one copy as soon as it has a second node.
     write_timeout_s: how long one request of the indexer may take.
     search_timeout_s: how long one request of the API may take.
-    page_cache: remember the pages of Elasticsearch that are asked for again and again, and ask only whether they still
-        hold; without it every page is read as it is the first time, in two to three times as long.
+    page_cache: remember the pages of Elasticsearch that are requested again and again, and check only whether they
+        still hold; without it every page is read as it is the first time, in two to three times as long.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,7 +94,7 @@ class IndexSettings(BaseModel):
     def _certificates_where_there_is_tls(self) -> Self:
         plain = [url for url in self.urls if urlsplit(url).scheme == "http"]
         if self.backend == "elasticsearch" and self.ca_certs is not None and plain:
-            # Whoever names an authority takes the connection for one with TLS. The client refuses it too, as a mistake.
+            # An operator who names an authority expects TLS. The client refuses it too, as a mistake.
             parts = urlsplit(plain[0])
             raise ValueError(f"ca_certs is for https:// URLs, and that of {parts.hostname}:{parts.port} is http://")
         return self

@@ -1,4 +1,5 @@
-"""What only notifications from outside tell of, in the index and in the journal of a cell, made equal: the newer wins.
+"""Instances that only notifications from outside announce, made equal in the index and in the journal of a cell: the
+newer state wins.
 
 An index that was lost, or is an older one, gets back what the journal has; a journal that was lost with the fleet
 database, or never had it, gets what the index has. An instance that the cell has a row of, or that is another cell's in
@@ -30,7 +31,7 @@ def reconcile_announced(
 ) -> int:
     """Make both equal; returns how many documents the index got back.
 
-    writer: of the cell, who refuses what is another cell's. read_rows: of the cell. horizon: of its index.
+    writer: of the cell, which refuses what is another cell's. read_rows: of the cell. horizon: of its index.
     Raises CellUnreachableError, FleetUnreachableError, and what the index raises.
     """
     store.prune(cell_uuid, horizon)

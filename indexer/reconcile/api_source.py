@@ -1,6 +1,6 @@
-"""The rows of a cell from the compute API in front of it: for instances whose database nobody here can read.
+"""The rows of a cell from the compute API in front of it: for instances of a cell whose database cannot be read.
 
-They have no revision. What a page shows is as old as the moment before it was asked for, so whatever was announced
+They have no revision. What a page shows is as old as the moment before it was requested, so whatever was announced
 meanwhile wins; and what the API does not show is kept from the document that is there (docs/decisions/0014).
 """
 
@@ -38,7 +38,7 @@ class ApiSource:
     """
 
     has_gone_back = False
-    """An API has no sequence, so nobody could tell."""
+    """An API has no sequence that would show it."""
 
     def __init__(
         self,

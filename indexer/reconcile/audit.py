@@ -2,12 +2,12 @@
 
 Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
 that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
-and looked at again when the index has got as far as the cell was then. What still differs is doubted at once, so that
+and looked at again when the index has got as far as the cell was then. What still differs is suspected at once, so that
 lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconcile.reconcile). Lists rely on the index
 again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
 altered, others may be.
 
-Nothing here stands in the way of those who follow the cells: it has a thread and connections of its own, and a cell
+The audit does not delay the followers of the cells: it has a thread and connections of its own, and a cell
 that hangs keeps no message waiting.
 """
 
@@ -28,8 +28,8 @@ from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import REPAIRS, IndexWriter
 from fleetlight.indexer.errors import IndexerError, StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.items import ItemComparison
 from fleetlight.indexer.reconcile.native_cell import NativeComparison, Suspects
+from fleetlight.indexer.reconcile.other_items import OtherItemComparison
 from fleetlight.indexer.reconcile.reconcile import WarnedLists, reconcile
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.writing.leases import CellLeases
@@ -51,14 +51,14 @@ _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
 # The index gets there with the next refresh, or not soon.
 _CATCH_UP_S = 5.0
-# Of the time, while ranges wait. They tell more of what they cost.
+# Of the time, while ranges wait. They find more for what they cost.
 _SHARE_OF_PAGES = 0.2
 _MOST_CREDIT_S = 1.0
 _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedCell:
     """A cell that this process keeps up now. reached: up to which sequence, when it is called."""
 
     cell: Cell
@@ -72,9 +72,9 @@ class _CellAudit:
     due_s, content_due_s: when its next range, and its next page, may be compared, on the monotonic clock as all times.
     postponed_until_s: when anything may be done about it, after something was away.
     ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round, or by a
-    sample; None before there was one. rows_now: in this one, so far. is_doubted: whether it was when this round began.
-    after: the row behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired:
-    instances that differ, and whose repair was put off or did not help. is_all_doubted: it is not known what differs,
+    sample; None before there was one. rows_now: in this one, so far. is_suspected: whether it was when this round
+    began. after: the row behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired:
+    instances that differ, and whose repair was put off or failed. is_all_suspected: it is not known what differs,
     since the process that knew was cut off.
     """
 
@@ -86,12 +86,12 @@ class _CellAudit:
     ranges: list[str] = field(default_factory=list)
     rows: int | None = None
     rows_now: int = 0
-    is_doubted: bool = False
+    is_suspected: bool = False
     after: str | None = None
     suspects: list[Suspects] = field(default_factory=list)
     item_suspects: dict[str, tuple[frozenset[str], int]] = field(default_factory=dict)
     unrepaired: set[str] = field(default_factory=set)
-    is_all_doubted: bool = False
+    is_all_suspected: bool = False
     repair: Future[None] | None = None
 
     def start_over(self) -> None:
@@ -114,7 +114,7 @@ class Auditor:
 
     def __init__(
         self,
-        cells: Callable[[], Mapping[str, Audited]],
+        cells: Callable[[], Mapping[str, AuditedCell]],
         *,
         open_adapter: Callable[[Cell], ChangelogAdapter],
         writer: IndexWriter,
@@ -184,15 +184,15 @@ class Auditor:
         if not audit.ranges:
             audit.began_s, audit.rows_now = time.monotonic(), 0
             audit.ranges = [_SAMPLE] if audit.rows is None else _ranges(audit.rows)
-            audit.is_doubted = self._is_doubted(cell)
-            self._metrics.doubted(cell.uuid, is_doubted=audit.is_doubted)
+            audit.is_suspected = self._is_suspected(cell)
+            self._metrics.suspected(cell.uuid, is_suspected=audit.is_suspected)
         with closing(self._open_adapter(cell)) as adapter:
             comparison = self._comparison(adapter)
             batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
             self._suspect(audit, comparison, list(islice(_flat(batches), _MOST_SUSPECTS)))
             audit.ranges.pop(0)
             if audit.rows is None:
-                # It tells how many ranges all of the cell takes, each of which costs much even where there is little.
+                # It shows how many ranges all of the cell takes, each of which costs much even where there is little.
                 audit.rows = comparison.seen.rows * len(_HEXADECIMAL)
                 audit.ranges = _ranges(audit.rows)
             else:
@@ -207,8 +207,8 @@ class Auditor:
         round_s = time.monotonic() - audit.began_s
         audit.due_s = audit.began_s + max(self._settings.audit_interval_s, round_s)
         self._metrics.audited(cell.uuid, "revisions", round_s)
-        if audit.unrepaired or audit.is_doubted:
-            audit.is_all_doubted = audit.is_all_doubted or not audit.unrepaired
+        if audit.unrepaired or audit.is_suspected:
+            audit.is_all_suspected = audit.is_all_suspected or not audit.unrepaired
             audit.repair = repairs.submit(self._repair, cell, audit, stop)
 
     def _compare_page(self, cell: Cell, audit: _CellAudit) -> None:
@@ -228,7 +228,7 @@ class Auditor:
         for item_type in INDEXED_ITEMS:
             if item_type in audit.item_suspects or not self._writer.are_items_whole(item_type, adapter.cell.uuid):
                 continue
-            differ = frozenset(ItemComparison(adapter, self._writer, item_type).differing())
+            differ = frozenset(OtherItemComparison(adapter, self._writer, item_type).differing())
             if differ:
                 audit.item_suspects[item_type] = differ, adapter.published_sequence()
 
@@ -236,7 +236,7 @@ class Auditor:
         if uuids:
             audit.suspects.append(comparison.look(uuids))
 
-    def _decide(self, audited: Audited, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
+    def _decide(self, audited: AuditedCell, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
         """Look again at what was suspected, as far as the index has got there."""
         cell, reached = audited.cell, audited.reached()
         differ: list[str] = []
@@ -254,7 +254,7 @@ class Auditor:
         audit.suspects = later
         # What is known to be wrong is tried again after each round.
         if new := set(differ) - audit.unrepaired:
-            self._doubt(cell, audit, sorted(new))
+            self._mark_suspected(cell, audit, sorted(new))
             audit.repair = repairs.submit(self._repair, cell, audit, stop)
 
     def _decide_items(self, adapter: ChangelogAdapter, audit: _CellAudit, reached: int) -> None:
@@ -263,22 +263,22 @@ class Auditor:
             if sequence > reached:
                 continue
             del audit.item_suspects[item_type]
-            differ = suspected.intersection(ItemComparison(adapter, self._writer, item_type).differing())
+            differ = suspected.intersection(OtherItemComparison(adapter, self._writer, item_type).differing())
             if differ:
                 self._tell(cell, sorted(differ))
-                # Lists ask the cell from now on, and who follows it repairs them.
+                # Lists ask the cell from now on, and its follower repairs them.
                 self._writer.mark_items(item_type, cell.uuid, are_whole=False)
 
-    def _doubt(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
+    def _mark_suspected(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
         is_first = not audit.unrepaired
         audit.unrepaired.update(differ)
         self._tell(cell, differ)
-        self._metrics.doubted(cell.uuid, is_doubted=True)
-        if is_first and self._is_doubted(cell):
-            audit.is_all_doubted = True
-        WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
+        self._metrics.suspected(cell.uuid, is_suspected=True)
+        if is_first and self._is_suspected(cell):
+            audit.is_all_suspected = True
+        WarnedLists(self._writer, cell.uuid, _without_pause).suspect()
 
-    def _is_doubted(self, cell: Cell) -> bool:
+    def _is_suspected(self, cell: Cell) -> bool:
         return cell.uuid in self._writer.load_state(REPAIRS)
 
     def _tell(self, cell: Cell, differ: Sequence[str]) -> None:
@@ -299,19 +299,19 @@ class Auditor:
 
         try:
             with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
-                if not self._is_doubted(cell):
-                    # Who had the lease before has ended what was not ours.
-                    audit.is_all_doubted = False
+                if not self._is_suspected(cell):
+                    # The holder of the lease before has ended what was not ours.
+                    audit.is_all_suspected = False
                     if not audit.unrepaired:
-                        self._metrics.doubted(cell.uuid, is_doubted=False)
+                        self._metrics.suspected(cell.uuid, is_suspected=False)
                         return
-                WarnedLists(self._writer, cell.uuid, _without_pause).doubt()
+                WarnedLists(self._writer, cell.uuid, _without_pause).suspect()
                 comparison = NativeComparison(
                     adapter,
                     self._writer,
                     catch_up_timeout_s=_CATCH_UP_S,
                     owners=self._owners,
-                    contents_at_once=_PAGE_ROWS if audit.is_all_doubted else None,
+                    contents_at_once=_PAGE_ROWS if audit.is_all_suspected else None,
                     first=audit.unrepaired,
                     pause=pause,
                 )
@@ -324,8 +324,8 @@ class Auditor:
         except _AWAY as error:
             _log.warning("indexer.audit_repair_postponed", cell=cell.name, reason=str(error))
             return
-        audit.unrepaired, audit.is_all_doubted = wrong, False
-        self._metrics.doubted(cell.uuid, is_doubted=bool(wrong))
+        audit.unrepaired, audit.is_all_suspected = wrong, False
+        self._metrics.suspected(cell.uuid, is_suspected=bool(wrong))
         _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(wrong))
 
     def _raise_mistakes(self) -> None:

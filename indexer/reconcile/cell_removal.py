@@ -9,7 +9,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import forget_checkpoints
 from fleetlight.indexer.writing.journaling import JOURNALS
 from fleetlight.indexer.writing.leases import CellLeases
@@ -18,7 +18,7 @@ _POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class CellRemovalResult:
     """rows: of the index. mappings: of instances to the cell, in the fleet database."""
 
     rows: int
@@ -37,15 +37,15 @@ def remove_cell(
     on_wait: Callable[[LeaseHeldError], None],
     on_batch: Callable[[int], None],
     pause: Callable[[float], None] = time.sleep,
-) -> Removed:
+) -> CellRemovalResult:
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
-    leases, waiting at most `deadline_s` for those who follow it, and as long for its relay: whoever comes later finds
+    leases, waiting at most `deadline_s` for its followers, and as long for its relay: a process that comes later finds
     the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
     `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
     call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
-    again, while rows of a cell that nobody knows would stay for ever.
+    again, while rows of a cell that is in no registry would stay for ever.
 
     remove_bus: removes its queues, as far as that is possible.
     Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
@@ -64,16 +64,16 @@ def remove_cell(
         forget_checkpoints(writer, cell_uuid=cell.uuid)
         if cell.uuid in writer.load_progress():
             writer.save_progress([CellProgress(cell.uuid, 0, 0, is_complete=False)])
-            pause(LISTS_GRACE_S)
+            pause(LISTS_DELAY_S)
             confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
         for kind in (EPOCHS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
-        # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
+        # No indexer would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
         remove_bus(cell)
-        return Removed(rows, fleet.remove_cell(cell))
+        return CellRemovalResult(rows, fleet.remove_cell(cell))
 
 
 def _wait_for_relay(

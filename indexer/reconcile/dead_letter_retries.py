@@ -1,5 +1,5 @@
-"""Failures that somebody wants to be tried again: interpreted as the consumer would, and off the list if the index has
-what they said then, or what their cell has of the instance.
+"""Failed messages that an operator tries again: interpreted as the consumer would, and off the list if the index then
+has what they said, or what their cell has of the instance.
 
 The cell is right: a change of one of its rows is not written as the old message has it but as the row is now, so that a
 message that waited for long cannot bring back what has been deleted and forgotten meanwhile.
@@ -23,7 +23,7 @@ from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers
 from fleetlight.indexer.transform.batches import Batch, RowReading
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
-from fleetlight.indexer.writing.dead_letters import FailureStore
+from fleetlight.indexer.writing.dead_letters import RecordsFailures
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
@@ -32,14 +32,14 @@ from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
 
 
-class ChangesFailures(FailureStore, Protocol):
+class ChangesFailures(RecordsFailures, Protocol):
     """The part of fleetlight.cells.fleet.failures.FailureStore that a retry needs."""
 
     def drop(self, ids: Collection[str]) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetryResult:
     """What came of one failure: it is solved and off the list, or it is still there; `what` says why, as a sentence."""
 
     failure_id: str
@@ -70,11 +70,11 @@ def retry(
     owners: KnowsOwners,
     announcer: KnowsAnnouncers,
     clock: Clock = system_clock,
-) -> list[Retried]:
+) -> list[RetryResult]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
-    journals: where it is told what changes in cells that number nothing. owners: where it is known which cell an
-    instance lives in. announcer: who made a message on the bus of a cell. clock: of the fleet.
+    journals: get the changes of cells that number nothing. owners: knows which cell an instance lives in. announcer:
+    finds who made a message on the bus of a cell. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -96,7 +96,7 @@ def retry(
     render: RendersRows = render_rows if is_native else ExternalRows(adapter, own).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(own.read) if document.id not in by_row]
-    if batch.unread:
+    if batch.unreadable:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
     rejected += (ExtraFieldKeeper(own, own) if is_native else own).write(documents).rejected
     writer.make_searchable()
@@ -104,20 +104,20 @@ def retry(
         **batch.failed,
         **{each.document.id: MalformedMessageError(DeadLetterReason.REJECTED, each.reason) for each in rejected},
     }
-    results: list[Retried] = []
+    results: list[RetryResult] = []
     unsolved: list[Failure] = []
     for failure in failures:
         conclusion = _conclude(failure, attempt, refused)
         if isinstance(conclusion, MalformedMessageError):
             unsolved.append(_failed_again(failure, conclusion, clock()))
-        results.append(Retried(failure.id, isinstance(conclusion, str), str(conclusion)))
+        results.append(RetryResult(failure.id, isinstance(conclusion, str), str(conclusion)))
     store.add(unsolved)
     store.drop([result.failure_id for result in results if result.is_solved])
     return results
 
 
 class _Announcing:
-    """Who made failed messages of a native cell that have no revision."""
+    """The producers of failed messages of a native cell that have no revision."""
 
     def __init__(self, adapter: CellAdapter, announcers: Announcers) -> None:
         self._adapter = adapter
@@ -139,7 +139,7 @@ class _Announcing:
 
 
 def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch, announcing: _Announcing | None) -> _Attempt:
-    """What the messages mean; notifications of somebody else are added to the batch."""
+    """What the messages mean; notifications from outside are added to the batch."""
     attempt = _Attempt()
     for failure in failures:
         if failure.summary.reason == DeadLetterReason.TOO_LARGE:

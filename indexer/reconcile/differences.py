@@ -1,4 +1,4 @@
-"""What comes of comparing one cell with the index."""
+"""Results of comparing one cell with the index."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -19,7 +19,7 @@ from fleetlight.cells.model import CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, Rejection
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
-from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
+from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, reconcile
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.transform.external_rows import is_hidden, settle
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
@@ -41,7 +41,7 @@ class KnowsProgress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ExternalComparisonResult:
     """What came of it. began_at: microseconds; the index has everything that the cell had by then.
 
     deleted: how many of the rows are. written: rows that differed. removed: documents without a row. rejected: uuid ->
@@ -66,7 +66,7 @@ def compare_cell(
     journal: CellJournal | None = None,
     on_progress: Callable[[int], None] = ignore,
     clock: Clock = system_clock,
-) -> Compared:
+) -> ExternalComparisonResult:
     """Make the index equal to the cell; this is also how such a cell is synced.
 
     owners, journal: as of ExternalComparison. on_progress: called with the number of rows so far, after each page; what
@@ -83,7 +83,7 @@ def compare_cell(
         removed += gone
         written += sum(each.is_repaired for each in batch) - gone
     seen = comparison.seen
-    return Compared(began_at, seen.rows, seen.deleted, written, removed, rejected, comparison.homeless)
+    return ExternalComparisonResult(began_at, seen.rows, seen.deleted, written, removed, rejected, comparison.homeless)
 
 
 class UnindexedMoves:
@@ -166,7 +166,7 @@ class ExternalComparison(Comparison):
     confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
         harm to what arrives meanwhile.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
-    journal: of the cell, which is told of what is repaired; None if nothing is told.
+    journal: of the cell, which gets what is repaired; None for no journal.
     homeless: the hidden rows of instances that the index has no document of (UnindexedMoves), where it is repaired.
     """
 
@@ -195,7 +195,7 @@ class ExternalComparison(Comparison):
         self._batch_size = batch_size
         self._confirm_timeout_s = confirm_timeout_s
 
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         if self._confirm_timeout_s is None:
             return self._at_first_sight(on_step)
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
@@ -203,10 +203,10 @@ class ExternalComparison(Comparison):
 
     def remove(self, versions: Mapping[str, int]) -> None:
         if self._journal is not None:
-            self._journal.tell_gone(self.index.read(versions).values())
+            self._journal.record_deleted(self.index.read(versions).values())
         self.index.remove(versions)
 
-    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
+    def write(self, found: DifferenceBatch, _own: Set[str]) -> Mapping[str, str]:
         """What is another cell's the writer refuses (fleetlight.indexer.writing.ownership), and nothing makes place
         for it.
         """
@@ -214,7 +214,7 @@ class ExternalComparison(Comparison):
         rejected = self._writer.write(found.documents).rejected if found.documents else ()
         return problems | {rejection.document.id: rejection.reason for rejection in rejected}
 
-    def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         hidden: list[str] = []
         read_page = self._adapter.read_page
         for rows, only_in_index in beside_rows(read_page, self._ranges, self._batch_size, self.seen, _is_shown):
@@ -230,7 +230,9 @@ class ExternalComparison(Comparison):
             yield self._look_for(batch)
             on_step()
 
-    def _still_differing(self, uuids: Sequence[str], deadline_s: float, on_step: Callable[[], None]) -> Iterator[Found]:
+    def _still_differing(
+        self, uuids: Sequence[str], deadline_s: float, on_step: Callable[[], None]
+    ) -> Iterator[DifferenceBatch]:
         for batch in batched(sorted(uuids), _BATCH):
             found = self._look_for(batch)
             while found.differences and time.monotonic() < deadline_s:
@@ -246,7 +248,7 @@ class ExternalComparison(Comparison):
             return False
         return not document.record["deleted"] if row is None else is_hidden(row)
 
-    def _look_for(self, uuids: Collection[str]) -> Found:
+    def _look_for(self, uuids: Collection[str]) -> DifferenceBatch:
         """What differs among these, whether they have rows or not."""
         # The documents first: what is written after that has a higher version, and is not removed.
         documents = self._writer.read(uuids) if uuids else {}
@@ -260,15 +262,15 @@ class ExternalComparison(Comparison):
         only_there = [
             Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, each.version) for uuid, each in surplus.items()
         ]
-        return Found([*found.differences, *only_there], found.documents)
+        return DifferenceBatch([*found.differences, *only_there], found.documents)
 
-    def _look(self, rows: Mapping[str, InstanceRow], existing: Mapping[str, Document]) -> Found:
+    def _look(self, rows: Mapping[str, InstanceRow], existing: Mapping[str, Document]) -> DifferenceBatch:
         wanted, rejected = self._rows.beside(rows.values(), existing)
         differences = [_difference(document, existing.get(document.id)) for document in wanted]
         differences += [
             replace(_difference(rejection.document, None), problem=rejection.reason) for rejection in rejected
         ]
-        return Found(differences, wanted)
+        return DifferenceBatch(differences, wanted)
 
 
 def _without_view(row: InstanceRow) -> Document:

@@ -22,10 +22,8 @@ from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
@@ -36,8 +34,8 @@ class SyncResult:
     """rows: how many were read. deleted: how many of them are. sequence: every change up to it is in the index now.
 
     rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
-    nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
-    from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
+    the cell numbers nothing. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was
+    restored from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
     """
 
     rows: int
@@ -71,19 +69,15 @@ class RowSource(Protocol):
     @property
     def has_gone_back(self) -> bool:
         """Whether rows came, or had come before the checkpoint, from a future that the cell does not have any more."""
-        ...
 
     def start(self, watermark: int) -> int:
         """Before the first row is read: every change up to this sequence will be in the rows."""
-        ...
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
         """Whether what was read up to that checkpoint is still worth something."""
-        ...
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         """All rows, or those after `position`; used by a thread of its own."""
-        ...
 
 
 class CellRows:
@@ -144,7 +138,7 @@ class CellRows:
     def start(self, watermark: int) -> int:
         sequence = self.look().sequence
         external = self._adapter.first_external_sequence(watermark)
-        # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
+        # A notification from outside is in no row, only in the changelog, which has to be read from there.
         return sequence if external is None else min(sequence, external - 1)
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
@@ -198,7 +192,7 @@ def sync(
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
     except BaseException:
-        # Who could not write the rows cannot write this either.
+        # A writer that could not write the rows cannot write this either.
         with suppress(IndexerError):
             work.save()
         raise
@@ -272,4 +266,4 @@ def sync_cell(
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
     """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
-    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1, fields=("uuid",)))
+    return not adapter.read_page(PageRequest(EVERYTHING, INSTANCES_BY_UUID, 1, fields=("uuid",)))

@@ -17,7 +17,7 @@ from fleetlight.cells.model import ChangelogAdapter, InstanceRow
 from fleetlight.indexer.backends.base import Document, IndexWriter, is_time
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
-from fleetlight.indexer.reconcile.reconcile import Comparison, Found, WarnedLists
+from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, WarnedLists
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -38,7 +38,7 @@ class NativeComparison(Comparison):
     """Calls raise CellUnreachableError, and what owners and writer raise.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
-    extras: who knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
+    extras: knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
         otherwise.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
@@ -74,23 +74,23 @@ class NativeComparison(Comparison):
         self._index = IndexRanges(writer, self._cell_uuid, self._horizon, external=False)
         self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
 
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         for suspects in self._suspects(on_step):
             for batch in batched(suspects, _BATCH):
                 if confirmed := self._confirmed(batch):
-                    yield Found(confirmed)
+                    yield DifferenceBatch(confirmed)
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
     def count_deleted(self) -> int:
-        # Digests do not tell.
+        # Digests do not show it.
         is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
         return sum(count_rows(self._adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
 
-    def write(self, found: Found, own: Set[str]) -> Mapping[str, str]:
+    def write(self, found: DifferenceBatch, own: Set[str]) -> Mapping[str, str]:
         uuids = {difference.uuid for difference in found.differences}
         reasons, remaining = self._write_rows(uuids, own)
         # The index remembers what was deleted from it for a while, and takes for older what is not newer than that.
@@ -134,7 +134,7 @@ class NativeComparison(Comparison):
     def differing_in_page(self, after: str | None, size: int) -> tuple[Sequence[str], str | None]:
         """Which of at most `size` rows behind the uuid `after` differ at first sight, by content.
 
-        And the uuid of the last one; None where there were no more. What only the index has digests tell.
+        And the uuid of the last one; None where there were no more. Digests show what only the index has.
         """
         position = None if after is None else (after,)
         rows, is_last = next(pages_of_rows(self._adapter.read_page, remembered(self._horizon), size, position))

@@ -1,6 +1,6 @@
-"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can be asked of.
+"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can give.
 
-The stores compare digests, so copying costs what differs, and copying once more, while nobody writes, costs next to
+The stores compare digests, so copying costs what differs, and copying once more, while writing is paused, costs next to
 nothing. What changes meanwhile is not waited for: it is copied the next time.
 """
 
@@ -10,7 +10,7 @@ from fleetlight.cells.batched import batched
 from fleetlight.indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, differing
-from fleetlight.indexer.reconcile.reconcile import Comparison, Found, reconcile
+from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, reconcile
 from fleetlight.indexer.transform.documents import remade
 
 _BATCH = 500
@@ -54,20 +54,20 @@ def copy_bare(
 
 
 class CopyComparison(Comparison):
-    """Of two indexes: `source` is right. Which cell an instance lives in those have asked who wrote to it."""
+    """Of two indexes: `source` is right. The writers of both have checked which cell an instance lives in."""
 
     def __init__(self, source: IndexRanges, target: IndexRanges) -> None:
         super().__init__(target.index)
         self._source = source
         self._target = target
 
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         for uuids in differing(self._source, self._target, self.seen, on_step):
             for batch in batched(uuids, _BATCH):
                 yield self._look(batch)
                 on_step()
 
-    def _look(self, uuids: Sequence[str]) -> Found:
+    def _look(self, uuids: Sequence[str]) -> DifferenceBatch:
         documents, known = self._source.index.read(uuids), self._target.index.read(uuids)
         found: list[tuple[Difference, Document | None]] = []
         for uuid in uuids:
@@ -79,7 +79,7 @@ class CopyComparison(Comparison):
                 kind = DifferenceKind.MISSING if old is None else DifferenceKind.CHANGED
                 kind = DifferenceKind.ONLY_IN_INDEX if document is None else kind
                 found.append((Difference(uuid, kind, revision, version), document))
-        return Found([each for each, _ in found], [document for _, document in found if document is not None])
+        return DifferenceBatch([each for each, _ in found], [document for _, document in found if document is not None])
 
     def _compared(self, document: Document | None) -> Document | None:
         """The document, if it is one of those that are compared."""

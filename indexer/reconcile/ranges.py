@@ -2,7 +2,7 @@
 
 By digests, where both stores can give them: a range that differs is divided by the next hexadecimal digit of the uuid,
 until it has few enough rows to read their revisions. So what is read grows with the differences, not with the fleet.
-By rows, where a revision does not tell (or there is none): every row is read, and what the index has beside them.
+By rows, where a revision does not show it (or there is none): every row is read, and what the index has beside them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +17,7 @@ from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.query.filters import Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
 # A range of so few rows is read; dividing it would cost about as many digests.
 _LEAF_ROWS = 16
@@ -26,7 +25,6 @@ _LEAF_ROWS = 16
 _RANGES_AT_ONCE = 64
 _DASHES = (8, 13, 18, 23)
 _EMPTY = RangeDigest(0, 0, 0)
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What the index has is looked at by the beginnings of uuids, so that no cell is in memory whole.
 _RANGE_LENGTH = 2
 _DOCUMENTS_AT_ONCE = 5000
@@ -61,7 +59,7 @@ class IndexRanges:
 
 
 @dataclass(slots=True)
-class Counts:
+class ComparisonCounts:
     """What was counted on the way; it grows while `differing` runs.
 
     rows, other_rows: of the whole stores. deleted: how many of `rows` are, where each one is read.
@@ -78,11 +76,11 @@ class Counts:
 
 
 def ignore(*_progress: int) -> None:
-    """For callers who do not want to see how far it is."""
+    """For callers that do not show how far it is."""
 
 
 def differing(
-    one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None], prefix: str = ""
+    one: Comparable, other: Comparable, seen: ComparisonCounts, on_step: Callable[[], None], prefix: str = ""
 ) -> Iterator[list[str]]:
     """The uuids that are not in both stores with the same revision, in batches, each uuid once.
 
@@ -97,7 +95,7 @@ def _divide(
     prefixes: Sequence[str],
     one: Comparable,
     other: Comparable,
-    seen: Counts,
+    seen: ComparisonCounts,
     on_step: Callable[[], None],
     *,
     is_whole: bool = False,
@@ -156,7 +154,7 @@ def pages_of_rows(
     """
     is_last = False
     while not is_last:
-        rows = read(PageRequest(condition, _BY_UUID, batch_size, after))
+        rows = read(PageRequest(condition, INSTANCES_BY_UUID, batch_size, after))
         is_last = len(rows) < batch_size
         yield rows, is_last
         after = (rows[-1].uuid,) if rows else after
@@ -166,7 +164,7 @@ def beside_rows(
     read: ReadsPage,
     index: IndexRanges,
     batch_size: int,
-    seen: Counts,
+    seen: ComparisonCounts,
     is_indexed: Callable[[InstanceRow], bool] = lambda _row: True,
 ) -> Iterator[tuple[Sequence[InstanceRow], Sequence[str]]]:
     """All rows of a cell in pages, and between them uuids that only the index has, of ranges that were read.

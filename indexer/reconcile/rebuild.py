@@ -26,13 +26,13 @@ from fleetlight.indexer.writing.kept_extras import keeping_extras
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners
 from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
-# How long to wait for whoever works on a cell, or on the index. What an indexer does by itself ends soon.
-_PATIENCE_S = 10
+# How long to wait for a process that works on a cell, or on the index. What an indexer does by itself ends soon.
+_LEASE_TIMEOUT_S = 10
 
 
 class RebuildPhase(StrEnum):
@@ -45,17 +45,15 @@ class RebuildPhase(StrEnum):
 
 
 class RebuildObserver(Protocol):
-    """Who looks on. Calls may come from several threads."""
+    """What a rebuild reports its progress to. Calls may come from several threads."""
 
     def on_step(self) -> None:
         """Called often, but not in the last moments; what it raises ends the rebuild, which can be started again."""
-        ...
 
     def on_phase(self, phase: RebuildPhase) -> None: ...
 
     def on_rows(self, cell: Cell, rows: int) -> None:
         """So many rows of the cell are in the next index; called also when nothing is new."""
-        ...
 
     def on_notice(self, text: str) -> None: ...
 
@@ -64,8 +62,8 @@ class RebuildObserver(Protocol):
 class RebuildParts:
     """What a rebuild works with.
 
-    cells: every cell of the fleet. current: the index as everybody else sees it. owners: where it is known which cell
-        an instance lives in.
+    cells: every cell of the fleet. current: the index as all other processes see it. owners: knows which cell an
+        instance lives in.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -74,7 +72,7 @@ class RebuildParts:
     generations: Generations
     leases: CellLeases
     owners: KnowsOwners
-    pace: Pace
+    pace: Throttle
     batch_size: int
     parallel: int
 
@@ -86,7 +84,7 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
     Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
     FleetUnreachableError, and what the index raises. The current index stays as it is then.
     """
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S) as confirm:
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S) as confirm:
         _begin(parts, back)
         with closing(parts.generations.open_next()) as new:
             _Rebuild(parts, new, watcher, confirm, back).run()
@@ -94,7 +92,7 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
     """Drop the next index; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_next()
         parts.generations.drop_next()
         forget_checkpoints(parts.current, source=FOR_REBUILD)
@@ -103,7 +101,7 @@ def abandon_rebuild(parts: RebuildParts) -> bool:
 
 def drop_previous(parts: RebuildParts) -> bool:
     """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_previous()
         parts.generations.drop_previous()
         return there_was
@@ -174,8 +172,8 @@ class _Rebuild:
 
     def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
         parts = self._parts
-        # Nobody removes, syncs or verifies it meanwhile.
-        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_PATIENCE_S)))
+        # No other process removes, syncs or verifies it meanwhile.
+        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_LEASE_TIMEOUT_S)))
         opened = open_cell(
             cell,
             parts.current,
@@ -251,14 +249,14 @@ class _Rebuild:
             current.save_state(HISTORIES, histories)
 
     def _finish(self) -> None:
-        """While nobody writes to the current index."""
+        """While writing to the current index is paused."""
         for uuid, cell in self._cells.items():
             cell.finish()
             if (reached := cell.reached()) is not None:
                 self._reached[uuid] = reached
         if self._missing_cells():
             raise _CellsChangedError
-        # Whoever has a lease now had it all the time, so nobody else has worked on a cell.
+        # A lease that is held now was held all the time, so no other process has worked on a cell.
         self._confirm()
 
     def _missing_cells(self) -> list[Cell]:

@@ -15,9 +15,9 @@ from fleetlight.indexer.backends.base import CellProgress, Generations, IndexWri
 from fleetlight.indexer.errors import MalformedMessageError, RebuildError
 from fleetlight.indexer.reconcile.differences import Verification
 from fleetlight.indexer.reconcile.fill import CellRows, sync
-from fleetlight.indexer.reconcile.items import reconcile_items
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.other_index import copy_bare, copy_differing
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.retention import load_horizons
@@ -32,13 +32,13 @@ from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
-"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the epoch
+"""The kind of state that has what the previous index has followed of each cell, by its uuid: the epoch
 (fleetlight.indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
 
 BEGUN_AS = "rebuilt histories"
-"""The kind of state that tells what each cell, by uuid, called its present when the next index began to be filled."""
+"""The kind of state that has the epoch of each cell, by uuid, when the next index began to be filled."""
 
-# Some turns of whoever follows all cells in the meantime.
+# Some rounds of the thread that follows all cells in the meantime.
 _CATCH_UP_TIMEOUT_S = 60.0
 _SHOWN = 5
 _ATTEMPTS = 3
@@ -58,9 +58,9 @@ def open_cell(
 ) -> "RebuiltCell":
     """How this cell gets into the `new` index.
 
-    unusable: where documents of the current one are read if nothing else can be asked of it. owners: where it is known
-    which cell an instance lives in. is_filled: the new one was the current one once, and only lacks changes.
-    Raises CellUnreachableError when the cell alone has what is needed.
+    unusable: where documents of the current one are read if nothing else is known of it. owners: knows which cell
+    an instance lives in. is_filled: the new one was the current one once, and only lacks changes. Raises
+    CellUnreachableError when the cell alone has what is needed.
     """
     if cell.can.numbers_changes:
         try:
@@ -106,11 +106,11 @@ class RebuiltCell:
         self._copy_all(on_step)
 
     def finish(self) -> None:
-        """The last of it, while nobody writes to the current index. Raises RebuildError."""
+        """The last of it, while writing to the current index is paused. Raises RebuildError."""
         self._copy_all(ignore)
 
     def reached(self) -> int | None:
-        """After `finish`: a sequence that the current index has nothing beyond; None if nobody knows one."""
+        """After `finish`: a sequence that the current index has nothing beyond; None if none is known."""
         return None
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class RebuiltCell:
             self._copy(on_step, external=external)
 
     def _copy(self, on_step: Callable[[], None], *, external: bool) -> None:
-        """external: what notifications without a revision have brought; else what the cell has told itself."""
+        """external: what notifications without a revision have brought; else what the cell itself has announced."""
         self._current.make_searchable()
         self._new.make_searchable()
         rejected: Mapping[str, str] = {}
@@ -184,7 +184,7 @@ class FollowedCell(RebuiltCell):
             for uuid in result.rejected:
                 self._rereader.add(uuid)
         self._tracker.mark_synced()
-        # Not searchable yet, which nobody needs before all cells are compared.
+        # Not searchable yet, which is not needed before all cells are compared.
         self._saved = self._tracker.snapshot()
         self._new.save_progress([self._saved])
 
@@ -209,7 +209,7 @@ class FollowedCell(RebuiltCell):
             result = self._verified(on_step, contents_at_once=self._batch_size)
         for item_type in INDEXED_ITEMS:
             # They are not in the generations of the index, and compared all the same.
-            reconcile_items(self._adapter, self._new, item_type, on_step)
+            reconcile_other_items(self._adapter, self._new, item_type, on_step)
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
             for each in result.remaining:
@@ -244,7 +244,7 @@ class FollowedCell(RebuiltCell):
         return verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
 
     def _note_beginning(self) -> str | None:
-        """What the cell called its present when the first row was read, perhaps by a rebuild that was cut off."""
+        """The epoch of the cell when the first row was read, perhaps by a rebuild that was cut off."""
         begun: Mapping[str, list[str | None]] = self._current.load_state(BEGUN_AS)
         if self.cell.uuid in begun:
             return begun[self.cell.uuid][0]

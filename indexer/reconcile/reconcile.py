@@ -8,8 +8,8 @@ again when what was in flight has had its
    that is not asked would not show it either; marking it deleted would invent a deletion. A document that the index
    would keep rather than take the row makes place for it: it is newer, since the database of the cell went back to an
    older copy, or another cell's, unless the mapping of the instance says so too. No index can do that in one step, so
-   lists are told first, and ask the cell until the repair has ended. Rows that make place are read again after that.
-4. *Record* how far the index is then: that belongs to those who follow a cell, or sync it.
+   lists are warned first, and ask the cell until the repair has ended. Rows that make place are read again after that.
+4. *Record* how far the index is then: that belongs to the follower of a cell, or its sync.
 
 What differs between kinds of cells is how 1 and 2 go, and which version a row gets. That is a Comparison:
 fleetlight.indexer.reconcile.native_cell, external_cell and other_index.
@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 
 from fleetlight.indexer.backends.base import REPAIRS, Document, IndexWriter
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from fleetlight.indexer.reconcile.ranges import Counts, ignore
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.ranges import ComparisonCounts, ignore
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Instances that differ. documents: what the index is to have of them, where finding them has told that."""
+class DifferenceBatch:
+    """Instances that differ. documents: what the index is to have of them, where finding them has shown that."""
 
     differences: Sequence[Difference]
     documents: Sequence[Document] = ()
@@ -43,11 +43,11 @@ class Comparison(ABC):
     def __init__(self, index: IndexWriter, lists: "WarnedLists | None" = None) -> None:
         self.index = index
         self.lists = lists
-        self.seen = Counts()
+        self.seen = ComparisonCounts()
         self.has_caught_up = True
 
     @abstractmethod
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         """What differs, confirmed, in batches. on_step: called between two requests."""
 
     def count_deleted(self) -> int:
@@ -55,21 +55,21 @@ class Comparison(ABC):
         return self.seen.deleted
 
     def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
-        """Those that are another cell's, and whose: nothing of them makes place."""
+        """The instances of other cells, each with its cell: nothing of them makes place."""
         return {}
 
     def remove(self, versions: Mapping[str, int]) -> None:
         """Remove documents, each only if it is not newer than its version here."""
         self.index.remove(versions)
 
-    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
+    def write(self, found: DifferenceBatch, _own: Set[str]) -> Mapping[str, str]:
         """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
         rejected = self.index.write(found.documents).rejected if found.documents else ()
         return {rejection.document.id: rejection.reason for rejection in rejected}
 
 
 class WarnedLists:
-    """Lists that rely on the index of a cell are told that it differs, and while rows of it make place for others.
+    """Warns the lists that rely on the index of a cell: that it differs, and while rows of it make place for others.
 
     pause: waits that many seconds, until every list that has begun before, or remembers what the index said, has ended.
     If a repair ends early, lists do without the index of the cell until it is repaired another time.
@@ -80,24 +80,24 @@ class WarnedLists:
         self._cell_uuid = cell_uuid
         self._pause = pause
         self._do_without = False
-        self._are_told = False
+        self._are_warned = False
 
-    def doubt(self) -> None:
+    def suspect(self) -> None:
         """The index of the cell is not right: lists that begin now do without it."""
         if not self._do_without:
             self._state.save_state(REPAIRS, {self._cell_uuid: True})
             self._do_without = True
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         """Rows are going to make place: returns when no list relies on them any more."""
-        if self._are_told:
+        if self._are_warned:
             return
-        self.doubt()
-        self._pause(LISTS_GRACE_S)
-        self._are_told = True
+        self.suspect()
+        self._pause(LISTS_DELAY_S)
+        self._are_warned = True
 
     def end(self) -> None:
-        """Also what an earlier repair that was cut off has told them."""
+        """Ends also the warning of an earlier repair that was cut off."""
         if self._cell_uuid in self._state.load_state(REPAIRS):
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
         self._do_without = False
@@ -148,22 +148,22 @@ def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, 
     )
 
 
-def _repaired(comparison: Comparison, found: Found) -> list[Difference]:
+def _repaired(comparison: Comparison, found: DifferenceBatch) -> list[Difference]:
     """The same differences, and what became of them."""
     uuids = {difference.uuid for difference in found.differences}
     elsewhere = comparison.living_elsewhere(uuids)
     if comparison.lists is not None:
-        comparison.lists.doubt()
+        comparison.lists.suspect()
     in_the_way: dict[str, int] = {}
-    has_to_tell = False
+    has_to_warn = False
     for difference in found.differences:
         version, is_only_there = difference.version_in_the_way, difference.kind is DifferenceKind.ONLY_IN_INDEX
         # A document of ours without a row belongs to no cell.
         if version is not None and (is_only_there or difference.uuid not in elsewhere):
             in_the_way[difference.uuid] = version
-            has_to_tell = has_to_tell or not is_only_there
-    if has_to_tell and comparison.lists is not None:
-        comparison.lists.tell()
+            has_to_warn = has_to_warn or not is_only_there
+    if has_to_warn and comparison.lists is not None:
+        comparison.lists.warn()
     if in_the_way:
         comparison.remove(in_the_way)
     problems = comparison.write(found, uuids - elsewhere.keys())

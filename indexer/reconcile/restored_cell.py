@@ -8,7 +8,7 @@ from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import forget_checkpoints
 from fleetlight.indexer.writing.epoch_history import History
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -16,7 +16,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedBack:
+class RestoreResult:
     """result: that of a sync, since each row was compared with what the index says. differences: how many differed."""
 
     result: SyncResult
@@ -32,15 +32,16 @@ def forget_lost_future(
     pause: Callable[[float], object],
     on_step: Callable[[], None],
     owners: KnowsOwners | None,
-    grace_s: float = LISTS_GRACE_S,
-) -> FollowedBack:
+    lists_delay_s: float = LISTS_DELAY_S,
+) -> RestoreResult:
     """Remove from the index what the cell does not have any more, and repair the rest: the index equals the cell then.
 
-    Revisions do not tell everything: a row that has reached a revision again may say something else than it did in the
+    Revisions do not show everything: a row that has reached a revision again may say something else than it did in the
     lost future. So each row is compared with what the index says, and none has to be synced afterwards.
     take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds, what is
-    left of `grace_s` when the first document has to make place. on_step: called between two requests; what it raises
-    ends this, and the next one begins anew. owners: as of fleetlight.indexer.reconcile.native_cell.NativeComparison.
+    left of `lists_delay_s` when the first document has to make place. on_step: called between two requests; what it
+    raises ends this, and the next one begins anew. owners: as of
+    fleetlight.indexer.reconcile.native_cell.NativeComparison.
     """
     cell_uuid = source.adapter.cell.uuid
     history.begin_reconcile()
@@ -50,14 +51,14 @@ def forget_lost_future(
     # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
     take_back()
     writer.make_searchable()
-    told_at_s = time.monotonic()
+    warned_at_s = time.monotonic()
     # Before the first row is read: whatever is announced from now on has a higher sequence.
     source.forget_lost_future()
     sequence = source.start(0)
 
     def wait_for_lists(_seconds: float) -> None:
-        # They are told since then: finding what differs and waiting for them take the longer of both times.
-        pause(max(0.0, told_at_s + grace_s - time.monotonic()))
+        # They are warned since then: finding what differs and waiting for them take the longer of both times.
+        pause(max(0.0, warned_at_s + lists_delay_s - time.monotonic()))
 
     def on_progress(_steps: int, _differences: int) -> None:
         source.look_now_and_then()
@@ -79,4 +80,4 @@ def forget_lost_future(
     history.end_reconcile()
     rejected = {each.uuid: each.problem or "" for each in found.differences if each.is_wrong}
     result = SyncResult(found.rows, comparison.seen.deleted, sequence, rejected, source.seen, source.has_gone_back)
-    return FollowedBack(result, len(found.differences))
+    return RestoreResult(result, len(found.differences))

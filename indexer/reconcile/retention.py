@@ -1,8 +1,8 @@
-"""How long deleted instances stay in the index, and how they leave it.
+"""Retention of deleted instances: how long they stay in the index, and how they leave it.
 
 Each cell has a horizon, kept beside the progress: rows that are forgotten at it (fleetlight.query.retention) need not
 be in the index, and lists that may want one ask the cell. It only moves forward, and before anything is removed:
-everybody who reads it has some time to notice, so that no list relies on rows that are just leaving.
+every reader has some time to notice, so that no list relies on rows that are just leaving.
 """
 
 import time
@@ -23,13 +23,13 @@ _log = structlog.get_logger(__name__)
 _MICROSECONDS = 1_000_000
 _INTERVAL_S = 3600.0
 _RETRY_INTERVAL_S = 60.0
-LISTS_GRACE_S = 10.0
+LISTS_DELAY_S = 10.0
 """Before something leaves the index that lists may rely on: one may have begun just before."""
 
 
-def grace_s(refresh_interval_s: float) -> float:
+def removal_delay_s(refresh_interval_s: float) -> float:
     """Seconds between an announcement and the removal, when indexers look at horizons that often."""
-    return refresh_interval_s + LISTS_GRACE_S
+    return refresh_interval_s + LISTS_DELAY_S
 
 
 def load_horizons(writer: IndexWriter) -> Mapping[str, int]:
@@ -64,8 +64,8 @@ def purge_cell(
 ) -> int:
     """Remove what is forgotten of a cell, alone; returns how many rows there were.
 
-    horizon: announced some time ago. Somebody with a longer retention, who did so at the same moment, may have put an
-    earlier one in its place, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
+    horizon: announced some time ago. A process with a longer retention may have announced an earlier one at the same
+    moment, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
     """
     with leases.bulk(cell) as confirm:
         horizon = min(horizon, load_horizons(writer).get(cell.uuid, 0))
@@ -80,7 +80,8 @@ def purge_cell(
 class Purger:
     """Purges the cells of a fleet, again and again.
 
-    cells: raises FleetUnreachableError. grace_s: see `grace_s`. What fails is logged, and tried again a minute later.
+    cells: raises FleetUnreachableError. removal_delay_s: between an announcement and the removal. What fails is logged,
+    and tried again a minute later.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Purger:
         leases: CellLeases,
         *,
         retention_s: float,
-        grace_s: float,
+        removal_delay_s: float,
         interval_s: float = _INTERVAL_S,
         clock: Clock = system_clock,
     ) -> None:
@@ -98,7 +99,7 @@ class Purger:
         self._writer = writer
         self._leases = leases
         self._retention_s = retention_s
-        self._grace_s = grace_s
+        self._removal_delay_s = removal_delay_s
         self._interval_s = interval_s
         self._clock = clock
 
@@ -110,14 +111,14 @@ class Purger:
     def _purge(self, stop: Event) -> bool:
         """Announce, wait, purge each cell; False when some cell has to be tried again."""
         try:
-            # Only what is indexed: a cell that nobody follows has no rows to remove, and no need of a horizon.
+            # Only what is indexed: a cell that is not followed has no rows to remove, and needs no horizon.
             followed = self._writer.load_progress().keys()
             cells = [cell for cell in self._cells() if cell.uuid in followed]
             horizons = announce(self._writer, [cell.uuid for cell in cells], self._retention_s, self._clock())
         except (IndexerError, FleetUnreachableError) as error:
             _log.warning("indexer.purge_postponed", reason=str(error))
             return False
-        stop.wait(self._grace_s)
+        stop.wait(self._removal_delay_s)
         purged = [self._purge_cell(cell, horizons[cell.uuid], stop) for cell in cells]
         return all(purged)
 

@@ -1,4 +1,5 @@
-"""One cell of somebody else, Nova's, from start to stop: its notifications as they come, and all of it now and then.
+"""The follower of a cell that numbers no changes, as those of Nova: its notifications as they come, and all of it now
+and then.
 
 Its queue is bound before the first comparison begins, so whatever changes meanwhile is announced to us. Whatever was
 lost on the way, or never announced (contracts/nova-notifications, section 10), the next comparison finds.
@@ -6,6 +7,7 @@ lost on the way, or never announced (contracts/nova-notifications, section 10), 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -16,8 +18,9 @@ from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, UnindexedMoves, compare_cell
+from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import Consumer
-from fleetlight.indexer.stream.follower import Activity, Follower, Shared
+from fleetlight.indexer.stream.follower import Follower, FollowerParts
 from fleetlight.indexer.transform.batches import RowReading
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from fleetlight.indexer.writing.ownership import OwnWriter, deployment_of
@@ -39,29 +42,29 @@ class ExternalFollower(Follower):
         self,
         cell: Cell,
         saved: CellProgress,
-        shared: Shared,
+        parts: FollowerParts,
         open_adapter: Callable[[Cell], CellAdapter],
     ) -> None:
-        super().__init__(cell, saved, shared)
+        super().__init__(cell, saved, parts)
         self._open_adapter = open_adapter
-        self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=shared.clock)
+        self._journal = CellJournal(cell.uuid, parts.journals, parts.writer, clock=parts.clock)
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
-            writer = OwnWriter(journaling, self.cell.uuid, self._owners, deployment_of(adapter), has_rows=True)
+            writer = OwnWriter(journaling, self.cell.uuid, self._parts.owners, deployment_of(adapter), has_rows=True)
             read_rows = partial(rows_of, adapter)
-            reading = RowReading(read_rows, self.cell.can.unknown_fields)
-            self._moves = UnindexedMoves(adapter, self._writer, self._owners, {})
+            reading = replace(self._reading, rows=RowReading(read_rows, self.cell.can.unknown_fields))
+            self._moves = UnindexedMoves(adapter, self._parts.writer, self._parts.owners, {})
             render = ExternalRows(adapter, writer, self._moves).documents
-            with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
+            with self._consuming(writer, read_rows, reading, render=render) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)
         finally:
             adapter.close()
 
     def _consume(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> None:
-        # While the bus was away, or the queue was not bound yet, changes may have been announced to nobody.
+        # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
         due_s = 0.0
         while not stop.is_set():
             bus_failure: BusError | None = None
@@ -78,17 +81,17 @@ class ExternalFollower(Follower):
                 except CellUnreachableError as error:
                     # What is announced meanwhile is believed, and read from the cell when it is back.
                     is_cell_away = True
-                    self._report(error)
-                    due_s = time.monotonic() + self._settings.retry_wait_max_s
+                    self._health.report(error)
+                    due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
             if bus_failure is not None:
                 raise bus_failure
             if consumer.is_idle:
-                self.heartbeat.beat()
-            self._activity = Activity.FOLLOWING
+                self.sign_of_life.give()
+            self._health.activity = Activity.FOLLOWING
             self._publish_progress()
             self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
-                self._recovered()
+                self._health.recovered()
         consumer.drain()
         self._publish_progress()
 
@@ -102,14 +105,14 @@ class ExternalFollower(Follower):
         compared_at = self._tracker.snapshot().fresh_as_of
         if self._tracker.needs_sync or not compared_at:
             return 0.0
-        age_s = max(0, self._clock() - compared_at) / 1e6
-        return time.monotonic() + self._settings.interval_s(self.cell) - age_s
+        age_s = max(0, self._parts.clock() - compared_at) / 1e6
+        return time.monotonic() + self._parts.settings.interval_s(self.cell) - age_s
 
     def _compare(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> float:
         """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
 
         def between_pages(_rows: int) -> None:
-            self.heartbeat.beat()
+            self.sign_of_life.give()
             consumer.keep_alive()
             confirm()
             self._keep_up_journal()
@@ -117,21 +120,21 @@ class ExternalFollower(Follower):
                 raise StopRequestedError
 
         try:
-            with self._leases.bulk(self.cell) as confirm:
-                self._activity = Activity.SYNCING
+            with self._parts.leases.bulk(self.cell) as confirm:
+                self._health.activity = Activity.SYNCING
                 consumer.drain()
                 compared = compare_cell(
                     adapter,
-                    self._writer,
-                    batch_size=self._settings.sync_batch_size,
-                    owners=self._owners,
+                    self._parts.writer,
+                    batch_size=self._parts.settings.sync_batch_size,
+                    owners=self._parts.owners,
                     journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
                     on_progress=between_pages,
-                    clock=self._clock,
+                    clock=self._parts.clock,
                 )
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
-            return time.monotonic() + min(_LEASE_RETRY_S, self._settings.interval_s(self.cell))
+            return time.monotonic() + min(_LEASE_RETRY_S, self._parts.settings.interval_s(self.cell))
         for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
@@ -143,4 +146,4 @@ class ExternalFollower(Follower):
             written=compared.written,
             removed=compared.removed,
         )
-        return time.monotonic() + self._settings.interval_s(self.cell)
+        return time.monotonic() + self._parts.settings.interval_s(self.cell)

@@ -1,4 +1,4 @@
-"""Whether work gets done: what tells a process that hangs from one that waits, or has nothing to do."""
+"""Signs of life: a process that hangs gives none, one that waits or has nothing to do does."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Heartbeat:
-    """The heartbeat of one thread that works; any thread may ask for it.
+class SignOfLife:
+    """The last sign of life of one working thread; any thread may read it.
 
-    It beats when something was done, when there is nothing to do, and when somebody else is waited for, who is away:
-    starting the process again would help none of those. clock: seconds that only go forward.
+    The thread gives one when it has done something, when it has nothing to do, and while it waits for a server that is
+    away: starting the process again would help none of those. clock: seconds that only go forward.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_s = clock()
 
-    def beat(self) -> None:
+    def give(self) -> None:
         self._last_s = self._clock()
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last beat."""
+        """Seconds since the last sign."""
         return self._clock() - self._last_s
 
 
@@ -38,7 +38,7 @@ ALIVE = Probe(True, {"status": "ok"})
 
 
 class Probes(Protocol):
-    """What answers `/healthz` (or should the process be started again?) and `/readyz` (can it do its work?)."""
+    """What answers `/healthz` (must the process be started again?) and `/readyz` (can it do its work?)."""
 
     def healthz(self) -> Probe: ...
     def readyz(self) -> Probe: ...

@@ -1,7 +1,9 @@
-"""One native cell, from start to stop: catch up or sync, then consume, then repair; and start again after failures."""
+"""The follower of a cell that numbers its changes: it catches up or syncs, then consumes and repairs, and starts again
+after failures."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -14,12 +16,13 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import CellRestoredError, StopRequestedError
 from fleetlight.indexer.reconcile.announced import reconcile_announced
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, is_empty, sync_cell
-from fleetlight.indexer.reconcile.items import reconcile_items
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.restored_cell import forget_lost_future
+from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import Consumer
-from fleetlight.indexer.stream.follower import Activity, Follower, Shared
+from fleetlight.indexer.stream.follower import Follower, FollowerParts
 from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.announced import AnnouncedKeeper
 from fleetlight.indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
@@ -33,12 +36,12 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
 
-_ASK_OTHERS_INTERVAL_S = 1.0
+_OTHERS_INTERVAL_S = 1.0
 # As often the connection to the bus is kept alive while nothing is taken from it.
 _WAIT_STEP_S = 0.5
 # So long lists ask a cell for items of which the index has lost some.
 _ITEMS_INTERVAL_S = 15.0
-# So often what was deleted long ago leaves the journal; so soon it is asked again while the fleet database is away, for
+# So often what was deleted long ago leaves the journal; so soon it is read again while the fleet database is away, for
 # one that hangs takes 15 s to be given up, in which no message is taken.
 _ANNOUNCED_INTERVAL_S = 3600.0
 _ANNOUNCED_RETRY_S = 60.0
@@ -48,17 +51,17 @@ class CellFollower(Follower):
     """The follower of a cell that numbers its changes."""
 
     def __init__(
-        self, cell: Cell, saved: CellProgress, shared: Shared, open_adapter: Callable[[Cell], ChangelogAdapter]
+        self, cell: Cell, saved: CellProgress, parts: FollowerParts, open_adapter: Callable[[Cell], ChangelogAdapter]
     ) -> None:
-        super().__init__(cell, saved, shared)
+        super().__init__(cell, saved, parts)
         self._open_adapter = open_adapter
         self._followed_as: str | None = None
         self._seen: Position | None = None
         self._reconciliations: int | None = None
         self._history: History | None = None
         self._items_due_s = 0.0
-        self._announced = shared.journals.announced
-        self._announcers = Announcers(cell, shared.announcer)
+        self._announced = parts.journals.announced
+        self._announcers = Announcers(cell, parts.announcer)
         self._keeper: AnnouncedKeeper | None = None
         self._announced_due_s = 0.0
 
@@ -69,10 +72,10 @@ class CellFollower(Follower):
         adapter = self._open_adapter(self.cell)
         try:
             self._keeper = AnnouncedKeeper(self._open_writer(stop), self.cell.uuid, self._announced)
-            writer = OwnWriter(self._keeper, self.cell.uuid, self._owners)
+            writer = OwnWriter(self._keeper, self.cell.uuid, self._parts.owners)
             history = History(
                 adapter,
-                self._writer,
+                self._parts.writer,
                 lambda: self._tracker.watermark,
                 self._followed_as,
                 self._seen,
@@ -84,10 +87,8 @@ class CellFollower(Follower):
                 with self._consuming(
                     writer,
                     read_rows,
+                    replace(self._reading, accepts=history.accepts, announcers=self._announcers, own_rows=read_rows),
                     rereads_to=ExtraFieldKeeper(writer, writer),
-                    accepts=history.accepts,
-                    announcers=self._announcers,
-                    own_rows=read_rows,
                     on_item_lost=self._distrust_items,
                 ) as (consumer, rereader):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
@@ -118,17 +119,17 @@ class CellFollower(Follower):
         while not stop.is_set():
             consumer.step()
             if consumer.is_idle:
-                self.heartbeat.beat()
+                self.sign_of_life.give()
             self._publish_progress()
-            self._recovered()
+            self._health.recovered()
             now_s = time.monotonic()
             if now_s >= self._items_due_s:
                 self._complete_items(adapter, consumer.keep_alive)
             if now_s >= self._announced_due_s:
                 self._complete_announced(adapter, writer, consumer.keep_alive)
             hole_age_s = tracker.hole_age_s(now_s)
-            if hole_age_s >= self._settings.hole_timeout_s:
-                self._metrics.hole_found(self.cell.uuid)
+            if hole_age_s >= self._parts.settings.hole_timeout_s:
+                self._parts.metrics.hole_found(self.cell.uuid)
                 _log.warning(
                     "indexer.hole",
                     cell=self.cell.name,
@@ -139,7 +140,7 @@ class CellFollower(Follower):
                 repair()
             elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
                 # Most likely the indexer that we have taken over from had it, and saves that in a moment.
-                others_due_s = now_s + _ASK_OTHERS_INTERVAL_S
+                others_due_s = now_s + _OTHERS_INTERVAL_S
                 self._learn_from_others(adapter, history)
         consumer.drain()
         self._publish_progress()
@@ -157,7 +158,7 @@ class CellFollower(Follower):
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
 
         def between_batches() -> None:
-            self.heartbeat.beat()
+            self.sign_of_life.give()
             consumer.keep_alive()
             self._publish_progress()
             if stop.is_set():
@@ -168,8 +169,8 @@ class CellFollower(Follower):
             between_batches()
 
         tracker = self._tracker
-        # Whoever has stood by for long would write again what has been forgotten since, and show it until it gets to
-        # where that was deleted.
+        # An indexer that has stood by for long would write again what has been forgotten since, and show it until it
+        # gets to where that was deleted.
         if not tracker.needs_sync:
             self._learn_from_others(adapter, history)
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
@@ -180,30 +181,30 @@ class CellFollower(Follower):
         while True:
             if needs_sync:
                 self._sync(adapter, writer, rereader, history=history, between_batches=between_batches)
-            self._activity = Activity.CATCHING_UP
+            self._health.activity = Activity.CATCHING_UP
             if catch_up(
                 adapter,
                 writer,
                 tracker,
                 announcer=self._announcers.outbox,
                 dead_letters=consumer.give_up,
-                batch_size=self._settings.sync_batch_size,
+                batch_size=self._parts.settings.sync_batch_size,
                 on_batch=between_changes,
                 horizon=self.horizon,
-                clock=self._clock,
+                clock=self._parts.clock,
             ):
                 break
             needs_sync = not self._learn_from_others(adapter, history)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
-        # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
+        # Numbers are given out before they are published, so a higher one that a message named is none of this cell's,
         # and a hole up to it would stay open for ever.
         tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
         self._complete_items(adapter, between_batches)
         self._complete_announced(adapter, writer, between_batches)
         self._publish_progress()
-        self._activity = Activity.FOLLOWING
+        self._health.activity = Activity.FOLLOWING
 
     def _sync(
         self,
@@ -216,9 +217,9 @@ class CellFollower(Follower):
     ) -> None:
         """All rows of the cell are in the index afterwards, as of some moment since this began."""
         tracker = self._tracker
-        with self._leases.bulk(self.cell) as confirm:
+        with self._parts.leases.bulk(self.cell) as confirm:
             if not self._started_over and self._learn_from_others(adapter, history):
-                # Whoever had the lease before has synced it; what it saved must not be taken back.
+                # The holder of the lease before has synced it; what it saved must not be taken back.
                 tracker.mark_synced()
                 return
 
@@ -226,16 +227,16 @@ class CellFollower(Follower):
                 between_batches()
                 confirm()
 
-            self._activity = Activity.SYNCING
+            self._health.activity = Activity.SYNCING
             _log.info("indexer.sync_started", cell=self.cell.name)
             self._start_over()
             self._distrust_items()
             result = sync_cell(
                 adapter,
-                keeping_extras(writer, writer, self._writer),
-                batch_size=self._settings.sync_batch_size,
+                keeping_extras(writer, writer, self._parts.writer),
+                batch_size=self._parts.settings.sync_batch_size,
                 horizon=self.horizon,
-                checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
+                checkpoints=Checkpoints(self._parts.writer, self.cell.uuid, FROM_CELLS),
                 on_progress=on_progress,
             )
         self._go_on_from(result, rereader, history)
@@ -265,8 +266,8 @@ class CellFollower(Follower):
             confirm()
 
         def save() -> None:
-            with self._saving:
-                self._writer.save_progress([self.progress])
+            with self._parts.saving:
+                self._parts.writer.save_progress([self.progress])
 
         def take_back() -> None:
             self._start_over()
@@ -276,31 +277,31 @@ class CellFollower(Follower):
         def pause(seconds: float) -> None:
             deadline_s = time.monotonic() + seconds
             while (left_s := deadline_s - time.monotonic()) > 0:
-                self.heartbeat.beat()
+                self.sign_of_life.give()
                 stop.wait(min(left_s, _WAIT_STEP_S))
                 between_steps()
 
-        with self._leases.bulk(self.cell) as confirm:
-            self._activity = Activity.SYNCING
+        with self._parts.leases.bulk(self.cell) as confirm:
+            self._health.activity = Activity.SYNCING
             if history.was_reconciled_by_another():
                 self._follow_another(adapter, history, pause, between_steps)
                 return
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
             followed = forget_lost_future(
-                CellRows(adapter, batch_size=self._settings.sync_batch_size, horizon=self.horizon),
-                self._writer,
+                CellRows(adapter, batch_size=self._parts.settings.sync_batch_size, horizon=self.horizon),
+                self._parts.writer,
                 history,
                 take_back=take_back,
                 pause=pause,
                 on_step=between_steps,
-                owners=self._owners,
-                grace_s=self._lists_grace_s,
+                owners=self._parts.owners,
+                lists_delay_s=self._parts.lists_delay_s,
             )
             self._go_on_from(followed.result, rereader, history)
             self._publish_progress()
             # While no other indexer may look at it: the next one to do so goes on from here.
             save()
-            self._metrics.cell_restored(self.cell.uuid)
+            self._parts.metrics.cell_restored(self.cell.uuid)
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=followed.differences)
 
     def _follow_another(
@@ -315,10 +316,14 @@ class CellFollower(Follower):
         What this one had under way of the lost future meanwhile has another revision than what was repaired.
         """
         comparison = NativeComparison(
-            adapter, self._writer, catch_up_timeout_s=0, owners=self._owners, pause=lambda _: pause(self._lists_grace_s)
+            adapter,
+            self._parts.writer,
+            catch_up_timeout_s=0,
+            owners=self._parts.owners,
+            pause=lambda _: pause(self._parts.lists_delay_s),
         )
         found = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
-        saved = self._writer.load_progress().get(self.cell.uuid)
+        saved = self._parts.writer.load_progress().get(self.cell.uuid)
         self._tracker.start_over()
         if saved is not None and saved.is_complete:
             self._tracker.advance_to(saved.watermark)
@@ -330,17 +335,18 @@ class CellFollower(Follower):
     def _distrust_items(self) -> None:
         """The index may lack items other than instances: until they are compared lists ask the cell for them."""
         for item_type in INDEXED_ITEMS:
-            self._writer.mark_items(item_type, self.cell.uuid, are_whole=False)
+            self._parts.writer.mark_items(item_type, self.cell.uuid, are_whole=False)
         self._items_due_s = 0.0
 
     def _complete_items(self, adapter: ChangelogAdapter, on_step: Callable[[], None]) -> None:
         """Make the index have all items of the types that it lacks some of."""
         self._items_due_s = time.monotonic() + _ITEMS_INTERVAL_S
         for item_type in INDEXED_ITEMS:
-            if self._writer.are_items_whole(item_type, self.cell.uuid):
+            if self._parts.writer.are_items_whole(item_type, self.cell.uuid):
                 continue
-            # Without the lease for bulk work: it takes a moment, and who else does it at the same time does the same.
-            verification = reconcile_items(adapter, self._writer, item_type, on_step)
+            # Without the lease for bulk work: it takes a moment, and another indexer that does it at the same time does
+            # the same.
+            verification = reconcile_other_items(adapter, self._parts.writer, item_type, on_step)
             for difference in verification.remaining:
                 _log.error(
                     "indexer.item_rejected",
@@ -354,13 +360,13 @@ class CellFollower(Follower):
     def _complete_announced(
         self, adapter: ChangelogAdapter, writer: WritesAndReads, on_step: Callable[[], None]
     ) -> None:
-        """Make index and journal have the same of what only notifications from outside tell of."""
+        """Make index and journal equal in the instances that only notifications from outside announce."""
         self._announced_due_s = time.monotonic() + _ANNOUNCED_RETRY_S
         try:
-            self._writer.make_searchable()
+            self._parts.writer.make_searchable()
             restored = reconcile_announced(
                 self.cell.uuid,
-                self._writer,
+                self._parts.writer,
                 writer,
                 self._announced,
                 partial(rows_of, adapter),
@@ -371,14 +377,14 @@ class CellFollower(Follower):
             _log.warning("indexer.announced_not_kept", cell=self.cell.name, reason=error.reason)
             return
         if self._keeper is not None:
-            self._keeper.is_in_doubt = False
+            self._keeper.needs_comparison = False
         self._announced_due_s = time.monotonic() + _ANNOUNCED_INTERVAL_S
         if restored:
             _log.info("indexer.announced_restored", cell=self.cell.name, count=restored)
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""
-        saved = self._writer.load_progress().get(self.cell.uuid)
+        saved = self._parts.writer.load_progress().get(self.cell.uuid)
         if saved is None or not saved.is_complete:
             return False
         if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():

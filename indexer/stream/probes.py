@@ -1,6 +1,6 @@
 """`/healthz` and `/readyz` of an indexer: whether its work gets done, and whether the index takes it.
 
-What is wrong is named, why is in the log: these addresses answer anybody.
+What is wrong is named, why is in the log: these addresses answer every caller.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the index says of how far cells are followed, kept by one indexer among several."""
+"""Saved progress of the cells in the index, as one indexer among several keeps it."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from fleetlight.resources.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedProgress:
     """How far a follower is, as of one moment.
 
     started_over: how often what it had promised was not true any more, until then.
-    epoch history: the epochs of the cell that it knows; None for a cell that has none.
+    epoch_history: the epochs of the cell that it knows; None for a cell that has none.
     """
 
     progress: CellProgress
@@ -47,7 +47,7 @@ class SavedProgress:
         """What a follower of the cell begins with."""
         return self._saved.get(cell_uuid, _beginning_of(cell_uuid))
 
-    def save(self, followed: Sequence[Reached]) -> Set[str]:
+    def save(self, followed: Sequence[ReachedProgress]) -> Set[str]:
         """Save what has changed; a promise, so everything up to there has to be searchable.
 
         Returns the cells of which another process has taken back what was promised: nothing is saved of them, and their
@@ -75,28 +75,28 @@ class SavedProgress:
                     self._promised_again[cell.cell_uuid] = reached.started_over
         return taken_back
 
-    def _last_of(self, reached: Reached) -> CellProgress | None:
-        """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
+    def _last_of(self, reached: ReachedProgress) -> CellProgress | None:
+        """What a follower begins with, and has nothing to add to, must not be saved over another indexer's progress."""
         cell_uuid = reached.progress.cell_uuid
         if cell_uuid in self._saved or self._takes_back(reached):
             return self._saved.get(cell_uuid)
         return _beginning_of(cell_uuid)
 
-    def _may_promise(self, reached: Reached, epoch: object) -> bool:
+    def _may_promise(self, reached: ReachedProgress, epoch: object) -> bool:
         """Not while the index is called by an epoch of which the follower does not know: the cell may have been
-        restored, and its watermark be that of another history. epoch: None while nobody has kept one.
+        restored, and its watermark be that of another history. epoch: None while none was saved.
         """
         if epoch is None or reached.epoch_history is None:
             return True
         takes_back_only = self._takes_back(reached) and not reached.progress.is_complete
         return takes_back_only or reached.epoch_history.knows(str(epoch))
 
-    def _was_taken_back(self, reached: Reached, saved: CellProgress | None) -> bool:
+    def _was_taken_back(self, reached: ReachedProgress, saved: CellProgress | None) -> bool:
         """Whether the index promises less than this follower relies on: another process has begun the cell anew.
 
-        The epoch alone does not tell: a cell that was restored keeps its last one until its relay notices. A follower
-        that began with an incomplete cell, or has started over itself, has completed it; cells without epochs are
-        completed by whoever has compared all their rows.
+        The epoch alone does not show it: a cell that was restored keeps its last one until its relay notices. A
+        follower that began with an incomplete cell, or has started over itself, has completed it; a follower of a cell
+        without epochs completes it by comparing all its rows.
         """
         if reached.epoch_history is None or not reached.progress.is_complete or self._takes_back(reached):
             return False
@@ -104,15 +104,17 @@ class SavedProgress:
         relies_on_a_promise = last is None or last.is_complete
         return relies_on_a_promise and saved is not None and not saved.is_complete
 
-    def _takes_back(self, reached: Reached) -> bool:
+    def _takes_back(self, reached: ReachedProgress) -> bool:
         """Whether what was promised is not true any more, and was not replaced by another promise yet."""
         return reached.started_over > self._promised_again.get(reached.progress.cell_uuid, 0)
 
-    def _not_behind_others(self, followed: Sequence[Reached], saved: Mapping[str, CellProgress]) -> list[CellProgress]:
-        """Never less than what somebody else, who follows the same cell, has promised.
+    def _not_behind_others(
+        self, followed: Sequence[ReachedProgress], saved: Mapping[str, CellProgress]
+    ) -> list[CellProgress]:
+        """Never less than what another indexer that follows the same cell has promised.
 
-        Whoever stands by knows less than the one who is active; only a follower that takes back what was promised knows
-        that the higher progress is not true any more.
+        An indexer that stands by knows less than the active one; only a follower that takes back what was promised
+        knows that the higher progress is not true any more.
         """
         not_behind = []
         for reached in followed:

@@ -1,1 +1,1 @@
-"""From what cells say to documents of the index; pure."""
+"""Transformation of messages and rows of cells to documents of the index; pure."""

@@ -1,4 +1,4 @@
-"""Who may tell of instances that no database of a native cell has, and how a document says who did; pure."""
+"""Producers that may announce instances that no database of a native cell has, and their names in documents; pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +14,8 @@ ANNOUNCED_BY = "announced_by"
 """The field of a document, beside its record, that says which producer has announced it last."""
 
 KnowsAnnouncers = Callable[[str, Mapping[str, Any], bytes], Announcer]
-"""Who made a message on the bus of a cell, by its uuid, headers and body (fleetlight.cells.fleet.producer_keys)."""
+"""Finds the producer of a message on the bus of a cell, by the uuid of the cell, headers and body
+(fleetlight.cells.fleet.producer_keys)."""
 
 _UNKNOWN = Refusal("this process knows of no producer")
 
@@ -25,7 +26,7 @@ def no_producers(_cell_uuid: str, _headers: Mapping[str, Any], _body: bytes) -> 
 
 
 class Announcers:
-    """Those of one native cell. announcer: who made a message, if the cell takes announcements."""
+    """The producers of one native cell. announcer: finds the one that made a message."""
 
     def __init__(self, cell: Cell, announcer: KnowsAnnouncers = no_producers) -> None:
         self._cell_uuid = cell.uuid
@@ -33,18 +34,18 @@ class Announcers:
         remedy = f"`fleetlight cell set {cell.name} --announcements`"
         # Its publisher calls itself so, and no producer can.
         self.outbox: Announcer = f"fleetlight-cell:{cell.name}"
-        """Who stands behind what the outbox passes on: writing there takes an account in the database of the cell."""
+        """The producer of what the outbox passes on: writing there takes an account in the database of the cell."""
         self._refusal = None
         if not cell.takes_announcements:
             self._refusal = self.outbox = Refusal(f"cell {cell.name} takes no announcements: {remedy} lets it")
 
     def of_message(self, headers: Mapping[str, Any], body: bytes) -> Announcer:
-        """Who made a message that the relay of the cell has not made."""
+        """The producer of a message that the relay of the cell has not made."""
         return self._refusal or self._announcer(self._cell_uuid, headers, body)
 
 
 def announced(change: ExternalChange, announcer: Announcer | None) -> ExternalChange:
-    """The change with the name of who tells of it. Raises RefusedAnnouncementError."""
+    """The change with the name of its producer. Raises RefusedAnnouncementError."""
     match announcer or _UNKNOWN:
         case Refusal(why):
             raise RefusedAnnouncementError(change.uuid, why)

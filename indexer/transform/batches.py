@@ -1,4 +1,4 @@
-"""What a batch of messages comes to: at most one document per instance, whatever the order; pure.
+"""The documents of a batch of messages: at most one per instance, whatever the order; pure.
 
 Of the messages that name their instance and its revision only the newest of each instance is read, and not before its
 document is written: what one step leaves near the processor the next one finds there.
@@ -19,8 +19,8 @@ from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError, R
 from fleetlight.indexer.transform.announcers import announced
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
 from fleetlight.indexer.transform.external_rows import settle
-from fleetlight.indexer.transform.items import ItemChange, item_document
 from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
+from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
 _AHEAD = 600 * 1_000_000
@@ -33,39 +33,42 @@ ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """How the rows are read of a cell whose notifications have no revisions.
+    """Reads the rows of a cell whose notifications have no revisions.
 
     read: the rows there are among some uuids, in one request; raises CellUnreachableError. kept: fields that they do
-    not tell (fleetlight.indexer.transform.external_rows).
+    not have (fleetlight.indexer.transform.external_rows).
     """
 
     read: ReadsRows
     kept: Collection[str] = ()
 
 
-class _Unread(msgspec.Struct, gc=False):
-    """The message of a revision, as it came."""
+class _RawChange(msgspec.Struct, gc=False):
+    """The message of a change with a revision, not yet read."""
 
     revision: int
     body: bytes
 
 
+_Change = TypeVar("_Change", NativeChange | _RawChange, OtherItemChange)
+
+
 class Batch:
     """Collects messages of one cell.
 
-    horizon: of the cell (fleetlight.indexer.reconcile.retention). What somebody else said before it of an instance that
-        is not there is left out: it may have been deleted and forgotten since, and nobody else remembers that.
-    rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
-    own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
-        one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher
-        version than any revision. What else is said without a revision has to be of an announcer, unless rows decide.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention). A notification without a revision from before it, of
+        an instance that is not there, is left out: the instance may have been deleted and forgotten since.
+    rows: reads the rows of a cell whose notifications have no revisions; None for other cells.
+    own: reads the rows that the cell itself announces with revisions; None if it announces none. A notification without
+        a revision about one of them is refused, since it would be believed for ever: its time is a higher version than
+        any revision. Any other has to be of a known producer, unless rows decide.
     now: microseconds. What says that it was sent much later would be newer than all that is said until then.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
-    unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
+    unreadable: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
     forgotten: after `documents`, how many messages were left out because of the horizon.
-    superseded: how many messages were left out for a newer one of the same instance; most of them nobody has read.
+    superseded: how many messages were left out for a newer one of the same instance; most of them were not read.
     """
 
     def __init__(
@@ -82,12 +85,12 @@ class Batch:
         self._horizon = horizon
         self._rows = rows
         self._own = own
-        self._native: dict[str, NativeChange | _Unread] = {}
-        self._items: dict[str, ItemChange] = {}
+        self._native: dict[str, NativeChange | _RawChange] = {}
+        self._items: dict[str, OtherItemChange] = {}
         self._external: dict[str, list[ExternalChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
-        self.unread: Collection[str] = ()
+        self.unreadable: Collection[str] = ()
         self.misnamed: set[str] = set()
         self.elsewhere = 0
         self.forgotten = 0
@@ -101,21 +104,21 @@ class Batch:
         revision: int | None,
         instance_uuid: str | None,
         *,
-        tells_progress: bool,
+        reports_progress: bool,
         announcer: Announcer | None = None,
     ) -> Sequence[str]:
         """Take one message in; returns the uuids of the instances whose documents may come from it.
 
-        revision, instance_uuid: what is said beside the message; None where nothing is. tells_progress: whether a
-        heartbeat is to be believed. announcer: who made it, if it has no revision; None: no producer.
-        Raises MalformedMessageError for what is read at once and can never be indexed.
+        revision, instance_uuid: what is said beside the message; None where nothing is. reports_progress: whether a
+        heartbeat is to be believed. announcer: its producer, if it has no revision; None: it has none. Raises
+        MalformedMessageError for what is read at once and can never be indexed.
         """
         if revision is None or instance_uuid is None:
-            return self.add(interpret(body, revision), tells_progress=tells_progress, announcer=announcer)
-        return self._keep_newest(instance_uuid, _Unread(revision, body))
+            return self.add(interpret(body, revision), reports_progress=reports_progress, announcer=announcer)
+        return self._keep_newest(self._native, instance_uuid, _RawChange(revision, body))
 
     def add(
-        self, meaning: Meaning, *, tells_progress: bool = False, announcer: Announcer | None = None
+        self, meaning: Meaning, *, reports_progress: bool = False, announcer: Announcer | None = None
     ) -> Sequence[str]:
         """As `take`, for a message that was read.
 
@@ -123,9 +126,9 @@ class Batch:
         """
         match meaning:
             case NativeChange():
-                return self._keep_newest(meaning.uuid, meaning)
-            case ItemChange():
-                return self._keep_newest_item(meaning)
+                return self._keep_newest(self._native, meaning.uuid, meaning)
+            case OtherItemChange():
+                return self._keep_newest(self._items, meaning.uuid, meaning)
             case ExternalChange():
                 if self._rows is None:
                     meaning = announced(meaning, announcer)
@@ -139,8 +142,8 @@ class Batch:
                     self._external.setdefault(uuid, [])
                 return meaning.uuids
             case Heartbeat():
-                # Anybody can put one on this bus, and one of another cell says nothing here.
-                if tells_progress and meaning.cell_uuid == self._cell_uuid:
+                # Every sender can put one on this bus, and one of another cell says nothing here.
+                if reports_progress and meaning.cell_uuid == self._cell_uuid:
                     self.heartbeats.append(meaning)
                 else:
                     self.others += 1
@@ -163,12 +166,12 @@ class Batch:
         )
 
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
-        """The documents to write, which can be gone through again and again; each is made when it is asked for.
+        """The documents to write, which can be gone through again and again; each is made when it is read.
 
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
         Raises what `read` and `own` raise.
         """
-        items = [item_document(self._cell_uuid, change) for change in self._items.values()]
+        items = [other_item_document(self._cell_uuid, change) for change in self._items.values()]
         return _Documents(self._native_documents, [*self._external_documents(read), *items])
 
     def _refuse_future(self, change: ExternalChange) -> None:
@@ -179,27 +182,16 @@ class Batch:
                 f"timestamp: must not be more than {_AHEAD // 1_000_000} s ahead of our clock, not {ahead_s} s",
             )
 
-    def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
-        known = self._native.get(uuid)
+    def _keep_newest(self, kept: dict[str, _Change], uuid: str, change: _Change) -> Sequence[str]:
+        known = kept.get(uuid)
         if known is None:
             self.changes += 1
         else:
             self.superseded += 1
             if known.revision >= change.revision:
                 return ()
-        self._native[uuid] = change
+        kept[uuid] = change
         return (uuid,)
-
-    def _keep_newest_item(self, change: ItemChange) -> Sequence[str]:
-        known = self._items.get(change.uuid)
-        if known is None:
-            self.changes += 1
-        else:
-            self.superseded += 1
-            if known.revision >= change.revision:
-                return ()
-        self._items[change.uuid] = change
-        return (change.uuid,)
 
     def _native_documents(self) -> Iterator[Document]:
         for uuid, newest in self._native.items():
@@ -213,7 +205,7 @@ class Batch:
             else:
                 yield document
 
-    def _read_change(self, uuid: str, message: _Unread) -> NativeChange:
+    def _read_change(self, uuid: str, message: _RawChange) -> NativeChange:
         """Raises MalformedMessageError."""
         meaning = interpret(message.body, message.revision)
         if not isinstance(meaning, NativeChange):
@@ -258,7 +250,7 @@ class Batch:
         try:
             return self._rows.read(uuids)
         except CellUnreachableError:
-            self.unread = uuids
+            self.unreadable = uuids
             return None
 
     def _external_document(
@@ -276,7 +268,7 @@ class Batch:
             self.forgotten += len(changes)
             return None
         if self._rows is not None and (existing is None or existing.cell_uuid != self._cell_uuid):
-            # Nobody can say now that it is of this cell.
+            # It is not known now whether it is of this cell.
             return None
         return merge(self._cell_uuid, existing, changes)
 
@@ -299,7 +291,7 @@ def without_known(
 
 
 class _Documents:
-    """Documents that are made when they are asked for, and then some that are there."""
+    """Documents that are made when they are read, and then some that are there."""
 
     def __init__(self, make: Callable[[], Iterator[Document]], made: Sequence[Document]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""From what a cell says to what the index keeps: the one transformation, for live changes, catch-up and sync; pure.
+"""Documents of the index from records of a cell: the one transformation, for live changes, catch-up and sync; pure.
 
 A native cell sends its rows whole, with a revision. A notification from elsewhere (Nova) carries a part of the fields
 and no revision: its version is the time it was sent, and what it does not carry is kept from the document that is
@@ -55,7 +55,7 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
 
 
 def remade(cell_uuid: str, bare: BareDocument) -> Document:
-    """The document of an instance as another program has left it; fields that it did not know are as if not told."""
+    """The document of an instance as another program has left it; fields that it did not know are blank."""
     known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
     return to_document(cell_uuid, bare.version, {**BLANK_INSTANCE, **known})
 
@@ -98,8 +98,8 @@ def _news(change: ExternalChange, record: Record, version: int) -> Record:
     """What to take from a change for a record of that version (section 11).
 
     A notification shows what a process had in memory, which may be older than what another one has sent before. The
-    time of its row tells, in whole seconds; where that is the same or not known, and for what does not move it, the
-    time of sending does.
+    time of its row decides, in whole seconds; where that is the same or not known, and for what does not move it, the
+    time of sending decides.
     """
     past = _ABOUT_THE_PAST.get(change.event_type, frozenset())
     carried = {name: value for name, value in change.carried.items() if name not in past}

@@ -1,4 +1,4 @@
-"""What becomes of the rows of a cell that counts no revisions, Nova's; pure.
+"""Documents of the rows of a cell that counts no revisions, as those of Nova; pure.
 
 A row is as new as the moment before it was read, which its adapter gives it as revision. So a row that was read after a
 notification had come says at least as much as the notification, however old what that shows may be; a notification by

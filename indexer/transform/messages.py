@@ -1,4 +1,4 @@
-"""What one message from a cell's bus means for the index; pure."""
+"""Meanings of messages from a cell's bus for the index; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.extra_fields import SCHEMA_KEY, read_extra
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
-from fleetlight.indexer.transform.items import ItemChange, read_item_change
 from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.indexer.transform.other_items import OtherItemChange, read_other_item_change
 from fleetlight.notifications.envelope import Notification, decode, size_problem
 from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from fleetlight.notifications.payloads import fleetlight, instance
@@ -39,7 +39,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A notification after which rows of these instances may be different, without telling how."""
+    """A notification after which rows of these instances may be different, and does not say how."""
 
     event_type: str
     uuids: tuple[str, ...]
@@ -52,7 +52,7 @@ class OtherNotification:
     event_type: str
 
 
-Meaning = NativeChange | ItemChange | ExternalChange | Hint | Heartbeat | OtherNotification
+Meaning = NativeChange | OtherItemChange | ExternalChange | Hint | Heartbeat | OtherNotification
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
@@ -127,15 +127,15 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
         case fleetlight.CellHeartbeatPayload():
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
-            # Who has no revision is not the cell itself.
-            change = None if revision is None else read_item_change(payload, revision)
+            # A message without a revision is not of the cell itself.
+            change = None if revision is None else read_other_item_change(payload, revision)
             return change or OtherNotification(notification.event_type)
 
 
 def _aside(notification: Notification) -> Hint | OtherNotification | None:
     """The meaning of what Nova says of something else than an instance, in whichever version; None for all others.
 
-    Unversioned notifications are for others too: they have another topic, unless somebody configured it.
+    Unversioned notifications are for other receivers too: they have another topic, unless an operator configured it.
     """
     event_type, payload = notification.event_type, notification.payload
     if not any(key.startswith(_OBJECT_KEYS) for key in payload):

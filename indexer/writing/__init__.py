@@ -1,1 +1,1 @@
-"""What all who write to the index have in common: patience, progress, catching up, reading again."""
+"""Writing to the index, the same for all writers: retries, progress, catching up, reading again."""

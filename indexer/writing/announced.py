@@ -1,4 +1,4 @@
-"""Keeping what only the index would have: instances that notifications from outside tell of, and that no cell has.
+"""Copies of what only the index would have: instances that notifications from outside announce, and that no cell has.
 
 Their newest states are in the journal of their cell (fleetlight.cells.fleet.announced_instances), so that an index
 which was lost, or is an older one, gets them back. The index never waits for that: what could not be kept meanwhile is
@@ -35,25 +35,26 @@ class AnnouncedStore(Protocol):
 class AnnouncedKeeper:
     """Writes documents of one cell after what only was announced has been kept.
 
-    is_in_doubt: both have to be compared (fleetlight.indexer.reconcile.announced), by whoever sets it back; nothing is
-        kept until then, since what a lost index has of an instance may be less than what is kept of it.
+    needs_comparison: both have to be compared (fleetlight.indexer.reconcile.announced), by the follower, which
+        then sets it back; nothing is kept until then, since what a lost index has of an instance may be less than what
+        is kept of it.
     """
 
     def __init__(self, writer: WritesAndReads, cell_uuid: str, store: AnnouncedStore) -> None:
         self._writer = writer
         self._cell_uuid = cell_uuid
         self._store = store
-        self.is_in_doubt = True
+        self.needs_comparison = True
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         documents = list(documents)
         announced = [to_announced(each) for each in documents if each.is_instance and is_time(each.version)]
-        if announced and not self.is_in_doubt:
+        if announced and not self.needs_comparison:
             try:
                 self._store.keep(self._cell_uuid, announced)
             except FleetUnreachableError as error:
                 _log.warning("indexer.announced_not_kept", cell=self._cell_uuid, reason=error.reason)
-                self.is_in_doubt = True
+                self.needs_comparison = True
         return self._writer.write(documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -67,6 +68,6 @@ def to_announced(document: Document) -> AnnouncedInstance:
 
 
 def of_announced(cell_uuid: str, announced: AnnouncedInstance) -> Document:
-    """The document of what was kept; fields that the program did not know then are as if not told."""
+    """The document of what was kept; fields that the program did not know then are blank."""
     extra = None if announced.extra is None else msgspec.json.decode(announced.extra, type=Extra)
     return to_document(cell_uuid, announced.version, {**BLANK_INSTANCE, **announced.record}, extra)

@@ -1,4 +1,4 @@
-"""What the bus lost, from the cell's changelog: at the start, and when a hole does not close."""
+"""Changes that the bus lost, from the cell's changelog: at the start, and when a hole does not close."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ def catch_up(
 ) -> bool:
     """Write every change after the watermark, and move it.
 
-    announcer: who stands behind what the outbox of the cell passes on (fleetlight.indexer.transform.announcers).
+    announcer: the producer of what the outbox of the cell passes on (fleetlight.indexer.transform.announcers).
     dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
     on_batch: called after each batch. horizon: see Batch. clock: of the fleet.
     Returns False when the changelog no longer reaches back to the watermark, or does
@@ -72,12 +72,12 @@ def _write(
     dead: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:
         try:
-            # A notification that somebody else wrote has no revision.
+            # A notification that another producer wrote has no revision.
             about = batch.take(
                 change.message,
                 change.revision or None,
                 change.instance_uuid or None,
-                tells_progress=False,
+                reports_progress=False,
                 announcer=announcer,
             )
         except MalformedMessageError as error:
@@ -86,7 +86,7 @@ def _write(
         for instance_uuid in about:
             sources[instance_uuid] = change
     result = writer.write(batch.documents(writer.read))
-    # Of what somebody else says of an instance nobody knows whether it is newer than what could not be indexed.
+    # It is not known whether a notification without a revision is newer than what could not be indexed.
     tracker.mark_indexed(uuid for uuid, change in sources.items() if change.revision != NO_REVISION)
     dead += [(sources[uuid], error) for uuid, error in batch.failed.items()]
     dead += [

@@ -1,4 +1,4 @@
-"""Where a sync of a cell is, kept beside the progress: one that was killed goes on from there."""
+"""Checkpoints of a sync, kept beside the progress: a sync that was killed goes on from there."""
 
 import msgspec
 

@@ -1,11 +1,11 @@
-"""Where messages go that could not be indexed: to the failures in the fleet database, with reason and place.
+"""Messages that could not be indexed: they go to the failures in the fleet database, with the reason.
 
 While that database is away they take refuge in the dead-letter queue of their bus, and are taken over from there as
 soon as it is back; so are messages that the broker itself has given up on. A bus that ends with this process is no
 refuge: there the cell waits for the database, and its changelog still has the messages after a restart.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
@@ -53,13 +53,20 @@ class DeadLetter:
         return cls(_without_large_body(message), error.reason, str(error), error.trace)
 
 
-class FailureStore(Protocol):
+class RecordsFailures(Protocol):
     """The part of fleetlight.cells.fleet.failures.FailureStore that the indexer writes to; raises
     FleetUnreachableError.
     """
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
+
+
+class CountsFailures(RecordsFailures, Protocol):
+    """The part that an indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+
+    def counts(self) -> Mapping[str, int]: ...
+    def dropped(self) -> Mapping[str, int]: ...
 
 
 class DeadLetterSink(Protocol):
@@ -81,7 +88,7 @@ class DeadLetters:
     def __init__(
         self,
         cell_uuid: str,
-        failures: FailureStore,
+        failures: RecordsFailures,
         bus: DeadLetterSink,
         metrics: IndexerMetrics,
         clock: Clock = system_clock,
@@ -235,7 +242,7 @@ def _without_large_body(message: Message) -> Message:
 
 
 def _without_body(message: Message) -> Message:
-    """The message; in the place of a body that nobody reads, secrets and all, stands which one it was."""
+    """The message; in the place of the body, which may have secrets, stands which one it was."""
     digest = sha256(message.body).hexdigest()
     return replace(message, body=f"<{len(message.body)} bytes that are not kept, SHA-256 {digest}>".encode())
 

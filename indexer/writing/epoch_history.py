@@ -1,4 +1,5 @@
-"""Notices that a cell was restored from a backup, and which messages belong to what never happened.
+"""The epochs of a cell that the index has followed: they show that the cell was restored from a backup, and which
+messages belong to a future that it lost.
 
 What the index followed is compared with the epochs of the cell (fleetlight.cells.kinds.native.epochs). The one that was
 known when the progress was made is kept beside it.
@@ -13,7 +14,7 @@ from fleetlight.cells.model import ChangelogAdapter
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS, IndexWriter
 from fleetlight.indexer.errors import CellRestoredError
 
-# Of epochs that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
+# Of epochs that are none of the cell's: enough not to query the cell for each message.
 _STRANGERS_REMEMBERED = 1000
 # No epoch has more; a header can have a hundred kilobytes.
 _LONGEST_NAME = 64
@@ -22,8 +23,8 @@ _LONGEST_NAME = 64
 class History:
     """The history of one cell as the index knows it; belongs to one thread.
 
-    watermark: of who follows the cell, as it is now. followed_as: the epoch that calls it so, as far as it is
-        known from an earlier History: somebody else may have repaired the index since, and what he saved says nothing
+    watermark: of the follower of the cell, as it is now. followed_as: the epoch that calls it so, as far as it is
+        known from an earlier History: another indexer may have repaired the index since, and what it saved says nothing
         of this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
     reconciliations: how often the index had been repaired after a restore, when it was known last.
     """
@@ -64,7 +65,8 @@ class History:
         """
         self._strangers.clear()
         if self.reconciliations is None:
-            # Before the look: a repair by another indexer that ends after it is seen by who gets the lease then.
+            # Before the look: a repair by another indexer that ends after it is seen by the indexer that gets the lease
+            # then.
             self.reconciliations = self._count_reconciliations()
         self._epoch_history = self._adapter.epoch_history()
         found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
@@ -76,7 +78,7 @@ class History:
         return False
 
     def was_reconciled_by_another(self) -> bool:
-        """Whether another indexer has repaired the index since it was known here; asked by who alone may do so."""
+        """Whether another indexer has repaired the index since it was known here; for the holder of the lease alone."""
         known = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         return (
             self.reconciliations is not None
@@ -104,12 +106,12 @@ class History:
         self._keep_current()
 
     def covers(self, saved_watermark: int) -> bool:
-        """Whether a watermark that somebody has saved is one of the cell's past; raises as `has_read_on` does."""
+        """Whether a saved watermark is one of the cell's past; raises as `has_read_on` does."""
         found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         return found is None or self._adapter.epoch_history().contains(found, saved_watermark)
 
     def begin_reconcile(self) -> None:
-        """Until `end_reconcile` everybody who asks is told that the cell was restored, also after a crash."""
+        """Until `end_reconcile` the index says that the cell was restored, also after a crash."""
         self._keep(BEING_RECONCILED)
 
     def end_reconcile(self) -> None:
@@ -120,7 +122,7 @@ class History:
         self._keep_current()
 
     def accepts(self, headers: Headers) -> bool:
-        """Whether what the message says has happened, as far as its headers tell.
+        """Whether what the message says has happened, as far as its headers say.
 
         Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
         what the writer raises.

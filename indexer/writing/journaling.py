@@ -1,8 +1,8 @@
-"""Telling what changes in a cell that numbers nothing, for watches: each finding is in its journal before the index.
+"""The journal of a cell that numbers nothing, for watches: it has each change before the index has it.
 
 The index never waits for that. While the fleet database, where journals are, is away, the index is written all the
 same; then the journal is not one of this index any more, which is noted in the index, and a new one begins as soon as
-that can be. Watches are told so (docs/decisions/0005).
+that can be. Watches learn of that (docs/decisions/0005).
 """
 
 import time
@@ -22,7 +22,7 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 JOURNALS = "journal"
-"""The kind of state that tells which epoch of a journal has all that is in this index, by cell uuid.
+"""The kind of state that has the epoch of the journal which has all that is in this index, by cell uuid.
 
 With the number that it had reached: a journal that goes less far went back with the fleet database.
 """
@@ -66,7 +66,7 @@ class CellJournal:
         self._due_s = 0.0
         self._reached: Position | None = None
 
-    def tell(self, detected_changes: Sequence[DetectedChange]) -> None:
+    def record(self, detected_changes: Sequence[DetectedChange]) -> None:
         """These are going to be in the index."""
         try:
             now = self._journals.append(self._cell_uuid, detected_changes)
@@ -80,23 +80,23 @@ class CellJournal:
         self._reached = now
 
     def break_off(self) -> None:
-        """The index gets, or may have got, what the journal has not been told: a new one has to begin."""
+        """The index gets, or may have got, what the journal does not have: a new one has to begin."""
         self._state.save_state(JOURNALS, {self._cell_uuid: None})
 
     def of_comparison(self, *, is_complete: bool) -> "CellJournal | None":
-        """What a comparison tells what it finds. is_complete: whether the index has had all of the cell before.
+        """The journal for a comparison. is_complete: whether the index has had all of the cell before.
 
-        None if not, since the whole cell would be told: its journal begins when the index has it.
+        None if not, since the whole cell would be recorded: its journal begins when the index has it.
         """
         if is_complete:
             return self
         self.break_off()
         return None
 
-    def tell_gone(self, documents: Iterable[Document]) -> None:
+    def record_deleted(self, documents: Iterable[Document]) -> None:
         """These are going to be removed from the index."""
-        # It has to be newer than what was told of the document itself.
-        self.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in documents])
+        # It has to be newer than what was recorded of the document itself.
+        self.record([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in documents])
 
     def keep_up(self) -> None:
         """Say that the cell is followed, and begin a new journal if the old one is not one of this index.
@@ -117,7 +117,7 @@ class CellJournal:
             self._reached = now
             self._journals.confirm(self._cell_uuid, self._clock())
         except FleetUnreachableError as error:
-            # Nobody is told that the cell is followed, and that is right.
+            # No watch learns that the cell is followed, and that is right.
             _log.debug("indexer.journal_unreachable", cell=self._cell_uuid, reason=error.reason)
 
 
@@ -131,7 +131,7 @@ def _went_back(known: Position | None, now: Position) -> bool:
 
 
 class JournalingWriter:
-    """Writes documents after the journal was told of them."""
+    """Writes documents after the journal has them."""
 
     def __init__(self, writer: WritesAndReads, journal: CellJournal) -> None:
         self._writer = writer
@@ -139,7 +139,7 @@ class JournalingWriter:
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         documents = list(documents)
-        self._journal.tell([DetectedChange(each.id, each.version, each.record) for each in documents])
+        self._journal.record([DetectedChange(each.id, each.version, each.record) for each in documents])
         return self._writer.write(documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:

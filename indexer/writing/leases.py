@@ -1,9 +1,9 @@
-"""Who may work on what the index has of a cell.
+"""Leases: they say which processes may work on what the index has of a cell.
 
 `follow`   shared: any number of indexers follow a cell, and one of them gets its messages
 `bulk`     one alone: a sync (or a rebuild, or a verification) of the cell, so that two never work against each other
-`removal`  one alone, with no follower and no bulk work: nobody writes a row of a cell that is being removed
-`unfollowed`  one alone, with no follower: nobody binds the queue of a cell while it is unbound
+`removal`  one alone, with no follower and no bulk work: no process writes a row of a cell that is being removed
+`unfollowed`  one alone, with no follower: no process binds the queue of a cell while it is unbound
 `rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
 """
 
@@ -49,8 +49,8 @@ class CellLeases:
     def bulk(self, cell: Cell, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on all rows of a cell, alone; yields a function to call between two batches.
 
-        deadline_s: how long to wait for whoever else does. Raises LeaseHeldError, naming them; the function raises
-        LeaseLostError.
+        deadline_s: how long to wait for another process that does. Raises LeaseHeldError, naming it; the function
+        raises LeaseLostError.
         """
         self._waiting(deadline_s)(self._take, cell, _bulk(cell.uuid))
         with self._taken(cell, _bulk(cell.uuid)) as confirm:
@@ -60,7 +60,7 @@ class CellLeases:
     def removal(
         self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
-        """Remove a cell, with nobody following it; waits at most `deadline_s` for those who follow it to leave.
+        """Remove a cell, with no follower; waits at most `deadline_s` for its followers to leave.
 
         on_wait: called once, before the wait. Raises LeaseHeldError; what is yielded is as in `bulk`.
         """
@@ -80,7 +80,7 @@ class CellLeases:
     def unfollowed(
         self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
-        """Keep everybody from following a cell; all as of `removal`, but for syncs, which go on."""
+        """Keep all processes from following a cell; as `removal`, but syncs go on."""
         waiting = self._waiting(deadline_s).copy(before_sleep=_once(on_wait))
         waiting(self._take, cell, _follow(cell.uuid))
         with self._taken(cell, _follow(cell.uuid)) as confirm:
@@ -90,8 +90,8 @@ class CellLeases:
     def rebuild(self, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on the generations of the index, alone; yields a function to call now and then.
 
-        deadline_s: how long to wait for whoever else does: indexers do for a moment, to see that nobody does. Raises
-        RebuildRunningError, naming them; the function raises RebuildRunningError too.
+        deadline_s: how long to wait for another process that does: indexers do for a moment, to see that no other does.
+        Raises RebuildRunningError, naming it; the function raises RebuildRunningError too.
         """
         self._waiting(deadline_s)(self._take_rebuild)
 

@@ -1,10 +1,11 @@
-"""Whose an instance is: what arrives for one cell never takes the place of another cell's document.
+"""Owners of instances: what arrives for one cell never takes the place of another cell's document.
 
 The mapping of the fleet database decides. An instance that it gives to another cell is not written, and one that the
 index is known to have as another cell's only if the mapping says that it lives here now: it has moved. So one look at
 the mappings is enough for all that is written together, and answers with nothing as long as all is right. While the
-fleet database is away, the index itself is asked whose it has; and what was only announced of an instance that it does
-not have is refused, since the time of an announcement would be a higher version than any revision of the rightful row.
+fleet database is away, the index itself says which cell has it; and what was only announced of an instance that it
+does not have is refused, since the time of an announcement would be a higher version than any revision of the rightful
+row.
 """
 
 import time
@@ -25,13 +26,13 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-# A move is noticed after that long by who has written the instance before.
+# After that long the writer of the cell that had an instance notices its move.
 _REMEMBERED_S = 30.0
 # An indexer that waits for a database that is away at each write falls behind.
 _ASK_AGAIN_S = 5.0
 # A database that hangs must not keep messages waiting.
-_PATIENCE_S = 2.0
-_QUESTIONS_AT_ONCE = 4
+_TIMEOUT_S = 2.0
+_QUERIES_AT_ONCE = 4
 _UNCONFIRMED = "it was only announced, and the fleet database, which knows of which cell the instance is, is away"
 _MOST_REMEMBERED = 100_000
 
@@ -48,35 +49,35 @@ class KnowsOwners(Protocol):
 
 
 class PromptOwners:
-    """Owners that are asked for all cells of an indexer, in a few threads, and not waited for long.
+    """Owners of instances, queried for all cells of an indexer, in a few threads and with a short timeout.
 
-    While the fleet database is away it is asked now and then; in between FleetUnreachableError comes at once. A
-    question that hangs keeps its thread until the connection gives the database up.
+    While the fleet database is away it is queried now and then; in between FleetUnreachableError comes at once. A query
+    that hangs keeps its thread until the connection gives the database up.
     """
 
     def __init__(self, owners: KnowsOwners) -> None:
         self._owners = owners
-        self._threads = BoundedThreads(_QUESTIONS_AT_ONCE, "owners")
+        self._threads = BoundedThreads(_QUERIES_AT_ONCE, "owners")
         self._ask_at_s = 0.0
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
-        return self._ask(lambda: self._owners.cells_of(instance_uuids))
+        return self._query(lambda: self._owners.cells_of(instance_uuids))
 
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
-        return self._ask(lambda: self._owners.living_elsewhere(cell_uuid, instance_uuids))
+        return self._query(lambda: self._owners.living_elsewhere(cell_uuid, instance_uuids))
 
     def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
-        return self._ask(lambda: self._owners.cells_of_deployment(api_database_url))
+        return self._query(lambda: self._owners.cells_of_deployment(api_database_url))
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _query(self, query: Callable[[], T]) -> T:
         if time.monotonic() < self._ask_at_s:
             raise FleetUnreachableError("it was away a moment ago")
         try:
-            return self._threads.wait(question, _PATIENCE_S)
+            return self._threads.wait(query, _TIMEOUT_S)
         except AllThreadsHangError:
-            error = FleetUnreachableError("an earlier question still waits for its answer")
+            error = FleetUnreachableError("an earlier query still waits for its answer")
         except TimeoutError:
-            error = FleetUnreachableError(f"it does not answer within {_PATIENCE_S:g} s")
+            error = FleetUnreachableError(f"it does not answer within {_TIMEOUT_S:g} s")
         except FleetUnreachableError as failure:
             error = failure
         self._ask_at_s = time.monotonic() + _ASK_AGAIN_S
@@ -142,7 +143,7 @@ class OwnWriter:
         """As the writer does; documents of other cells' instances are among the rejected ones."""
         documents = list(documents)
         self._forget_what_is_old()
-        # Whose the others are says the document itself: its place in the index is of its cell alone.
+        # An item of another type belongs to the cell of its document: its place in the index is of that cell alone.
         unknown = {each.id: each.version for each in documents if each.is_instance and each.id not in self._own}
         refused = self._refused(unknown)
         if giving_way := self._mapped_elsewhere(unknown.keys() - refused.keys()):
@@ -190,7 +191,7 @@ class OwnWriter:
         return _belonging_to(others)
 
     def _refused_by_index(self, versions: Mapping[str, int]) -> Mapping[str, str]:
-        """The same while the mappings cannot be asked."""
+        """The same while the mappings cannot be read."""
         found = self._writer.read(versions)
         self._remember(found)
         announced = {uuid for uuid, version in versions.items() if is_time(version) and not self._has_rows}

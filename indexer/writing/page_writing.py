@@ -1,6 +1,6 @@
 """Pages through the index: the next one is read while the ones before it are written, two at a time.
 
-Who writes one page after the other leaves the index idle while it reads, and itself idle while the index works.
+A writer of one page after the other leaves the index idle while it reads, and itself idle while the index works.
 """
 
 from collections import deque

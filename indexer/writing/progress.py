@@ -1,4 +1,4 @@
-"""How far one cell is followed: which sequences are in the index, and up to which moment it is complete; no I/O.
+"""Progress of one cell: which sequences are in the index, and up to which moment it is complete; no I/O.
 
 The watermark moves over sequences that are there without a hole. A heartbeat says that up to a moment the cell had
 given out some sequence; when the watermark has reached it, the index is complete up to that moment, which never goes
@@ -74,7 +74,7 @@ class ProgressTracker:
         """A heartbeat: at the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
         self._highest_known = max(self._highest_known, sequence)
         if len(self._heartbeats) == _MAX_HEARTBEATS:
-            # The oldest are reached first; the newest tells most. So one between them goes.
+            # The oldest are reached first; the newest says most. So one between them goes.
             self._heartbeats.pop()
         self._heartbeats.append((sequence, at))
         self._freshen()
@@ -89,7 +89,7 @@ class ProgressTracker:
         self._freshen()
 
     def disbelieve_beyond(self, sequence: int) -> None:
-        """The cell has given out no higher number than `sequence`: whoever named one was wrong."""
+        """The cell has given out no higher number than `sequence`: a message that named one was wrong."""
         limit = max(sequence, self._watermark)
         self._highest_known = min(self._highest_known, limit)
         self._beyond = {beyond for beyond in self._beyond if beyond <= limit}

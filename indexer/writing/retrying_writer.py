@@ -1,4 +1,4 @@
-"""Writing that waits while the index is away, longer and longer; who feeds it waits as well, so nothing piles up."""
+"""A writer that waits while the index is away, longer and longer; the consumer waits as well, so nothing piles up."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping

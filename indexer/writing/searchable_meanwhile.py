@@ -1,6 +1,6 @@
 """Making documents searchable while others are still being written.
 
-To make many documents searchable is work for one processor of the index, in which those who wrote them wait. Done in
+To make many documents searchable is work for one processor of the index, in which their writers wait. Done in
 small parts beside the writing, it is done when the writing is; and what is there can be found meanwhile.
 """
 
@@ -10,11 +10,11 @@ from threading import Event, Thread
 from typing import Protocol
 
 from fleetlight.indexer.errors import IndexerError
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 # Measured: 80,000 rows took 76 microseconds each, 95 without this; a second between two parts was too long.
 _INTERVAL_S = 0.5
-# What comes in that time is enough for a part; who reads slowly makes as many rows of it, and lets nobody wait longer.
+# What comes in that time is enough for a part; a slow reader makes as many rows of it, and no writer waits longer.
 _PART_ROWS = 5000
 _LONGEST_INTERVAL_S = 10.0
 
@@ -26,11 +26,11 @@ class MakesSearchable(Protocol):
 
 
 @contextmanager
-def searchable_meanwhile(writer: MakesSearchable, pace: Pace) -> Iterator[None]:
-    """Inside, what has been written so far is made searchable each half second; not at the end.
+def searchable_meanwhile(writer: MakesSearchable, pace: Throttle) -> Iterator[None]:
+    """In the block, what has been written so far is made searchable each half second; not at the end.
 
-    pace: of those who write. Slow ones are not worth so many small parts.
-    A failure is left to those who write: they meet it themselves.
+    pace: of the writers. Slow ones are not worth so many small parts. A failure is left to the writers, which meet it
+    themselves.
     """
     is_over = Event()
     interval_s = max(_INTERVAL_S, min(pace.takes_s(_PART_ROWS), _LONGEST_INTERVAL_S))

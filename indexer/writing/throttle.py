@@ -1,11 +1,11 @@
-"""How fast a sync may read, for cells and an index that have other things to do."""
+"""The limit of how fast a sync reads, for cells and an index that have other things to do."""
 
 import time
 from collections.abc import Callable
 from threading import Event, Lock
 
 
-class Pace:
+class Throttle:
     """At most `rows_per_s` on average, for all threads together; None: as fast as it goes.
 
     stop: ends the waiting. clock, pause: of tests.

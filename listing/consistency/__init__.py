@@ -1,1 +1,1 @@
-"""How a list includes what its caller has done or seen: tokens, and what is noted of changes without being asked."""
+"""Consistency of a list with what its caller has done or seen: by tokens, and by changes that are noted without one."""

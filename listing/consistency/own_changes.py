@@ -1,4 +1,4 @@
-"""What was just changed for a project, or shown to it: what its next lists must not lack.
+"""Changes that a project has just made or seen, and that its next lists must not lack.
 
 A client that knows nothing of tokens lists what it has changed a moment ago, and the index follows a moment later.
 """
@@ -19,10 +19,10 @@ class OwnChange:
     """A state of an instance that the lists of `reader` include.
 
     position: where it is in the changelog, once that is known. is_indexed: whether the index is known to
-    have it. telling: what tells the other API processes of it.
+    have it. sharing: the task that passes it to the other API processes.
     """
 
-    __slots__ = ("cell_uuid", "is_indexed", "position", "reader", "telling", "token")
+    __slots__ = ("cell_uuid", "is_indexed", "position", "reader", "sharing", "token")
 
     def __init__(self, reader: str, cell_uuid: str, token: ChangeToken) -> None:
         self.reader = reader
@@ -30,7 +30,7 @@ class OwnChange:
         self.token = token
         self.position: Numbered | None = None
         self.is_indexed = False
-        self.telling: asyncio.Task[None] | None = None
+        self.sharing: asyncio.Task[None] | None = None
 
 
 class OwnChanges:

@@ -1,4 +1,4 @@
-"""Read your own writes: which cells a list asks itself, to include what the index does not know yet."""
+"""Read your own writes: the cells that a list asks itself, to include what the index does not know yet."""
 
 import asyncio
 import time
@@ -51,16 +51,16 @@ class ReadYourWrites:
         self._engine = engine
         self._index = index
         self._settings = settings
-        # Twice: the clocks of who announces changes and of this process may differ.
+        # Twice: the clocks of the process that announces changes and of this one may differ.
         self._changes = SharedChanges(fleet.recent_changes, 2 * settings.staleness_limit_s, clock)
 
     async def include(self, row: InstanceRow, reader: str) -> None:
-        """The lists of `reader`, who has changed or seen it, include this state of an instance of a native cell.
+        """From now on the lists of `reader` include this state of an instance of a native cell.
 
-        So do those of its project. reader: a project, or a user without one.
+        So do those of its project. reader: a project, or a user without one, that has changed or seen it.
         """
         if self._index.is_used:
-            await self._changes.tell({reader, row.record["project_id"] or reader}, row)
+            await self._changes.share({reader, row.record["project_id"] or reader}, row)
 
     async def cells_to_ask(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Collection[str]:
         """The uuids of the cells that have to be asked themselves, since the index was not up to date soon enough.
@@ -70,7 +70,7 @@ class ReadYourWrites:
         try:
             found = await self._cells_of(tokens, may_see)
         except (FleetUnreachableError, CellDownError):
-            # No database tells which cells they are of; all together they are right.
+            # It is not known which cells they are of; all together they are right.
             return {cell.uuid for cell in await self._reader.cells()}
         listed = {cell.uuid for cell in await self._reader.cells()}
         # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
@@ -96,7 +96,7 @@ class ReadYourWrites:
     async def cells_behind(self, reader: str) -> Collection[str]:
         """The uuids of the cells that have to be asked themselves, since the index lacks what `reader` has to find.
 
-        No list waits for the index: the cell answers sooner, and it is asked no longer than the index needs.
+        No list waits for the index: the cell answers sooner, and is asked no longer than the index needs.
         """
         # Without an index all cells are asked anyway.
         noted = () if self._index.why_not is not None else await self._changes.of(reader)

@@ -1,8 +1,8 @@
 """Own changes that every API process of the fleet knows of (docs/decisions/0004).
 
-A process that has changed an instance tells the others through the fleet database, and answers its caller no sooner
-than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is asked for after
-the answer lacks the change, whichever process it reaches, and no list waits for a question of its own.
+A process that has changed an instance shares that with the others through the fleet database, and answers its caller no
+sooner than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is requested
+after the answer lacks the change, whichever process it reaches, and no list waits for a query of its own.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ _NEVER = float("-inf")
 
 
 class SharedChanges:
-    """What is noted here, and what other processes tell. A fleet database that fails makes no list and no change fail.
+    """What this process notes, and what other processes share. A fleet database that fails makes no list and no change
+    fail.
 
     kept_s: as of OwnChanges.
     """
@@ -47,16 +48,16 @@ class SharedChanges:
         self._forgot_at = self._listened_at = self._read_at = self._asked_at = _NEVER
         self._reading: asyncio.Task[None] | None = None
 
-    async def tell(self, readers: Collection[str], row: InstanceRow) -> None:
+    async def share(self, readers: Collection[str], row: InstanceRow) -> None:
         """The lists of `readers` include `row`, of a native cell, from now on, in every process."""
         changes = [change for reader in readers if (change := self._own.note(reader, row)) is not None]
-        untold = [change for change in changes if change.telling is None]
-        if untold:
-            telling = asyncio.create_task(self._tell(untold))
-            for change in untold:
-                change.telling = telling
-        for telling in {change.telling for change in changes if change.telling is not None}:
-            await asyncio.shield(telling)
+        unshared = [change for change in changes if change.sharing is None]
+        if unshared:
+            sharing = asyncio.create_task(self._share(unshared))
+            for change in unshared:
+                change.sharing = sharing
+        for sharing in {change.sharing for change in changes if change.sharing is not None}:
+            await asyncio.shield(sharing)
 
     async def of(self, reader: str) -> Sequence[OwnChange]:
         """What the lists of `reader` have to include, the newest last."""
@@ -67,15 +68,15 @@ class SharedChanges:
             await asyncio.shield(self._reading)
         return self._own.of(reader)
 
-    async def _tell(self, changes: Sequence[OwnChange]) -> None:
-        told = [
+    async def _share(self, changes: Sequence[OwnChange]) -> None:
+        shared = [
             RecentChange(change.reader, change.cell_uuid, change.token.instance_uuid, change.token.revision)
             for change in changes
         ]
         now = time.monotonic()
         forgets = now - self._forgot_at > _FORGET_AGAIN_S
         self._forgot_at = now if forgets else self._forgot_at
-        add = partial(self._store.add, self._process, told, self._kept_s if forgets else None)
+        add = partial(self._store.add, self._process, shared, self._kept_s if forgets else None)
         try:
             others_listen = await ask_fleet(add, _TIME_LIMIT_S)
         except FleetUnreachableError as error:

@@ -1,7 +1,7 @@
-"""A token: what a finished operation hands out, so that lists can be asked to include it (`at-least`).
+"""Tokens: a finished operation hands one out, so that a request can have lists include it (`at-least`).
 
 It names an instance and its revision, which the caller knows anyway: the sequence of the change is not known when the
-operation ends, since the relay gives it out later, and would tell how busy a cell is.
+operation ends, since the relay gives it out later, and would show how busy a cell is.
 """
 
 import re

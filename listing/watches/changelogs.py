@@ -1,6 +1,6 @@
-"""What the changelogs say has changed: a native cell keeps its own, and for all others indexers keep a journal.
+"""Changes of instances, from changelogs: a native cell keeps its own, and for all others indexers keep a journal.
 
-Nothing here knows who watches.
+This module knows nothing of watches.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class ChangedInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChangelogReading:
     """changes: in order. reached: up to where they go. has_more: whether there were more when it was read."""
 
     changes: Sequence[ChangedInstance]
@@ -46,10 +46,10 @@ class Reading:
     has_more: bool
 
 
-class AsksCells(Protocol):
+class QueriesCells(Protocol):
     """What is needed of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
+    async def ask(self, cell_uuid: str, query: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
 class ReadsJournals(Protocol):
@@ -59,13 +59,13 @@ class ReadsJournals(Protocol):
 
 
 class Changelogs:
-    """The changelogs of all cells. timeout_s: what a question may cost. clock: microseconds since the epoch.
+    """The changelogs of all cells. timeout_s: what a query may cost. clock: microseconds since the epoch.
 
-    Calls raise CellUnreachableError when it cannot be told now what changes in the cell, and UnknownCellError.
+    Calls raise CellUnreachableError when it cannot be known now what changes in the cell, and UnknownCellError.
     """
 
     def __init__(
-        self, cells: AsksCells, journals: ReadsJournals, timeout_s: float, *, clock: Clock = system_clock
+        self, cells: QueriesCells, journals: ReadsJournals, timeout_s: float, *, clock: Clock = system_clock
     ) -> None:
         self._cells = cells
         self._journals = journals
@@ -82,10 +82,10 @@ class Changelogs:
         self._require_follower(cell, reading)
         return reading.now
 
-    async def read_on(self, cell: Cell, after: Position) -> Reading | None:
+    async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | None:
         """The changes that follow `after`, a batch.
 
-        None when it cannot be told what happened since: the changelog does not go back that far, or another one began
+        None when it is not known what happened since: the changelog does not go back that far, or another one began
         (the cell was restored from a backup, a journal was broken off).
         """
         if cell.can.numbers_changes:
@@ -106,7 +106,7 @@ class Changelogs:
             for number, found in reading.entries
         ]
         has_more = len(changes) == _BATCH_SIZE
-        return Reading(changes, changes[-1].position if has_more else now, has_more)
+        return ChangelogReading(changes, changes[-1].position if has_more else now, has_more)
 
     def close(self) -> None:
         self._threads.close(lambda: None)
@@ -125,12 +125,12 @@ class Changelogs:
             raise CellUnreachableError(cell.name, "no indexer follows it")
 
 
-def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
+def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | None:
     """As Changelogs.read_on, of a cell that keeps its changelog itself. Blocks; raises CellUnreachableError."""
     log = _changelog_of(adapter)
     now = log.position()
     if now == after:
-        return Reading((), after, has_more=False)
+        return ChangelogReading((), after, has_more=False)
     if now.sequence < after.sequence or not _is_past_of(log, after, now):
         return None
     # What is numbered from now on may be of a later epoch, and is read the next time.
@@ -139,7 +139,7 @@ def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
         return None
     changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
     reached = changed[-1].position if changed else now
-    return Reading(changed, reached, has_more=reached != now)
+    return ChangelogReading(changed, reached, has_more=reached != now)
 
 
 def _is_past_of(log: ChangelogAdapter, after: Position, now: Position) -> bool:
@@ -159,6 +159,6 @@ def _changed(log: ChangelogAdapter, change: Change, position: Position) -> Chang
     row: InstanceRow | None = None
     if change.revision != NO_REVISION and change.instance_uuid:
         record = None if size_problem(change.message) else read_record(change.message)
-        # What a newer version of us has written, the cell itself can tell.
+        # A message that a newer version of us has written: the cell itself has the row.
         row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
     return ChangedInstance(log.cell.uuid, position, row)

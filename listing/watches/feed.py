@@ -1,9 +1,9 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
 A cell is followed through its changelog, by sequence, so nothing is left out (fleetlight.listing.watches.changelogs).
-Without a watch nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left
-the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun anew
-meanwhile.
+Without a watch nothing is read. What cannot be reported change by change is reported as a reset: a cell that has joined
+or left the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun
+anew meanwhile.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import structlog
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.watches.changelogs import ChangedInstance, Changelogs, Reading
+from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
@@ -31,24 +31,21 @@ class ListsCells(Protocol):
 
 
 class Watcher(Protocol):
-    """Who is told. Calls come from the event loop and must not block."""
+    """What gets the changes. Calls come from the event loop and must not block."""
 
     def offer(self, change: ChangedInstance) -> None: ...
 
-    def tell(self, *, is_complete: bool) -> None:
+    def report(self, *, is_complete: bool) -> None:
         """Whether all cells of the fleet are followed, whenever that changes."""
-        ...
 
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
         """Changes of a cell were missed that its changelog does not have any more.
 
         position: from where it is followed now, if at all.
         """
-        ...
 
     def end(self) -> None:
         """The process stops."""
-        ...
 
 
 class ChangeFeed:
@@ -71,7 +68,7 @@ class ChangeFeed:
         return not self._not_followed
 
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
-        """Tell `watcher` of each change from now on; returns what comes before. Raises FleetUnreachableError."""
+        """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError."""
         async with self._starting:
             if self._watching_cells is None:
                 await self._follow_cells()
@@ -92,7 +89,7 @@ class ChangeFeed:
         self._watchers.clear()
         self._stop()
 
-    async def replay(self, cell_uuid: str, after: Position) -> Reading | None:
+    async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | None:
         """Changes of a cell that follow `after`, a batch; None when they are not known any more.
 
         Raises CellUnreachableError and UnknownCellError.
@@ -174,7 +171,7 @@ class ChangeFeed:
         return reading.has_more
 
     def _ended(self, following: asyncio.Task[None]) -> None:
-        """A mistake of this program: watches that would be told nothing more end, since silence means no change."""
+        """A mistake of this program: watches that would get nothing more end, since silence means no change."""
         if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("watch.failed", exc_info=error)
             self.close()
@@ -184,7 +181,7 @@ class ChangeFeed:
         (self._not_followed.discard if is_followed else self._not_followed.add)(cell_uuid)
         if self.is_complete is not was_complete:
             for watcher in tuple(self._watchers):
-                watcher.tell(is_complete=self.is_complete)
+                watcher.report(is_complete=self.is_complete)
 
     def _reset(self, reason: str, cell_uuid: str) -> None:
         for watcher in tuple(self._watchers):

@@ -1,6 +1,6 @@
-"""Where a watch is in the changelog of each cell, as text that only we can read.
+"""The position of a watch in the changelog of each cell, as text that only we can read.
 
-Sequences tell how busy cells are, and how many there are, which is not for every caller. So the text is encrypted.
+Sequences show how busy cells are, and how many there are, which is not for every caller. So the text is encrypted.
 """
 
 from base64 import urlsafe_b64encode

@@ -1,4 +1,4 @@
-"""One watch: what one caller is told, in a bounded buffer.
+"""One watch: the events for one caller, in a bounded buffer.
 
 Events: `ready` (the stream follows the cells from here), `changed` (a server after a change), `removed` (a server that
 the list does not have, or not any more), `incomplete` and `complete` (whether every cell is followed), `reset` (changes
@@ -27,7 +27,7 @@ RIGHTS_INTERVAL_S = 5.0
 """The rights of a stream's reader are looked at this often, and before each batch of events."""
 
 _BUFFERED_EVENTS = 1000
-# Removals of this many servers are told once and not again while they stay away; of older ones they may be told again.
+# Removals of this many servers are reported once while they stay away; of older ones they may be reported again.
 _REMEMBERED_REMOVALS = 10_000
 _HEARTBEAT_S = RIGHTS_INTERVAL_S
 _BEGINNING = Position(None, 0)
@@ -53,9 +53,9 @@ class ConfirmsRights(Protocol):
 class Watch:
     """A Watcher of the feed.
 
-    rights: of who reads, which are confirmed before each batch of events, and every few seconds.
+    rights: of the reader, which are confirmed before each batch of events, and every few seconds.
     since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
-    is_lost: an earlier stream ended at a place that is not known any more; the reader is told to list again.
+    is_lost: an earlier stream ended at a place that is not known any more; the reader has to list again.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Watch:
 
     def offer(self, change: ChangedInstance) -> None:
         self._looked_at[change.cell_uuid] = change.position
-        told = self._told_of(change)
-        if told is not None:
-            self._put(_Event(*told, change.cell_uuid, change.position))
+        event = self._event_of(change)
+        if event is not None:
+            self._put(_Event(*event, change.cell_uuid, change.position))
 
-    def tell(self, *, is_complete: bool) -> None:
+    def report(self, *, is_complete: bool) -> None:
         self._put(_Event("complete" if is_complete else "incomplete", b"{}"))
 
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
@@ -110,9 +110,9 @@ class Watch:
             ready = _Event("ready", msgspec.json.encode({"complete": self._feed.is_complete}))
             yield self._sent(ready, self._codec.encode(self._positions))
             if self._is_lost:
-                yield self._untold("the last id is not known here")
+                yield self._lost("the last id is not known here")
             elif has_left:
-                yield self._untold("a cell of the last id has left the fleet, or cannot be asked")
+                yield self._lost("a cell of the last id has left the fleet, or cannot be asked")
             for cell_uuid, until in newest.items():
                 async for missed in self._missed(cell_uuid, until):
                     yield missed
@@ -163,7 +163,7 @@ class Watch:
                 reading = None
             if reading is None:
                 self._positions[cell_uuid] = until
-                yield self._untold("not all changes since the last id are known any more")
+                yield self._lost("not all changes since the last id are known any more")
                 return
             await self._rights.confirm()
             for change in reading.changes:
@@ -174,20 +174,20 @@ class Watch:
                     self._positions[cell_uuid] = until
                     return
                 self._positions[cell_uuid] = change.position
-                if (told := self._told_of(change)) is not None:
-                    yield self._sent(_Event(*told))
+                if (event := self._event_of(change)) is not None:
+                    yield self._sent(_Event(*event))
             if not reading.has_more:
                 self._positions[cell_uuid] = until
 
-    def _told_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
+    def _event_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
         """Name and data of the event; None for what is nothing to this caller."""
         try:
-            return self._told_of_row(change)
+            return self._event_of_row(change)
         except UnreadableRowError:
             return "reset", _reason("a row that has changed cannot be read")
 
-    def _told_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
-        """Raises UnreadableRowError when it cannot be told whether this caller may see it."""
+    def _event_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
+        """Raises UnreadableRowError when it is not known whether this caller may see it."""
         row = change.row
         if row is None or not self._request.visible(row.record):
             return None
@@ -211,7 +211,7 @@ class Watch:
         self._news.set()
 
     def _id(self) -> str:
-        """Where the reader is: behind all that was looked at, unless some of it still waits to be told."""
+        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
         if not self._buffer and not self._is_overrun:
             for cell_uuid, position in self._looked_at.items():
                 self._set(cell_uuid, position)
@@ -223,7 +223,7 @@ class Watch:
         else:
             self._positions[cell_uuid] = position
 
-    def _untold(self, reason: str) -> ServerSentEvent:
+    def _lost(self, reason: str) -> ServerSentEvent:
         return self._sent(_Event("reset", _reason(reason)))
 
     def _sent(self, event: "_Event", position: str | None = None) -> ServerSentEvent:

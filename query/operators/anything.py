@@ -1,4 +1,4 @@
-"""Operators on values of any shape (kind `other`), which only Python can look into: no store is asked them."""
+"""Operators on values of any shape (kind `other`), which only Python can look into: no store evaluates them."""
 
 import operator
 from abc import abstractmethod
@@ -23,14 +23,14 @@ _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class LooksInside(Leaf):
-    """Asks of a value what no store can be asked. Open of a null, never an error, whatever the value looks like."""
+class PythonOnlyLeaf(Leaf):
+    """An operator that no store can evaluate. Open of a null, never an error, whatever the value looks like."""
 
     def negated(self) -> Leaf:
         return Not(self.field, self)
 
     def check(self, field: Field) -> None:
-        """Every field can be asked this."""
+        """It fits every field."""
 
     @abstractmethod
     def is_true_of(self, value: Any) -> bool:
@@ -51,7 +51,7 @@ class LooksInside(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Same(LooksInside):
+class Same(PythonOnlyLeaf):
     """The value is `value`, which may be a list or an object."""
 
     value: Any
@@ -61,7 +61,7 @@ class Same(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class SameAsOne(LooksInside):
+class SameAsOne(PythonOnlyLeaf):
     """The value is one of `values`, texts and numbers."""
 
     values: tuple[str | float, ...]
@@ -75,7 +75,7 @@ class SameAsOne(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class Contains(LooksInside):
+class Contains(PythonOnlyLeaf):
     """The value is a list with the element `value`, or a text with it in it."""
 
     value: Any
@@ -87,7 +87,7 @@ class Contains(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class Finds(LooksInside):
+class Finds(PythonOnlyLeaf):
     """The value is a text in which `pattern` is found."""
 
     pattern: str
@@ -100,7 +100,7 @@ class Finds(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class Says(LooksInside):
+class Says(PythonOnlyLeaf):
     """The value is neither false, zero nor empty."""
 
     def is_true_of(self, value: Any) -> bool:
@@ -108,7 +108,7 @@ class Says(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class Compares(LooksInside):
+class Compares(PythonOnlyLeaf):
     """The value has that `relation` (RELATIONS) to `value`: numbers to numbers, texts to texts."""
 
     relation: str
@@ -120,7 +120,7 @@ class Compares(LooksInside):
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime(LooksInside):
+class AtTime(PythonOnlyLeaf):
     """The value, [seconds, microseconds], has that `relation` to a time in microseconds since the epoch.
 
     in_seconds: whether only its seconds are compared.

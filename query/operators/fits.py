@@ -1,4 +1,4 @@
-"""What values and fields fit: what operators check beforehand, and what a store can hold."""
+"""Values that fit a field: checks of operators beforehand, and limits of stores."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def require_comparable(field: Field, value: Scalar) -> None:
 
 
 def can_hold(store: Store, value: Any) -> bool:
-    """Whether `value` can be in a field there; what cannot is refused even in a question.
+    """Whether `value` can be in a field there; what cannot is refused even in a query.
 
     Drivers raise on a number that does not fit into 64 bits, or servers differ; no text in PostgreSQL has a NUL.
     """

@@ -1,4 +1,4 @@
-"""What a list holds. A list is never null: an absent one is empty."""
+"""Operators on the members of a list. A list is never null: an absent one is empty."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a text contains, or which name it is."""
+"""Operators on what a text contains, or which name it is."""
 
 import json
 import string

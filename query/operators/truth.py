@@ -1,4 +1,4 @@
-"""Whether a field says yes, as Query2 asks it (`?`): neither false, zero, nor empty; open of a null."""
+"""The truth of a field, as in Query2 (`?`): neither false, zero, nor empty; open of a null."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -42,7 +42,7 @@ from fleetlight.indexer.backends.base import EPOCHS, CellProgress, FoundPage, Fo
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
-from fleetlight.indexer.reconcile.items import reconcile_items
+from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.explanation import DescribesSearches
@@ -330,7 +330,7 @@ class ComputeFleet:
             adapter = open_changelog_adapter(self.cells[name])
             rows: Sequence[InstanceRow] = adapter.read_page(everything)
             for item_type in INDEXED_ITEMS:
-                reconcile_items(adapter, self._writer, item_type)
+                reconcile_other_items(adapter, self._writer, item_type)
             epoch = adapter.epoch_history().current
             adapter.close()
             if epoch is not None:

@@ -27,7 +27,7 @@ from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing
 
 LIMIT_S = 2
 # An API remembers for a second what the index says.
-LISTS_GRACE_S = 2
+LISTS_DELAY_S = 2
 LISTS = ("/v2.1/servers?all_tenants=1", "/v2.1/servers?all_tenants=1&deleted=1")
 
 State = dict[str, tuple[int, bool]]
@@ -130,7 +130,7 @@ class World:
     def start_indexer(self) -> None:
         settings = INDEXER.model_copy(update={"comparison_interval_s": LIMIT_S / 5})
         self._indexer.enter_context(
-            indexing(self.fleet.fleet, self.fleet.index_settings, settings, lists_grace_s=LISTS_GRACE_S)
+            indexing(self.fleet.fleet, self.fleet.index_settings, settings, lists_delay_s=LISTS_DELAY_S)
         )
 
     def stop_indexer(self) -> None:

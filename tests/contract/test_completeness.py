@@ -19,7 +19,7 @@ from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.cell_removal import remove_cell
 from fleetlight.indexer.reconcile.reconcile import WarnedLists
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.epoch_history import History
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
@@ -270,7 +270,7 @@ def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tm
                 on_batch=lambda _: None,
                 pause=pause,
             )
-        assert paused == [LISTS_GRACE_S]
+        assert paused == [LISTS_DELAY_S]
         assert len(writer.read(uuids)) == 4
 
 
@@ -278,7 +278,7 @@ def test_restored_cell_is_asked_itself_before_rows_make_place_in_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_reconcile: Callable[[History], None] = History.begin_reconcile
-    tell: Callable[[WarnedLists], None] = WarnedLists.tell
+    tell: Callable[[WarnedLists], None] = WarnedLists.warn
     routes: list[str] = []
     shown: list[str] = []
     has_told = Event()
@@ -313,8 +313,8 @@ def test_restored_cell_is_asked_itself_before_rows_make_place_in_the_index(
             has_told.set()
 
         monkeypatch.setattr(History, "begin_reconcile", after_a_list)
-        monkeypatch.setattr(WarnedLists, "tell", before_another_list)
-        with indexing(fleet.fleet, fleet.index_settings, lists_grace_s=2):
+        monkeypatch.setattr(WarnedLists, "warn", before_another_list)
+        with indexing(fleet.fleet, fleet.index_settings, lists_delay_s=2):
             assert has_told.wait(60)
     assert "south=index" in routes[0]
     assert "south=live" in routes[1]

@@ -14,6 +14,7 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
@@ -60,8 +61,7 @@ def test_messages_stay_with_the_broker_while_the_index_is_away(amqp_url: str, am
         dead_letters=dead_letters,
         settings=settings,
         metrics=metrics,
-        horizon=lambda: 0,
-        is_of_relay=lambda _headers, _body: True,
+        reading=MessageReading(lambda _headers, _body: True),
     )
 
     def consume(stop: Event) -> None:

@@ -15,7 +15,7 @@ from fleetlight.cells.kinds.native.relay import is_relayed
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import LeaseHeldError
-from fleetlight.indexer.reconcile.cell_removal import Removed, remove_cell
+from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.indexer_worlds import World, in_thread
@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.no_rerun
 
 
-def removed(world: World, *, deadline_s: float = 10, waits: list[str] | None = None) -> Removed:
+def removed(world: World, *, deadline_s: float = 10, waits: list[str] | None = None) -> CellRemovalResult:
     def on_wait(error: LeaseHeldError) -> None:
         if waits is not None:
             waits.append(error.holder)
@@ -99,7 +99,7 @@ def test_cell_that_is_still_relayed_is_not_touched(world: World) -> None:
         with pytest.raises(CellInUseError, match="relay"):
             removed(world, deadline_s=0.5)
     assert world.documents([uuid]).keys() == {uuid}
-    assert removed(world) == Removed(rows=1, mappings=1)
+    assert removed(world) == CellRemovalResult(rows=1, mappings=1)
 
 
 def test_relay_that_is_about_to_leave_the_cell_is_waited_for(world: World) -> None:
@@ -112,7 +112,7 @@ def test_relay_that_is_about_to_leave_the_cell_is_waited_for(world: World) -> No
             world.fleet.set_disabled(world.cell.uuid, True)
             removal = threads.submit(removed, world, deadline_s=60, waits=waits)
             wait_until(lambda: waits)
-        assert removal.result(60) == Removed(rows=1, mappings=1)
+        assert removal.result(60) == CellRemovalResult(rows=1, mappings=1)
     assert waits == ["its relay"]
 
 
@@ -150,7 +150,7 @@ def test_removal_that_was_cut_off_can_be_repeated(world: World, monkeypatch: pyt
             removed(world)
     assert world.documents([uuid]) == {}
     assert world.fleet.cell("one").disabled
-    assert removed(world) == Removed(rows=0, mappings=1)
+    assert removed(world) == CellRemovalResult(rows=0, mappings=1)
     assert world.fleet.cells() == ()
 
 

@@ -32,7 +32,7 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
     world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, while changes come, and without a dead letter."""
-    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_DELAY_S", 0.1)
 
     def is_right(name: str) -> bool:
         try:
@@ -89,7 +89,7 @@ def test_audit_repairs_what_somebody_does_to_documents(
     world: World, elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleted, altered with the revision as it is, and added; while changes come."""
-    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0.1)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_DELAY_S", 0.1)
     for number in range(30):
         world.operations.create({"display_name": f"first {number}"})
     deleted, altered, copied = (row.uuid for row in world.rows()[:3])

@@ -17,7 +17,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import Shared
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.writing import rereading
 from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.documents import CREATED_AT
@@ -53,7 +53,7 @@ def fleet(index: IndexSettings, nova: SmallNova, tmp_path: Path) -> Iterator[Nov
 @contextmanager
 def following(fleet: NovaFleet, writer: IndexWriter, name: str) -> Iterator[ExternalFollower]:
     """An indexer of that cell, which has compared it once."""
-    shared = Shared(
+    parts = FollowerParts(
         lambda _cell: MemoryBus().receiver(),
         writer,
         CellLeases(MemoryLeases()),
@@ -65,7 +65,7 @@ def following(fleet: NovaFleet, writer: IndexWriter, name: str) -> Iterator[Exte
         IndexerMetrics(CollectorRegistry()),
     )
     cell = fleet.cells[name]
-    follower = ExternalFollower(cell, CellProgress(cell.uuid, 0, 0, is_complete=False), shared, open_adapter)
+    follower = ExternalFollower(cell, CellProgress(cell.uuid, 0, 0, is_complete=False), parts, open_adapter)
     stop = Event()
     thread = Thread(target=follower.run, args=(stop,))
     thread.start()

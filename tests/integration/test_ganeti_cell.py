@@ -17,7 +17,7 @@ from fleetlight.cli.app import app
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.reconcile.external_cell import Compared, compare_cell
+from fleetlight.indexer.reconcile.external_cell import ExternalComparisonResult, compare_cell
 from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
@@ -56,7 +56,7 @@ def fleet(request: pytest.FixtureRequest, cluster: PlayedCluster, tmp_path: Path
 
 def compare(
     fleet: ComputeFleet, adapter: CellAdapter, journal: CellJournal | None = None, *, age_s: int = 0
-) -> Compared:
+) -> ExternalComparisonResult:
     """As an indexer does; age_s: how long ago, as the index says."""
     with closing(open_writer(fleet.index_settings)) as writer:
         compared = compare_cell(adapter, writer, batch_size=2, journal=journal)

@@ -23,7 +23,7 @@ from fleetlight.indexer.reconcile.differences import Verification
 from fleetlight.indexer.reconcile.fill import SyncResult, sync_cell
 from fleetlight.indexer.reconcile.rebuild import RebuildPhase, rebuild_index
 from fleetlight.indexer.reconcile.reconcile import verify
-from fleetlight.indexer.reconcile.restored_cell import FollowedBack, forget_lost_future
+from fleetlight.indexer.reconcile.restored_cell import RestoreResult, forget_lost_future
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.epoch_history import History
@@ -380,7 +380,7 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         refresh(service)
         refreshes[service] += 1
 
-    def see_what_is_promised(*args: Any, **options: Any) -> FollowedBack:
+    def see_what_is_promised(*args: Any, **options: Any) -> RestoreResult:
         followed = forget_lost_future(*args, **options)
         if seen:
             return followed

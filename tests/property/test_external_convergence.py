@@ -15,6 +15,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, compare_cell
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.batches import RowReading
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -92,9 +93,7 @@ class _Consuming:
             dead_letters=dead_letters,
             settings=IndexerSettings(batch_max_messages=batch_size),
             metrics=metrics,
-            horizon=lambda: 0,
-            is_of_relay=lambda _headers, _body: False,
-            rows=RowReading(partial(rows_of, cell)),
+            reading=MessageReading(lambda _headers, _body: False, rows=RowReading(partial(rows_of, cell))),
         )
 
     def consume(self, messages: Sequence[Message]) -> None:

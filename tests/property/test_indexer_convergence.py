@@ -13,6 +13,7 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
@@ -78,8 +79,7 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
         dead_letters=dead_letters,
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
-        horizon=lambda: 0,
-        is_of_relay=lambda _headers, _body: True,
+        reading=MessageReading(lambda _headers, _body: True),
     )
     while consumer.step():
         pass

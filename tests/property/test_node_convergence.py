@@ -19,10 +19,11 @@ from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.items import verify_items
+from fleetlight.indexer.reconcile.other_items import verify_other_items
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import Consumer
-from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.stream.received_batch import MessageReading
+from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
@@ -91,12 +92,12 @@ def test_lost_repeated_and_disordered_messages_leave_the_nodes_of_the_cell(
                 if not document.record["deleted"]
             }
             assert living == {
-                row.uuid: item_document(cell.uuid, ItemChange("node", row.revision, row.record))
+                row.uuid: other_item_document(cell.uuid, OtherItemChange("node", row.revision, row.record))
                 for row in rows
                 if row.record is not None
             }
             assert len(living) == len(_HOSTS)
-            assert not verify_items(adapter, index, "node", 0, repair=False).differences
+            assert not verify_other_items(adapter, index, "node", 0, repair=False).differences
         engine.dispose()
         fleet.close()
 
@@ -127,8 +128,7 @@ def _consume(adapter: NativeAdapter, index: MemoryIndex, messages: Sequence[Mess
         dead_letters=dead_letters,
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
-        horizon=lambda: 0,
-        is_of_relay=lambda _headers, _body: True,
+        reading=MessageReading(lambda _headers, _body: True),
     )
     while consumer.step():
         pass

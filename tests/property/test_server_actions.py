@@ -18,8 +18,8 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.tables import allocations, changes, jobs
 from fleetlight.indexer.transform.documents import NativeChange
-from fleetlight.indexer.transform.items import ItemChange
 from fleetlight.indexer.transform.messages import interpret
+from fleetlight.indexer.transform.other_items import OtherItemChange
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.scheduling.request_spec import demand_of
 from fleetlight.query.filters import EVERYTHING
@@ -81,7 +81,7 @@ def _check(acting: ActingCell) -> None:
     indexed: dict[str, NativeChange] = {}
     for change in announced:
         meaning = interpret(change.message, change.revision)
-        if isinstance(meaning, ItemChange):  # of a node
+        if isinstance(meaning, OtherItemChange):  # of a node
             continue
         assert isinstance(meaning, NativeChange)
         known = indexed.get(meaning.uuid)

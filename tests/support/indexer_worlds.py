@@ -30,6 +30,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import MessageSource
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
@@ -151,11 +152,11 @@ class World:
 
 @contextmanager
 def indexing(
-    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_grace_s: float = 0
+    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_delay_s: float = 0
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, in a thread.
 
-    lists_grace_s: see fleetlight.indexer.stream.follower.Shared; none where nobody lists.
+    lists_delay_s: see fleetlight.indexer.stream.follower.FollowerParts; none where nobody lists.
     """
 
     def open_receiver(cell: Cell) -> MessageSource:
@@ -171,9 +172,7 @@ def indexing(
     with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:
         # The service does so too, but tests look at the index at once.
         writer.prepare()
-        service = IndexerService(
-            cells=cells,
-            open_adapter=open_changelog_adapter,
+        parts = FollowerParts(
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
@@ -183,10 +182,11 @@ def indexing(
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings,
-            refresh_interval_s=0.05,
-            cells_refresh_interval_s=0.2,
             metrics=IndexerMetrics(CollectorRegistry()),
-            lists_grace_s=lists_grace_s,
+            lists_delay_s=lists_delay_s,
+        )
+        service = IndexerService(
+            cells, parts, open_adapter=open_changelog_adapter, refresh_interval_s=0.05, cells_refresh_interval_s=0.2
         )
         with in_thread(service.run):
             yield service

@@ -24,7 +24,7 @@ from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency, Page
-from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
@@ -131,7 +131,7 @@ class ListedFleet:
         assert len(items) == page.rows
         return Listed([json.loads(item)["id"] for item in items], items, page)
 
-    def counted(self, request: CountRequest, consistency: Consistency) -> Counted:
+    def counted(self, request: CountRequest, consistency: Consistency) -> CountResult:
         return self._runner.run(self.counter.count(request, consistency))
 
     def shown(self, request: PageRequest, consistency: Consistency) -> Sequence[str]:

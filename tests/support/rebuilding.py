@@ -11,7 +11,7 @@ from fleetlight.indexer.backends.opening import open_generations, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.rebuild import RebuildParts, RebuildPhase
 from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 
 class Silent:
@@ -47,7 +47,7 @@ def open_parts(
             generations=generations,
             leases=leases,
             owners=fleet,
-            pace=Pace(None, Event()),
+            pace=Throttle(None, Event()),
             batch_size=batch_size,
             parallel=2,
         )

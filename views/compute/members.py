@@ -28,15 +28,15 @@ class Members(Struct, gc=False):
     """Some members of an item, in the order of their fields; the collector of garbage need not look at them."""
 
 
-class Identity(Members, gc=False):
+class IdentityMembers(Members, gc=False):
     """What an item of `GET /servers` has besides its links."""
 
     id: str
     name: str | None
 
 
-class Common(Members, gc=False):
-    """What every microversion and every caller gets alike, besides `Identity` (section 7.3)."""
+class CommonMembers(Members, gc=False):
+    """What every microversion and every caller gets alike, besides `IdentityMembers` (section 7.3)."""
 
     status: str
     tenant_id: str
@@ -58,7 +58,7 @@ class Common(Members, gc=False):
     launched_at: str | None = field(name="OS-SRV-USG:launched_at")
     terminated_at: str | None = field(name="OS-SRV-USG:terminated_at")
     progress: int | UnsetType | None
-    security_groups: Sequence["SecurityGroup"] | UnsetType
+    security_groups: Sequence["SecurityGroupName"] | UnsetType
 
 
 class Address(Struct, gc=False):
@@ -70,7 +70,7 @@ class Address(Struct, gc=False):
     mac: str = field(name="OS-EXT-IPS-MAC:mac_addr")
 
 
-class SecurityGroup(Struct, gc=False):
+class SecurityGroupName(Struct, gc=False):
     name: str
 
 
@@ -98,10 +98,10 @@ class Tags(Members, gc=False):
 
 
 class EmbeddedFlavor(Members, gc=False):
-    flavor: "Flavor | Mapping[str, Any]"
+    flavor: "FlavorSnapshot | Mapping[str, Any]"
 
 
-class Flavor(Struct, gc=False):
+class FlavorSnapshot(Struct, gc=False):
     """The flavor as it was when the instance was created or resized (section 7.5)."""
 
     vcpus: int
@@ -129,7 +129,7 @@ class PinnedAvailabilityZone(Members, gc=False):
     pinned_availability_zone: str | None
 
 
-class SchedulerHints(Members, gc=False):
+class SchedulerHintsMember(Members, gc=False):
     scheduler_hints: Mapping[str, Any] | None
 
 
@@ -139,7 +139,7 @@ class Placement(Members, gc=False):
     instance_name: str = field(name=f"{_EXTENDED}instance_name")
 
 
-class Guest(Members, gc=False):
+class GuestMembers(Members, gc=False):
     kernel_id: str | None = field(name=f"{_EXTENDED}kernel_id")
     launch_index: int | None = field(name=f"{_EXTENDED}launch_index")
     ramdisk_id: str | None = field(name=f"{_EXTENDED}ramdisk_id")
@@ -148,7 +148,7 @@ class Guest(Members, gc=False):
     user_data: str | None = field(name=f"{_EXTENDED}user_data")
 
 
-class Image(Struct, gc=False):
+class ImageMember(Struct, gc=False):
     """The image without its links, as from 2.98 on."""
 
     id: str
@@ -186,18 +186,18 @@ def damaged(record: Record) -> Damaged:
     return Damaged(record["uuid"], _UNKNOWN, record["project_id"] or "", _seconds(record["created_at"]))
 
 
-def identity(record: Record) -> Identity:
-    return Identity(record["uuid"], record["display_name"])
+def identity(record: Record) -> IdentityMembers:
+    return IdentityMembers(record["uuid"], record["display_name"])
 
 
-def common(record: Record) -> Common:
+def common(record: Record) -> CommonMembers:
     """Nova shows the current time as `updated` when there was no update; that changes with each look, so we show the
     creation.
     """
     status = _status(record)
     project_id, host, created_at = record["project_id"] or "", record["host"], record["created_at"]
     groups = record["security_groups"]
-    return Common(
+    return CommonMembers(
         status,
         project_id,
         record["user_id"] or "",
@@ -218,7 +218,7 @@ def common(record: Record) -> Common:
         _microseconds(record["launched_at"]),
         _microseconds(record["terminated_at"]),
         record["progress"] if status in WITH_PROGRESS else UNSET,
-        [SecurityGroup(name) for name in groups] if groups else UNSET,
+        [SecurityGroupName(name) for name in groups] if groups else UNSET,
     )
 
 
@@ -249,7 +249,7 @@ def flavor(record: Record) -> EmbeddedFlavor:
     if not embedded:
         return EmbeddedFlavor({})
     return EmbeddedFlavor(
-        Flavor(
+        FlavorSnapshot(
             embedded["vcpus"],
             embedded["memory_mb"],
             embedded["root_gb"],
@@ -277,16 +277,16 @@ def pinned_availability_zone(record: Record) -> PinnedAvailabilityZone:
     return PinnedAvailabilityZone(record["pinned_availability_zone"])
 
 
-def scheduler_hints(record: Record) -> SchedulerHints:
-    return SchedulerHints(record["scheduler_hints"])
+def scheduler_hints(record: Record) -> SchedulerHintsMember:
+    return SchedulerHintsMember(record["scheduler_hints"])
 
 
 def placement(record: Record) -> Placement:
     return Placement(record["host"], record["node"], record["instance_name"] or "")
 
 
-def guest(record: Record) -> Guest:
-    return Guest(
+def guest(record: Record) -> GuestMembers:
+    return GuestMembers(
         record["kernel_id"],
         record["launch_index"],
         record["ramdisk_id"],
@@ -296,12 +296,12 @@ def guest(record: Record) -> Guest:
     )
 
 
-def image(record: Record) -> Image | str:
+def image(record: Record) -> ImageMember | str:
     """Empty text when booted from a volume."""
     if not record["image_ref"]:
         return ""
     properties = record["image_properties"] or {}
-    return Image(record["image_ref"], {name: value for name, value in properties.items() if value is not None})
+    return ImageMember(record["image_ref"], {name: value for name, value in properties.items() if value is not None})
 
 
 def fault(record: Record) -> Fault | None:

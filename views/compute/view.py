@@ -1,7 +1,7 @@
 """The stored view: an instance's answers of the compute API, rendered once, when it changes.
 
-A full item differs between callers by microversion and by what admins see. What everybody sees is kept as one text, in
-*segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
+A full item differs between callers by microversion and by what admins see. What every caller sees is kept as one text,
+in *segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
 segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again
 (docs/decisions/0008). Rows read live from a cell go through the same function, which is why a row looks the same by
 every route.
@@ -30,7 +30,7 @@ MINIMAL_ITEMS_SINCE = 69
 """The microversion, 2.N, that brought items of servers of which hardly anything is known."""
 Segment = Callable[[Record], Members]
 
-# Segments of what everybody sees, each with the microversion that brought it: 2.N.
+# Segments of what every caller sees, each with the microversion that brought it: 2.N.
 _PUBLIC: tuple[tuple[Segment, int], ...] = (
     (members.identity, 1),
     (members.common, 1),
@@ -133,7 +133,7 @@ class _FieldsRead(Mapping[str, Any]):
 
 @lru_cache
 def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
-    """The fields that the view is made of, for one who is an administrator or not.
+    """The fields that the view is made of, for administrators or for other callers.
 
     All of them for every microversion: a row that is damaged is shown as one by all lists, or by none (decision 0010).
     """
@@ -228,7 +228,7 @@ class _FullTemplate(ItemTemplate):
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
         super().__init__(minor, pieces, versioned_base, plain_base, minor, is_admin)
-        # Last come the members of everybody, those that not every item has, and what ends the item.
+        # Last come the members for all callers, those that not every item has, and what ends the item.
         rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
         self._without_image = self._links + b',"image":""' + rest
         self._with_image = self._links + b',"image":' + self._image + b"%b" + rest

@@ -1,4 +1,4 @@
-"""How the fields of every item type come about."""
+"""The values of the fields of every item type."""
 
 from functools import cache
 

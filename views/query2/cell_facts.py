@@ -1,4 +1,5 @@
-"""What the fields of an instance need of its cell beside its record: read once for each request, and never per row."""
+"""Facts of a cell that the fields of its instances need beside their records: read once for each request, never per
+row."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

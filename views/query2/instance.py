@@ -1,6 +1,6 @@
-"""What the fields of Query2 are for an instance: one table (docs/reference/ganeti.md says it in words).
+"""The values of the fields of Query2 for an instance: one table (docs/reference/ganeti.md says it in words).
 
-What the record of an instance does not tell is no guess: its cell has status 3 where such an instance has no such
+What the record of an instance does not have is not guessed: its cell has status 3 where such an instance has no such
 value, and 2 where it has one that is not known.
 """
 
@@ -183,8 +183,8 @@ def _own() -> Iterator[tuple[str, Value]]:
             yield name, of_list(name) if field.is_list else of_record(name, UNAVAILABLE)
 
 
-def _as_told(name: str, value: Value) -> Value:
-    """What is said of the field, by a cluster or by whoever made the instance; else the same value."""
+def _as_reported(name: str, value: Value) -> Value:
+    """What a cluster or the creator of the instance says of the field; else the same value."""
     is_live, is_mixed = name in LIVE_FIELDS, name in _MIXED
 
     def make(facts: Facts) -> Cell:
@@ -206,7 +206,7 @@ def _as_told(name: str, value: Value) -> Value:
 
 def _all() -> dict[str, Value]:
     values = dict(_own()) | dict((*_configured(), *_of_nodes(), *parameter_values(), *disk_values(), *nic_values()))
-    values |= {name: _as_told(name, values[name]) for name in (*TOLD_FIELDS, *DERIVED)}
+    values |= {name: _as_reported(name, values[name]) for name in (*TOLD_FIELDS, *DERIVED)}
     return values | {alias: values[target] for alias, target in INSTANCE.aliases.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the fields of items other than instances are: what the record of the item says
+"""The values of the fields of items other than instances: those of the record of the item
 (fleetlight.cells.model.ItemsAdapter).
 """
 

@@ -1,4 +1,4 @@
-"""Rows of Query2: cells of the fields that were asked for, made where the row is read."""
+"""Rows of Query2: cells of the requested fields, made where the row is read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,8 +37,8 @@ def _unknown(_facts: Facts) -> Cell:
 class RowMaker:
     """Makes rows of the items of one type.
 
-    names: what is asked for; a name that is no field has the status of one. rest: the filter that items are tried by,
-    which no store was asked.
+    names: the requested fields; a name that is no field has the status of one. rest: the filter that items are tried
+    by, which no store was asked.
 
     live: the fields, of columns and of the filter, that nodes are asked for.
     """
@@ -157,7 +157,7 @@ class UnfinishedRows(QueryRows):
         """The rows that the rest of the filter lets pass.
 
         seen: by the uuid of their cells, what nodes say of their instances, in the order of the rows; of a cell that is
-        not there, and of rows of one that is down, nobody was asked.
+        not there, and of rows of one that is down, no node was asked.
         """
         found: list[Row] = []
         for row in rows:

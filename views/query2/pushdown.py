@@ -1,9 +1,9 @@
-"""The part of a filter that a store can be asked: what is about values that are stored as they are shown."""
+"""The part of a filter that a store can evaluate: what is about values that are stored as they are shown."""
 
 from dataclasses import replace
 
 from fleetlight.query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
-from fleetlight.query.operators.anything import LooksInside
+from fleetlight.query.operators.anything import PythonOnlyLeaf
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.values import Values
 
@@ -12,7 +12,7 @@ def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
     """The filter on fields of records that stores answer, and the rest that rows are tried by; both are to be true."""
 
     def is_stored(part: Filter) -> bool:
-        return all(_is_asked(values[leaf.field].stored) and not _looks_inside(leaf) for leaf in leaves(part))
+        return all(_is_filterable(values[leaf.field].stored) and not _is_python_only(leaf) for leaf in leaves(part))
 
     stored, rest = split_expressible(node, is_stored)
     return with_leaves(stored, lambda leaf: _renamed(leaf, values)), rest
@@ -23,13 +23,13 @@ def split_live(node: Filter, values: Values) -> tuple[Filter, Filter]:
     return split_expressible(node, lambda part: not any(values[leaf.field].is_live for leaf in leaves(part)))
 
 
-def _is_asked(name: str | None) -> bool:
-    """Whether stores can be asked of this stored field: of a structure not even whether it is there."""
+def _is_filterable(name: str | None) -> bool:
+    """Whether stores can evaluate filters on this stored field: of a structure not even whether it is there."""
     return name is not None and (INSTANCE_FIELDS[name].is_sortable or INSTANCE_FIELDS[name].is_list)
 
 
-def _looks_inside(leaf: Leaf) -> bool:
-    return isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, LooksInside)
+def _is_python_only(leaf: Leaf) -> bool:
+    return isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, PythonOnlyLeaf)
 
 
 def _renamed(leaf: Leaf, values: Values) -> Leaf:

@@ -1,4 +1,4 @@
-"""What the value of a field is made of, and how an answer carries it."""
+"""Values of fields: what each is made of, and how an answer carries it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ _TYPES: Mapping[Kind, type] = {
 class Facts(Struct, frozen=True, gc=False):
     """What there is of one item.
 
-    record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: what is
-    known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known. is_past:
-    whether the record is of an earlier moment, of which nobody knows what was never stored. seen: what nodes say of an
+    record: stored values of all fields that the values need. revision: None where changes are not numbered. cell: what
+    is known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known. is_past:
+    whether the record is of an earlier moment, of which only what was stored is known. seen: what nodes say of an
     instance; None where its node has no agent.
     """
 

@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(_NewKey).decode
 def create_key(settings: IndexSettings, account: str) -> str:
     """A new API key for one of ACCOUNTS, as `index.api_key` wants it; keys that there were stay valid.
 
-    settings: where the cluster is, and who we are there, with the right to manage keys.
+    settings: where the cluster is, and an account there that may manage keys.
     Raises IndexUnavailableError and IndexRequestError.
     """
     body = {"name": f"{settings.prefix}-{account}", "role_descriptors": {account: _role(settings.prefix, account)}}

@@ -1,4 +1,4 @@
-"""One request to Elasticsearch: bytes in, bytes out, failures as ours. What is in the bytes is not known here.
+"""One request to Elasticsearch: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
 
 The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
 """
@@ -42,8 +42,8 @@ _TOO_MANY_REQUESTS = 429
 _FIRST_SERVER_ERROR = 500
 
 
-class ResourceExistsError(IndexRequestError):
-    """Somebody else has created it."""
+class IndexExistsError(IndexRequestError):
+    """The index or alias is there already: another process has created it."""
 
 
 class TooLargeError(IndexRequestError):
@@ -62,7 +62,7 @@ class Cause(msgspec.Struct):
     caused_by: "Cause | None" = None
 
     def __str__(self) -> str:
-        """The reasons from the outermost to the innermost, which is usually the one that tells.
+        """The reasons from the outermost to the innermost, which is usually the one that explains it.
 
         Each is shortened: the server repeats what it does not take, however long that is.
         """
@@ -75,7 +75,7 @@ class _FailedShard(msgspec.Struct):
 
 
 class _RequestCause(Cause):
-    """Of a search the shards tell why; the request itself only failed."""
+    """Why a search failed: the shards say it, the request itself only that it failed."""
 
     failed_shards: list[_FailedShard] = []
 
@@ -117,7 +117,7 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
         "request_timeout": timeout_s,
         "connections_per_node": connections,
         "serializers": {JSON: as_bytes, NDJSON: as_bytes},
-        # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
+        # Only to move on to another node. Waiting and trying again is up to the callers, which know what depends on it.
         "max_retries": len(settings.urls) - 1,
         "retry_on_status": (),
     }
@@ -137,12 +137,12 @@ def send(client: Elasticsearch, method: str, path: str, body: object = None, *, 
 
 
 def is_passing(status: int) -> bool:
-    """Whether an answer with this status may become another one later, when nobody changes anything."""
+    """Whether an answer with this status may become another one later by itself."""
     return status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
 
 
 def is_missing_index(cause: Cause) -> bool:
-    """Whether the index is not there (yet, or because someone removed it), unlike a document that is not."""
+    """Whether the index is not there (not yet, or not any more), unlike a document that is not."""
     return cause.type == _MISSING_INDEX
 
 
@@ -199,7 +199,7 @@ def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
         if error.meta.status == _FORBIDDEN:
             raise IndexForbiddenError(text) from error
         if cause.type == _INDEX_EXISTS:
-            raise ResourceExistsError(text) from error
+            raise IndexExistsError(text) from error
         if error.meta.status == _TOO_LARGE:
             raise TooLargeError(text) from error
         if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
@@ -215,7 +215,7 @@ def _addresses(client: Elasticsearch) -> str:
 
 
 def _reasons(error: TransportError) -> str:
-    """What each node that was asked has failed with. The text of the error itself is "Connection error", or longer."""
+    """What each node that was tried has failed with. The text of the error itself is "Connection error", or longer."""
     of_nodes = (*reversed(error.errors), error)
     return "; ".join(dict.fromkeys(str(each.message) for each in of_nodes if isinstance(each, TransportError)))
 

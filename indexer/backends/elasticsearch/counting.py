@@ -1,4 +1,4 @@
-"""Counts of documents by the values of their fields: the search that is asked, and what its answer says; pure."""
+"""Counts of documents by the values of their fields: the body of the search, and its answer; pure."""
 
 from collections.abc import Mapping
 from typing import Any

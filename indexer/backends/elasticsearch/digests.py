@@ -1,4 +1,4 @@
-"""What is compared with a cell, out of Elasticsearch: bodies of requests, and what their answers say; pure.
+"""Digests and versions to compare with a cell, from Elasticsearch: bodies of requests, and their answers; pure.
 
 A document carries its version and the two numbers of its digest (fleetlight.cells.digests) as fields of their own,
 because the server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one
@@ -15,6 +15,7 @@ from fleetlight.cells.digests import RangeDigest
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.backends.elasticsearch.client import Cause, is_passing
 from fleetlight.indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
+from fleetlight.indexer.backends.elasticsearch.rows import decoded, search_decoder
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.query.retention import forgotten, remembered
 from fleetlight.query.to_dsl import to_dsl
@@ -55,14 +56,6 @@ class _Hit(msgspec.Struct):
     version: int = msgspec.field(name="_version", default=0)
 
 
-class _Hits(msgspec.Struct):
-    hits: list[_Hit]
-
-
-class _HitsAnswer(msgspec.Struct):
-    hits: _Hits
-
-
 class _Count(msgspec.Struct):
     count: int
 
@@ -78,6 +71,12 @@ class _DeleteItem(msgspec.Struct):
 
 class _DeleteAnswer(msgspec.Struct):
     items: list[_DeleteItem]
+
+
+_DIGESTS = msgspec.json.Decoder(_DigestAnswer)
+_HITS = search_decoder(_Hit)
+_COUNT = msgspec.json.Decoder(_Count)
+_DELETIONS = msgspec.json.Decoder(_DeleteAnswer)
 
 
 def digests_body(
@@ -102,7 +101,7 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
     """Sums of whole numbers below 2^53 are exact although they come as doubles."""
     return {
         beginning: RangeDigest(bucket.doc_count, int(bucket.digest_high.value), int(bucket.digest_low.value))
-        for beginning, bucket in _decoded(answer, _DigestAnswer).aggregations.ranges.buckets.items()
+        for beginning, bucket in decoded(_DIGESTS, answer).aggregations.ranges.buckets.items()
         if bucket.doc_count
     }
 
@@ -116,7 +115,7 @@ def revisions_body(
 
 def from_hits(answer: bytes) -> dict[str, int]:
     """Versions by uuid, in the order of the answer."""
-    return {hit.id: hit.version for hit in _decoded(answer, _HitsAnswer).hits.hits}
+    return {hit.id: hit.version for hit in decoded(_HITS, answer).hits.hits}
 
 
 def external_body(cell_uuid: str) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def external_body(cell_uuid: str) -> dict[str, Any]:
 
 
 def from_count(answer: bytes) -> int:
-    return int(_decoded(answer, _Count).count)
+    return int(decoded(_COUNT, answer).count)
 
 
 def to_removal_bulk(versions: Mapping[str, int]) -> bytes:
@@ -143,7 +142,7 @@ def newer_in(answer: bytes, uuids: Sequence[str]) -> set[str]:
     Raises IndexUnavailableError or IndexRequestError when another one was not deleted.
     """
     newer: set[str] = set()
-    for uuid, item in zip(uuids, _decoded(answer, _DeleteAnswer).items, strict=True):
+    for uuid, item in zip(uuids, decoded(_DELETIONS, answer).items, strict=True):
         status = item.delete.status
         if status == _CONFLICT:
             newer.add(uuid)
@@ -177,10 +176,3 @@ def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, external: 
 
 def _ids(query: dict[str, Any], limit: int) -> dict[str, Any]:
     return {"size": limit, "track_total_hits": False, "_source": False, "version": True, "query": query}
-
-
-def _decoded(answer: bytes, shape: Any) -> Any:
-    try:
-        return msgspec.json.decode(answer, type=shape)
-    except msgspec.MsgspecError as error:
-        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error

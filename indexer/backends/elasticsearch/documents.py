@@ -1,4 +1,4 @@
-"""What is sent to and read from Elasticsearch, as bytes; pure.
+"""Bytes that are sent to and read from Elasticsearch; pure.
 
 A document of the index is the record without its nulls, the cell, the uuid as two numbers, the keys of nice orders, its
 version and digest, and the view: each piece a value of its own, so that it can be cut out of an answer without being
@@ -14,7 +14,6 @@ import msgspec
 from fleetlight.cells.digests import row_digest
 from fleetlight.indexer.backends.base import CellProgress, Document
 from fleetlight.indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
-from fleetlight.indexer.backends.elasticsearch.items import item_lines
 from fleetlight.indexer.backends.elasticsearch.mapping import (
     DIGEST_HIGH,
     DIGEST_LOW,
@@ -24,7 +23,8 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
     STATE_UUID,
     VERSION,
 )
-from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
+from fleetlight.indexer.backends.elasticsearch.other_items import item_lines
+from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents, search_decoder
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.sort import nice_key
@@ -81,7 +81,7 @@ class BulkOutcome(msgspec.Struct):
     schema_violations: int = 0
 
 
-class Removed(msgspec.Struct):
+class RemovalOutcome(msgspec.Struct):
     """What one removal by query did. total: rows that it found, of which some may have changed meanwhile."""
 
     deleted: int
@@ -118,14 +118,6 @@ class _ProgressHit(msgspec.Struct):
     id: str = msgspec.field(name="_id")
 
 
-class _ProgressHits(msgspec.Struct):
-    hits: list[_ProgressHit]
-
-
-class _ProgressAnswer(msgspec.Struct):
-    hits: _ProgressHits
-
-
 class _FieldBucket(msgspec.Struct):
     key: str
     doc_count: int
@@ -147,14 +139,6 @@ class _Fact(msgspec.Struct):
 
 class _FactHit(msgspec.Struct):
     source: _Fact = msgspec.field(name="_source")
-
-
-class _FactHits(msgspec.Struct):
-    hits: list[_FactHit]
-
-
-class _FactAnswer(msgspec.Struct):
-    hits: _FactHits
 
 
 # What is made of the record and the version, by `_made`.
@@ -193,10 +177,10 @@ class _FoundAnswer(msgspec.Struct):
 
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
 _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
-_PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_PROGRESS_ANSWER = search_decoder(_ProgressHit)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
-_FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
-_REMOVED_ANSWER = msgspec.json.Decoder(Removed)
+_FACT_ANSWER = search_decoder(_FactHit)
+_REMOVED_ANSWER = msgspec.json.Decoder(RemovalOutcome)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
@@ -327,9 +311,9 @@ def from_field_counts(answer: bytes) -> dict[str, int]:
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
 
-def from_removal(answer: bytes) -> Removed:
+def from_removal(answer: bytes) -> RemovalOutcome:
     """What a removal by query did."""
-    removed: Removed = decoded(_REMOVED_ANSWER, answer)
+    removed: RemovalOutcome = decoded(_REMOVED_ANSWER, answer)
     return removed
 
 

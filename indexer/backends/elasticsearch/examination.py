@@ -1,4 +1,4 @@
-"""What a cluster says of our indexes: versions, aliases, whether they take documents, and how full its disks are."""
+"""State of our indexes in a cluster: versions, aliases, whether they take documents, and how full the disks are."""
 
 from collections.abc import Iterator, Mapping, Set
 from contextlib import closing
@@ -31,19 +31,19 @@ def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
     unknown: list[str] = []
     with closing(open_client(settings, timeout_s=timeout_s)) as client:
 
-        def asked(path: str, what: str) -> Any:
+        def fetch(path: str, what: str) -> Any:
             try:
                 return _decode(send(client, "GET", path))
             except IndexForbiddenError:
                 unknown.append(what)
                 return None
 
-        root = asked("/", "the version of the cluster")
+        root = fetch("/", "the version of the cluster")
         server = "Elasticsearch" if root is None else f"Elasticsearch {root['version']['number']}"
-        found = asked(f"/{settings.prefix}-*?expand_wildcards=all&flat_settings=true", "indexes and aliases")
+        found = fetch(f"/{settings.prefix}-*?expand_wildcards=all&flat_settings=true", "indexes and aliases")
         closed = closed_of(client, may_be) if (may_be := _may_be_closed(found or {})) else frozenset()
-        health = asked("/_cluster/health?timeout=1s", "the health of the cluster")
-        disks = asked("/_nodes/stats/fs?filter_path=nodes.*.name,nodes.*.fs.total", "the disks of the cluster")
+        health = fetch("/_cluster/health?timeout=1s", "the health of the cluster")
+        disks = fetch("/_nodes/stats/fs?filter_path=nodes.*.name,nodes.*.fs.total", "the disks of the cluster")
     name, problems = (None, []) if found is None else problems_of_indexes(found, closed, names)
     return IndexExamination(server, name, [*problems, *problems_of_cluster(health, disks)], unknown)
 

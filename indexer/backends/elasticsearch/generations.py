@@ -1,6 +1,6 @@
 """The generations of the Elasticsearch index: physical indexes, and the aliases that say which of them is which.
 
-A change of aliases is one step for everybody who reads and writes. While a rebuild prepares it, writing to the current
+A change of aliases is one step for all readers and writers. While a rebuild prepares it, writing to the current
 index is blocked; the server says that it is as soon as what was under way has ended.
 """
 
@@ -96,7 +96,7 @@ class ElasticsearchGenerations:
         except BaseException as error:
             # Only the aliases can say whether it was done: there was no answer, or a second server refused what the
             # first had done without one. What is written to an index that has been replaced is lost, so its pause must
-            # not end; if they cannot be asked, indexers end it (`allow_writes`).
+            # not end; if they do not answer, indexers end it (`allow_writes`).
             written = self._existing(names.write)
             if written == current:
                 end_pause(self._client, current)

@@ -1,7 +1,7 @@
-"""Pages that were asked for before, and are answered from memory once Elasticsearch has said that they still hold.
+"""Pages that were requested before, and are answered from memory once Elasticsearch has said that they still hold.
 
 What a page costs Elasticsearch and us is mostly its documents: they are read, written as JSON, and taken apart. Which
-documents it has, and which write each of them is from, Elasticsearch tells from its columns in a fifth of the time. A
+documents it has, and which write each of them is from, Elasticsearch finds in its columns in a fifth of the time. A
 document that is still from the same write (Elasticsearch, "Optimistic concurrency control") is what it was, so what is
 remembered is never older than what the search for the page itself would find (docs/performance.md).
 """
@@ -17,15 +17,15 @@ from msgspec import Struct
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
 from fleetlight.indexer.backends.elasticsearch.rows import Write
 
-# A page of few rows costs little more than to ask which they are.
+# A page of few rows costs little more than to find which they are.
 _MIN_ROWS = 100
 # If more of its rows are new, the page itself is less work than those.
 _MAX_NEW = 0.25
-# Who asks for the same again and again does so more often.
+# A caller that repeats a request does so more often.
 _KEPT_S = 60.0
 _MAX_NOTES = 4096
 _MAX_BYTES = 64 * 1024 * 1024
-# What a row takes besides its item: its write, and its place in a dict.
+# What a row takes besides its item: its write, and its entry in a dict.
 _ROW_BYTES = 500
 
 
@@ -34,19 +34,15 @@ class PageSearch(Protocol):
 
     def page(self) -> FoundPage:
         """The page in the fastest way."""
-        ...
 
     def writes(self) -> Sequence[Write]:
         """Which documents the page has, in its order."""
-        ...
 
     def rows(self) -> Mapping[Write, FoundRow]:
         """The page, and the write that each row is from, in its order."""
-        ...
 
     def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
         """The documents of `writes`, each as it is now: one that has changed is from another write."""
-        ...
 
 
 class _Known(Struct):
@@ -60,15 +56,15 @@ class _Known(Struct):
 
 
 class KnownPages:
-    """The pages that were asked for last; threads may share one.
+    """The pages that were requested last; threads may share one.
 
-    A page is remembered when it is asked for a second time, so that pages which nobody asks for again cost nothing.
+    A page is remembered at its second request, so that pages which are requested once cost nothing.
     """
 
     def __init__(self) -> None:
         self._pages: OrderedDict[Hashable, _Known] = OrderedDict()
         self._size = 0
-        # When pages were asked for that are not remembered, by their hashes: keys may be large.
+        # When pages were requested that are not remembered, by their hashes: keys may be large.
         self._asked_at_s: OrderedDict[int, float] = OrderedDict()
         self._guard = threading.Lock()
 
@@ -79,13 +75,13 @@ class KnownPages:
             compared by identity. Raises what `search` raises.
         """
         known = self._get(key)
-        if known is None and not self._was_asked_for(key):
+        if known is None and not self._was_requested(key):
             page = search.page()
             if page.rows >= _MIN_ROWS:
                 self._note(key)
             return page
         if known is None or known.shown is not shown:
-            return self._ask_anew(key, shown, search)
+            return self._search_anew(key, shown, search)
         writes = search.writes()
         if writes == list(known.items):
             return _page(known.items, known.last)
@@ -93,16 +89,16 @@ class KnownPages:
         if writes and writes[-1] not in new and writes[-1] != next(reversed(known.items)):
             new.append(writes[-1])  # for its position
         if len(new) > _MAX_NEW * len(writes):
-            return self._ask_anew(key, shown, search)
+            return self._search_anew(key, shown, search)
         found = search.rows_of(new) if new else {}
         if not found.keys() >= set(new):
             # They have changed meanwhile, and what they are now may belong elsewhere.
-            return self._ask_anew(key, shown, search)
+            return self._search_anew(key, shown, search)
         items = {write: found[write].item if write in found else known.items[write] for write in writes}
         last = found[writes[-1]].position if writes and writes[-1] in found else known.last
         return self._remember(key, shown, items, last)
 
-    def _ask_anew(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
+    def _search_anew(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
         rows = search.rows()
         items = {write: row.item for write, row in rows.items()}
         return self._remember(key, shown, items, rows[next(reversed(items))].position if items else None)
@@ -116,7 +112,7 @@ class KnownPages:
                 self._pages.move_to_end(key)
             return known
 
-    def _was_asked_for(self, key: Hashable) -> bool:
+    def _was_requested(self, key: Hashable) -> bool:
         with self._guard:
             asked_at_s = self._asked_at_s.get(hash(key))
             return asked_at_s is not None and asked_at_s >= monotonic() - _KEPT_S

@@ -31,7 +31,7 @@ OLDEST_MAPPING_VERSION = 7
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
 CONTINUES = "continues"
-"""The key in `_meta` of an index that a rebuild filled: the uuid of the index in whose place it is."""
+"""The key in `_meta` of an index that a rebuild filled: the uuid of the index that it replaced."""
 ABOUT = "index_uuid"
 """The key in `_meta` of the index of facts: the uuid of the index of instances that they are about."""
 INDEX_UUID, STATE_UUID = "index_uuid", "state_uuid"

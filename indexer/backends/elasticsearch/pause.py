@@ -1,7 +1,7 @@
-"""The pause in which a rebuild puts another index in the place of the current one: nobody can write meanwhile.
+"""The pause of all writing in which a rebuild puts another index in the place of the current one.
 
-A pause is marked in the mapping, so that one whose rebuild was killed can be told from a block that a person has set,
-which is nobody's to end but that person's.
+A pause is marked in the mapping, so that one whose rebuild was killed differs from a block that a person has set,
+which only that person may end.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _MARK = "paused"
 
 
 def pause_writes(client: Elasticsearch, index: str) -> None:
-    """Returns when nothing is under way any more. Raises RebuildError if somebody else has blocked the index."""
+    """Returns when nothing is under way any more. Raises RebuildError if a person has blocked the index."""
     answer = send(client, "GET", f"/{index}/_settings/index.blocks.write")
     # An index without the setting is not in the answer.
     is_blocked = any(found["settings"]["index"]["blocks"]["write"] == "true" for found in _decode(answer).values())
@@ -31,7 +31,7 @@ def pause_writes(client: Elasticsearch, index: str) -> None:
 
 
 def end_pause(client: Elasticsearch, index: str) -> None:
-    """Let everybody write again, unless somebody else than a rebuild has blocked the index (a name or an alias)."""
+    """Allow writing again, unless a person has blocked the index (a name or an alias)."""
     if _is_marked(client, index):
         send(client, "PUT", f"/{index}/_settings", {"index": {"blocks.write": None}})
         _mark(client, index, is_paused=False)

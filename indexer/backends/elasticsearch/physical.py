@@ -97,9 +97,9 @@ def physical_indexes(client: Elasticsearch, *names: str) -> dict[str, PhysicalIn
     """
     answer = send(client, "GET", f"/{','.join(names)}?ignore_unavailable=true&filter_path={_ASKED}")
     found: dict[str, PhysicalIndex] = decoded(_INDEXES, answer)
-    if asked := [name for name, index in found.items() if index.may_be_closed]:
-        closed = closed_of(client, asked)
-        for name in asked:
+    if unsure := [name for name, index in found.items() if index.may_be_closed]:
+        closed = closed_of(client, unsure)
+        for name in unsure:
             found[name].is_closed = name in closed
     return found
 

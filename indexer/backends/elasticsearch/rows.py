@@ -37,12 +37,10 @@ class Write(msgspec.Struct, frozen=True, gc=False):
         return uuid_of(*self.sort[-2:])
 
 
-class _Writes(msgspec.Struct):
-    hits: list[Write]
-
-
-class _WritesAnswer(msgspec.Struct):
-    hits: _Writes
+def search_decoder(hit_type: Any) -> msgspec.json.Decoder[Any]:
+    """What decodes the answer of a search, each of its hits as a `hit_type`."""
+    hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])], gc=False)
+    return msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)], gc=False))
 
 
 class RowDecoder:
@@ -60,8 +58,8 @@ class RowDecoder:
             "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
         )
         source = ("source", source_type, msgspec.field(name="_source"))
-        self._answer = _answer_decoder(define("_Hit", [source]))
-        self._answer_with_writes = _answer_decoder(define("_HitWithWrite", [source], bases=(Write,)))
+        self._answer = search_decoder(define("_Hit", [source]))
+        self._answer_with_writes = search_decoder(define("_HitWithWrite", [source], bases=(Write,)))
 
     def rows(self, body: bytes, template: Projection) -> Sequence[FoundRow]:
         """Raises IndexRequestError, as `page` does."""
@@ -87,18 +85,13 @@ class RowDecoder:
 
 
 row_decoder = lru_cache(maxsize=64)(RowDecoder)
-_WRITES_ANSWER = msgspec.json.Decoder(_WritesAnswer)
+_WRITES_ANSWER = search_decoder(Write)
 
 
 def writes_in(body: bytes) -> Sequence[Write]:
     """What an answer without sources says was found. Raises IndexRequestError."""
     writes: Sequence[Write] = decoded(_WRITES_ANSWER, body).hits.hits
     return writes
-
-
-def _answer_decoder(hit_type: Any) -> msgspec.json.Decoder[Any]:
-    hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])], gc=False)
-    return msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)], gc=False))
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:

@@ -16,9 +16,9 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     from_states_hits,
     state_of,
 )
-from fleetlight.indexer.backends.elasticsearch.items import search_items
 from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
 from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.other_items import search_items
 from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from fleetlight.indexer.backends.elasticsearch.values import value_decoder
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -64,7 +64,7 @@ class ElasticsearchSearcher:
             decoder = row_decoder(keys, projection.pieces)
             return await self._run(lambda: decoder.rows(self._ask(body), projection))
         values = value_decoder(keys, projection.fields or (), with_version=projection.shows_revision)
-        return await self._run(lambda: values.rows(self._ask({**body, **values.asked}), projection))
+        return await self._run(lambda: values.rows(self._ask({**body, **values.options}), projection))
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         if not projection.pieces:
@@ -125,7 +125,7 @@ class ElasticsearchSearcher:
 
 
 class _PageSearch:
-    """The search for one page, asked in the ways that `KnownPages` needs."""
+    """The search for one page, in the ways that `KnownPages` needs."""
 
     def __init__(
         self, client: Elasticsearch, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: Projection

@@ -1,4 +1,5 @@
-"""Which physical index a writer writes to: the one that it has prepared, and no other before it has looked at that one.
+"""The physical index that a writer writes to: the one that it has prepared, and no other before it has looked at that
+one.
 
 A rebuild may put another index in its place, even one of another program's version, in which documents of this one
 would do harm. So documents are not sent to the alias that all writers share but to one that each physical index has for
@@ -38,11 +39,11 @@ def index_uuid(client: Elasticsearch, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class IndexIdentity:
     """The physical indexes that what is promised of cells is about, by their uuids.
 
     instances: that of the instances. continued: the one that a rebuild has filled it from, which had no more; None if
-    none has. state: that of the facts, without which a progress does not tell enough.
+    none has. state: that of the facts, without which a progress does not say enough.
     """
 
     instances: str
@@ -55,15 +56,15 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _WriterState:
     """What a writer relies on. items: the uuid of their index."""
 
     physical: str
-    owner: Owner
+    owner: IndexIdentity
     items: str
 
 
-def give_progress_to(client: Elasticsearch, progress: str, owner: Owner, query: Mapping[str, Any]) -> None:
+def give_progress_to(client: Elasticsearch, progress: str, owner: IndexIdentity, query: Mapping[str, Any]) -> None:
     """Have what was saved in the index `progress`, where `query` finds it, be about these physical indexes."""
     source = "ctx._source.index_uuid = params.index; ctx._source.state_uuid = params.state"
     script = {"source": source, "params": {"index": owner.instances, "state": owner.state}}
@@ -77,11 +78,11 @@ class Target:
     def __init__(self, client: Elasticsearch, names: Names) -> None:
         self._client = client
         self._names = names
-        self._taken: _Taken | None = None
+        self._taken: _WriterState | None = None
         self.alias = names.write
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> IndexIdentity:
         """What progress is saved of, and believed of; looked up each time by a writer that has taken nothing."""
         return self._look()[0].owner if self._taken is None else self._taken.owner
 
@@ -128,10 +129,10 @@ class Target:
                 return
         raise IndexReplacedError(names.write)
 
-    def _look(self) -> tuple[_Taken, PhysicalIndex]:
+    def _look(self) -> tuple[_WriterState, PhysicalIndex]:
         return self._among(physical_indexes(self._client, self._names.write, self._names.state, self._names.items))
 
-    def _among(self, found: Mapping[str, PhysicalIndex]) -> tuple[_Taken, PhysicalIndex]:
+    def _among(self, found: Mapping[str, PhysicalIndex]) -> tuple[_WriterState, PhysicalIndex]:
         """Raises IndexAbsentError unless there is one of each."""
         names = self._names
         state, items = behind(found, names.state), behind(found, names.items)
@@ -142,5 +143,5 @@ class Target:
             )
         [physical] = written
         instances = found[physical]
-        owner = Owner(instances.uuid, instances.meta.get(CONTINUES), state.uuid)
-        return _Taken(physical, owner, items.uuid), instances
+        owner = IndexIdentity(instances.uuid, instances.meta.get(CONTINUES), state.uuid)
+        return _WriterState(physical, owner, items.uuid), instances

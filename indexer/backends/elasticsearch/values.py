@@ -1,4 +1,4 @@
-"""The rows of a search for the values of some fields: what it asks of a document, and how that is read.
+"""Rows of a search for the values of some fields: what is read of each document, and how.
 
 What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
 sent: that costs less than to leave something out (decisions 0008 and 0010).
@@ -24,7 +24,7 @@ class ValueDecoder:
     """keys: names of the sort keys. fields: those whose values make the items, with the version behind them if that is
     wanted.
 
-    asked: what a search has to be told for it.
+    options: what the body of a search needs for it.
     """
 
     def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...], *, with_version: bool = False) -> None:
@@ -33,9 +33,9 @@ class ValueDecoder:
         types: dict[str, Any] = {name: Any if name in keys else msgspec.Raw for name in (*keys, *fields)}
         self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in types)
         always: dict[str, Any] = {"cell_uuid": str, VERSION: int} if with_version else {"cell_uuid": str}
-        self.asked: Mapping[str, Any]
+        self.options: Mapping[str, Any]
         if self._is_in_columns:
-            self.asked = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *types]}
+            self.options = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *types]}
             # A column may hold several values, or none; ours hold one.
             column: Any = list.__class_getitem__
             members: list[Any] = [
@@ -45,7 +45,7 @@ class ValueDecoder:
                 "_Columns", [*((name, column(kind)) for name, kind in always.items()), *members], gc=False
             )
         else:
-            self.asked = {}
+            self.options = {}
             found = msgspec.defstruct(
                 "_Members", [*always.items(), *((name, kind, _missing(name, kind)) for name, kind in types.items())]
             )

@@ -21,10 +21,10 @@ from fleetlight.indexer.backends.base import (
 )
 from fleetlight.indexer.backends.damaged import read_around_damage
 from fleetlight.indexer.backends.elasticsearch import digests as compared
-from fleetlight.indexer.backends.elasticsearch import items
+from fleetlight.indexer.backends.elasticsearch import other_items
 from fleetlight.indexer.backends.elasticsearch.client import (
     NDJSON,
-    ResourceExistsError,
+    IndexExistsError,
     TooLargeError,
     open_client,
     send,
@@ -33,7 +33,7 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     MAX_ROWS,
     Bulk,
     BulkOutcome,
-    Removed,
+    RemovalOutcome,
     check_progress_saved,
     check_state_saved,
     from_field_counts,
@@ -86,7 +86,7 @@ _MAX_FIELDS = 1000
 # Some seconds at most for a request, which has to be over within index.write_timeout_s.
 _REMOVE_BATCH = 5000
 _SAMPLE = 1000
-# The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
+# The server takes the age of what it removed from a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
 _FORGET_ATTEMPTS = 20
 
@@ -126,7 +126,7 @@ class ElasticsearchWriter:
         described = described_documents(documents, self._settings.schemas_dir)
         bulks = to_bulks(described, refused, self._names.items)
         first = list(islice(bulks, 2))
-        # What is one bulk anyway needs no other thread: who calls has two of its own.
+        # What is one bulk anyway needs no other thread: the consumer has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
         outcomes = list(send_all(self._send_bulk, chain(first, bulks)))
         passing: IndexUnavailableError | None = None
@@ -150,7 +150,7 @@ class ElasticsearchWriter:
 
     def make_searchable(self) -> None:
         self._target.keep_up()
-        # The index of items may have been removed by hand: it is made again by who finds that it cannot be written to.
+        # The index of items may have been removed by hand: the writer that finds it missing makes it again.
         send(self._client, "POST", f"/{self._names.write},{self._names.items}/_refresh?ignore_unavailable=true")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -186,24 +186,24 @@ class ElasticsearchWriter:
         self._have_forgotten(versions.keys())
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
-        return items.read_items(self._search_items, item_type, cell_uuid)
+        return other_items.read_items(self._search_items, item_type, cell_uuid)
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
         if versions:
-            lines = items.removal_lines(item_type, cell_uuid, versions)
+            lines = other_items.removal_lines(item_type, cell_uuid, versions)
             compared.newer_in(self._send_items(lines), list(versions))
             time.sleep(_TOMBSTONE_CLOCK_S)
             self.make_searchable()  # which also forgets what was removed
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         marked = self._items_uuid() if are_whole else None
-        check_state_saved(self._send_items(items.mark_lines(item_type, cell_uuid, marked)))
+        check_state_saved(self._send_items(other_items.mark_lines(item_type, cell_uuid, marked)))
         self.make_searchable()
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
         path = f"/{self._names.items}/_search?ignore_unavailable=true"
-        return items.is_marked_by(
-            send(self._client, "POST", path, items.mark_of(item_type, cell_uuid)), self._items_uuid()
+        return other_items.is_marked_by(
+            send(self._client, "POST", path, other_items.mark_of(item_type, cell_uuid)), self._items_uuid()
         )
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
@@ -217,7 +217,7 @@ class ElasticsearchWriter:
         check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        """Of the physical indexes that there are now; who has prepared others is told when saving."""
+        """Of the physical indexes that there are now; a writer that has prepared others learns of it when it saves."""
         owner = self._target.owner
         path, body = f"/{self._names.progress}/_search", progress_of(owner.all_instances, owner.state)
         return from_progress_hits(send(self._client, "POST", path, body))
@@ -248,7 +248,7 @@ class ElasticsearchWriter:
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self.make_searchable()
-        while self._remove_matching(self._names.items, items.forgotten_items(cell_uuid, horizon)).deleted:
+        while self._remove_matching(self._names.items, other_items.forgotten_items(cell_uuid, horizon)).deleted:
             pass
         removed = 0
         while True:
@@ -311,7 +311,7 @@ class ElasticsearchWriter:
             return
         for _ in range(_FORGET_ATTEMPTS):
             self._forget_what_is_deleted()
-            # Whoever has removed something else meanwhile may have ended the forgetting for all, and too early.
+            # Another process that has removed something meanwhile may have ended the forgetting for all, and too early.
             newer = self._delete(dict.fromkeys(deleted, 0))
             deleted = newer - self.read(newer).keys()
             if not deleted:
@@ -326,7 +326,7 @@ class ElasticsearchWriter:
 
     def _forget_what_is_deleted(self) -> None:
         """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
-        is written in its place for stale. What is deleted here it is told to forget at once.
+        is written in its place for stale. The server is to forget at once what is deleted here.
         """
         self._set_gc_deletes("0s")
         try:
@@ -362,7 +362,7 @@ class ElasticsearchWriter:
         except IndexVersionError as error:
             return error
         except (IndexUnavailableError, IndexReplacedError):
-            # Of a replaced index the next progress that is saved tells; until then this write waits.
+            # The next progress that is saved shows that the index was replaced; until then this write waits.
             pass
         return failure
 
@@ -374,7 +374,7 @@ class ElasticsearchWriter:
     def _create_items(self) -> None:
         """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
         if not mappings_of(self._client, self._names.items):
-            body = items.items_index(replicas=self._settings.replicas)
+            body = other_items.items_index(replicas=self._settings.replicas)
             self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
 
     def _settle_instances(self) -> str:
@@ -456,19 +456,19 @@ class ElasticsearchWriter:
         """That of the index of items; nothing where there is none."""
         return next((each.uuid for each in physical_indexes(self._client, self._names.items).values()), "")
 
-    def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
+    def _remove_matching(self, index: str, query: dict[str, Any]) -> RemovalOutcome:
         path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
         return from_removal(send(self._client, "POST", path, {"query": query}))
 
     def _set_gc_deletes(self, duration: str | None) -> None:
-        """None: as long as the server does unless told otherwise."""
+        """None: as long as the server does by default."""
         send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})
 
     def _create(self, name: str, **body: Any) -> None:
         """Create an index unless it is there; returns when it can be used."""
         try:
             send(self._client, "PUT", f"/{name}", body)
-        except ResourceExistsError:
+        except IndexExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
 

@@ -1,4 +1,4 @@
-"""The one SQLite file of the embedded index, as its writer and its searchers meet it: its version, its errors."""
+"""The one SQLite file of the embedded index: its version and its errors, for writer and searchers."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _PASSING = frozenset(
     }
 )
 _DAMAGED = sqlite3.SQLITE_CORRUPT
-# Of a file of something else, and of an index whose first page is destroyed: the file alone does not tell which.
+# Of a file of something else, and of an index whose first page is destroyed: the file alone does not show which.
 _UNREADABLE = sqlite3.SQLITE_NOTADB
 _NOT_PREPARED = "no such table"
 # What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of

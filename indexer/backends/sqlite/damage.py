@@ -1,4 +1,4 @@
-"""What becomes of a file of the embedded index that cannot be read any more."""
+"""Files of the embedded index that cannot be read any more are put aside."""
 
 from datetime import UTC, datetime
 from pathlib import Path

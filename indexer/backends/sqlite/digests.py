@@ -1,6 +1,6 @@
-"""What is compared with a cell, out of the SQLite index: from the question to one statement, and back.
+"""Digests and versions to compare with a cell, from the SQLite index: one statement each.
 
-Nothing is stored for it: the digest of a document is computed from its uuid and version when it is asked for.
+Nothing is stored for it: the digest of a document is computed from its uuid and version when it is read.
 """
 
 import sqlite3
@@ -22,7 +22,7 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedDocuments:
     """The documents that are looked at; see fleetlight.indexer.backends.base.IndexWriter.digests."""
 
     documents: Table
@@ -39,7 +39,7 @@ class Compared:
 
 
 def read_digests(
-    connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str], length: int
+    connection: sqlite3.Connection, compared: ComparedDocuments, prefixes: Sequence[str], length: int
 ) -> dict[str, RangeDigest]:
     """`connection` has what fleetlight.cells.digests.register_digest registers."""
     columns = compared.documents.c
@@ -47,14 +47,16 @@ def read_digests(
     return to_digests(_execute(connection, statement))
 
 
-def read_revisions(connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str]) -> Mapping[str, int]:
+def read_revisions(
+    connection: sqlite3.Connection, compared: ComparedDocuments, prefixes: Sequence[str]
+) -> Mapping[str, int]:
     columns = compared.documents.c
     statement = select(columns.uuid, columns.version).where(within(columns.uuid, prefixes), *compared.terms)
     return dict(_execute(connection, statement).fetchall())
 
 
 def count_external(connection: sqlite3.Connection, documents: Table, cell_uuid: str) -> int:
-    terms = Compared(documents, cell_uuid, 0, True).terms
+    terms = ComparedDocuments(documents, cell_uuid, 0, True).terms
     return int(_execute(connection, select(func.count()).select_from(documents).where(*terms)).fetchone()[0])
 
 

@@ -1,4 +1,4 @@
-"""What the file of an index says of itself."""
+"""State of the file of an SQLite index."""
 
 import os
 import sqlite3
@@ -15,5 +15,6 @@ def examine(settings: IndexSettings, _timeout_s: float) -> IndexExamination:
         return IndexExamination(server, None, [MAKE])
     problems = []
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        problems.append(IndexProblem(f"{path} cannot be written by this account", "run this as who runs the indexer"))
+        remedy = "run this as the user that runs the indexer"
+        problems.append(IndexProblem(f"{path} cannot be written by this account", remedy))
     return IndexExamination(server, str(path), problems)

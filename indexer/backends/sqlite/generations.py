@@ -1,7 +1,7 @@
 """The generations of the SQLite index: tables of one file, which change their names in one transaction.
 
 Another file could not be put in the place of one that other processes have open, and would leave them with the old one.
-Who holds the write lock of the file pauses all writing, and a killed process holds nothing.
+The process that holds the write lock of the file pauses all writing, and a killed process holds nothing.
 """
 
 import time

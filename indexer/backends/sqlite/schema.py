@@ -89,7 +89,7 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
     NICE_NAME is the key of the nice order of names, in which whole lists come; to make it of each name again for each
     page would cost more than the page.
     `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
-    reads a row only up to the last column that is asked for.
+    reads a row only up to the last column that is wanted.
     """
     metadata = MetaData()
     documents = Table(
@@ -113,8 +113,8 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
         Column("is_complete", Integer, nullable=False),
         sqlite_strict=True,
     )
-    # The first two serve the default order of the list. All end with the cell, so that rows of cells that are not asked
-    # for are passed over inside the index.
+    # The first two serve the default order of the list. All end with the cell, so that rows of cells that are not
+    # wanted are passed over in the index.
     newest_first = (documents.c.created_at.desc(), documents.c.uuid, documents.c.cell_uuid)
     Index(f"documents_by_age{index_suffix}", documents.c.deleted, *newest_first)
     Index(f"documents_by_project_and_age{index_suffix}", documents.c.project_id, documents.c.deleted, *newest_first)
@@ -171,7 +171,7 @@ def row_of(document: Document) -> tuple[Any, ...]:
 
 
 def document_of(row: Sequence[Any]) -> Document:
-    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of somebody else."""
+    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of another program."""
     try:
         return _document_of(row)
     except MISSHAPEN as error:

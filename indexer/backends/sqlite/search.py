@@ -116,7 +116,7 @@ def _compile(
     *,
     with_version: bool = False,
 ) -> tuple[str, Sequence[object]]:
-    """The statement of a request and its values; first pages are asked for again and again.
+    """The statement of a request and its values; first pages are requested again and again.
 
     Raises NotExpressibleError for a filter about a field that is not kept.
     """
@@ -124,7 +124,7 @@ def _compile(
     terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, COLUMNS, "sqlite"))
-    # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are asked for.
+    # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are wanted.
     terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
         select(

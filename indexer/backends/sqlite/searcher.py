@@ -20,7 +20,7 @@ from fleetlight.indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from fleetlight.indexer.backends.sqlite.items import search_items
+from fleetlight.indexer.backends.sqlite.other_items import search_items
 from fleetlight.indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
@@ -44,7 +44,7 @@ class SqliteSearcher:
     """The reading side (fleetlight.indexer.backends.base.IndexSearcher): a few threads, and a connection for each
     search.
 
-    A search for a single row, and what is asked about the index itself, have threads that pages do not use.
+    Searches for a single row, and queries about the index itself, have threads that pages do not use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,11 +114,11 @@ class SqliteSearcher:
             f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
         try:
-            # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
-            # enough) kills every process that reads it, where others get an error and ask the cells.
+            # Not mapped to memory, though a list would take a quarter less: a process that cuts off a mapped file (`cp`
+            # over it is enough) kills every process that reads it, where others get an error and ask the cells.
             connection.execute("PRAGMA mmap_size = 0")
-            # A page of 1,000 instances reads some 6 MB. The 2 MB that SQLite keeps unless told otherwise have lost its
-            # first rows when they are asked for again.
+            # A page of 1,000 instances reads some 6 MB. The 2 MB that SQLite keeps by default have lost its first rows
+            # when they are read again.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             register_functions(connection)
         except BaseException:

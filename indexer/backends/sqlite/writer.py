@@ -20,7 +20,7 @@ from fleetlight.cells.digests import RangeDigest, register_digest
 from fleetlight.indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from fleetlight.indexer.backends.damaged import read_around_damage
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
-from fleetlight.indexer.backends.sqlite import items
+from fleetlight.indexer.backends.sqlite import other_items
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     UNSTORABLE,
@@ -32,7 +32,7 @@ from fleetlight.indexer.backends.sqlite.access import (
 )
 from fleetlight.indexer.backends.sqlite.damage import put_aside
 from fleetlight.indexer.backends.sqlite.digests import (
-    Compared,
+    ComparedDocuments,
     count_external,
     forgotten_rows,
     read_digests,
@@ -61,7 +61,7 @@ _CREATE_STATE = (
 
 
 class SqliteWriter:
-    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
+    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; one at a time works."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None, of_next: bool = False) -> None:
         """schemas_dir: see IndexSettings. of_next: what is written and read is the next generation."""
@@ -123,7 +123,7 @@ class SqliteWriter:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
-            self._connection.execute(items.CREATE_ITEMS)
+            self._connection.execute(other_items.CREATE_ITEMS)
         with self._using():
             require_known_schema(schema_version(self._connection), self._path)
 
@@ -150,14 +150,14 @@ class SqliteWriter:
             rows, item_rows = [], []
             for document in described_documents(documents, self._schemas_dir):
                 if not document.is_instance:
-                    item_rows.append(items.item_row(document))
+                    item_rows.append(other_items.item_row(document))
                     continue
                 rows.append(row_of(document))
                 schema_violations += 0 if document.extra is None else len(document.extra.schema_violations)
             with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
-                applied += self._connection.executemany(items.UPSERT_ITEM, item_rows).rowcount if item_rows else 0
+                applied += self._connection.executemany(other_items.UPSERT_ITEM, item_rows).rowcount if item_rows else 0
         except UNSTORABLE:
             return self._write_one_by_one(list(described_documents(documents, self._schemas_dir)))
         return WriteResult(applied, len(rows) + len(item_rows) - applied, schema_violations=schema_violations)
@@ -182,14 +182,14 @@ class SqliteWriter:
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
-        compared = Compared(self._documents, cell_uuid, horizon, external)
+        compared = ComparedDocuments(self._documents, cell_uuid, horizon, external)
         with self._using():
             return read_digests(self._connection, compared, prefixes, length)
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        compared = Compared(self._documents, cell_uuid, horizon, external)
+        compared = ComparedDocuments(self._documents, cell_uuid, horizon, external)
         with self._using():
             return read_revisions(self._connection, compared, prefixes)
 
@@ -204,19 +204,19 @@ class SqliteWriter:
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
         with self._using():
-            return items.read_items(self._connection, item_type, cell_uuid)
+            return other_items.read_items(self._connection, item_type, cell_uuid)
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
         with self.transaction() as connection:
-            items.remove_items(connection, item_type, cell_uuid, versions)
+            other_items.remove_items(connection, item_type, cell_uuid, versions)
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         with self.transaction() as connection:
-            items.mark_items(connection, item_type, cell_uuid, are_whole=are_whole)
+            other_items.mark_items(connection, item_type, cell_uuid, are_whole=are_whole)
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
         with self._using():
-            return items.are_items_whole(self._connection, item_type, cell_uuid)
+            return other_items.are_items_whole(self._connection, item_type, cell_uuid)
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         self.make_searchable()
@@ -267,7 +267,7 @@ class SqliteWriter:
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         removed = 0
         with self.transaction() as connection:
-            items.purge_items(connection, cell_uuid, horizon)
+            other_items.purge_items(connection, cell_uuid, horizon)
         while True:
             with self.transaction():
                 rows = forgotten_rows(self._connection, self._documents, cell_uuid, horizon, _REMOVE_BATCH)
@@ -278,12 +278,12 @@ class SqliteWriter:
             on_batch(removed)
 
     def allow_writes(self) -> None:
-        """Nothing to do: whoever pauses holds the write lock, which dies with the process."""
+        """Nothing to do: a pause is the write lock, which ends with its process."""
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self.transaction():
             self._connection.execute(f"DELETE FROM {self._progress} WHERE cell_uuid = ?", (cell_uuid,))  # noqa: S608
-            items.remove_items_of(self._connection, cell_uuid)
+            other_items.remove_items_of(self._connection, cell_uuid)
         removed, last = 0, 0
         table = self._documents.name
         # In the order of the rows, so that all batches together read the table once.
@@ -314,7 +314,9 @@ class SqliteWriter:
         return WriteResult(applied, stale, tuple(rejected), count_schema_violations(documents))
 
     def _write_one(self, document: Document) -> int:
-        statement, row = (self._upsert, row_of) if document.is_instance else (items.UPSERT_ITEM, items.item_row)
+        statement, row = (
+            (self._upsert, row_of) if document.is_instance else (other_items.UPSERT_ITEM, other_items.item_row)
+        )
         return self._connection.execute(statement, row(document)).rowcount
 
     @contextmanager
@@ -327,7 +329,7 @@ class SqliteWriter:
                 self._is_damaged = True
                 raise
             except IndexUnreadableError as error:
-                # Of a file that was an index before it is known whose it is.
+                # Of a file that was an index before, it is known which program it belongs to.
                 if self._file is None or self._file != file_of(self._path):
                     raise
                 self._is_damaged = True

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, ItemRow
-from fleetlight.indexer.transform.items import ItemChange
 from fleetlight.indexer.transform.messages import interpret, read_headers
+from fleetlight.indexer.transform.other_items import OtherItemChange
 from tests.support.changing_nodes import ChangingNodes
 
 Change = Callable[[ChangingNodes], object]
@@ -69,7 +69,7 @@ def test_announcement_says_what_the_row_says(nodes: ChangingNodes, cell: Cell) -
     for message in nodes.publish():
         _, revision, instance_uuid = read_headers(cell.uuid, message.headers)
         meaning = interpret(message.body, revision)
-        if isinstance(meaning, ItemChange):
+        if isinstance(meaning, OtherItemChange):
             assert instance_uuid is None, "a node is no instance"
             told[meaning.uuid] = ItemRow(meaning.uuid, meaning.revision, meaning.record)
     assert told == rows(cell)
@@ -81,7 +81,7 @@ def test_node_that_goes_is_announced_as_it_was(nodes: ChangingNodes, cell: Cell)
     [uuid] = before.keys() - rows(cell).keys()
     [message] = [each for each in nodes.publish() if b"hypervisor.delete" in each.body]
     change = interpret(message.body, read_headers(cell.uuid, message.headers)[1])
-    assert isinstance(change, ItemChange)
+    assert isinstance(change, OtherItemChange)
     assert (change.uuid, change.revision) == (uuid, 2)
     assert change.record["deleted"]
     kept = {"deleted": True, "deleted_at": change.record["deleted_at"]}
@@ -90,4 +90,4 @@ def test_node_that_goes_is_announced_as_it_was(nodes: ChangingNodes, cell: Cell)
 
 def test_what_somebody_else_says_of_a_node_is_no_change_of_it(nodes: ChangingNodes) -> None:
     [message, *_] = [each for each in nodes.publish() if b"hypervisor.create" in each.body]
-    assert not isinstance(interpret(message.body, None), ItemChange)
+    assert not isinstance(interpret(message.body, None), OtherItemChange)

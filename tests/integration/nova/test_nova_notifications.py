@@ -34,7 +34,7 @@ from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import Shared
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
@@ -158,7 +158,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
     _, binding = split_address(cell.transport_url)
     with closing(open_writer(IndexSettings(path=folder / "index.db"))) as index:
         index.prepare()
-        shared = Shared(
+        parts = FollowerParts(
             lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
             index,
             CellLeases(MemoryLeases()),
@@ -170,7 +170,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
             IndexerMetrics(registry),
         )
         nothing = CellProgress(cell.uuid, 0, 0, is_complete=False)
-        follower = ExternalFollower(cell, nothing, shared, open_adapter)
+        follower = ExternalFollower(cell, nothing, parts, open_adapter)
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
         try:

@@ -21,7 +21,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import Shared
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.streams import Stream, stream
@@ -60,7 +60,7 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
     _, binding = split_address(nova.cell.transport_url)
     stop = Event()
     with closing(open_writer(fleet.index_settings)) as index:
-        shared = Shared(
+        parts = FollowerParts(
             lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
             index,
             CellLeases(MemoryLeases()),
@@ -72,7 +72,7 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
             IndexerMetrics(CollectorRegistry()),
         )
         nothing = CellProgress(nova.cell.uuid, 0, 0, is_complete=False)
-        thread = Thread(target=ExternalFollower(nova.cell, nothing, shared, open_adapter).run, args=(stop,))
+        thread = Thread(target=ExternalFollower(nova.cell, nothing, parts, open_adapter).run, args=(stop,))
         thread.start()
         try:
             wait_until(lambda: fleet.fleet.journals.position(nova.cell.uuid) is not None)

@@ -216,7 +216,7 @@ def test_disabled_cell_is_listed_as_such_until_it_is_enabled(run: Run, cell: Cel
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """No list is under way."""
-    monkeypatch.setattr("fleetlight.indexer.reconcile.cell_removal.LISTS_GRACE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.cell_removal.LISTS_DELAY_S", 0)
 
 
 def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell) -> None:

@@ -105,7 +105,7 @@ def test_there_may_be_nothing_to_abandon(run: Run, cells: Sequence[Cell]) -> Non
 def test_nobody_rebuilds_while_somebody_else_works_on_the_index(
     run: Run, cells: Sequence[Cell], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._PATIENCE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._LEASE_TIMEOUT_S", 0)
     engine = create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value())
     with (
         closing(CellLeases(Fleet(engine).open_leases(f"fleetlight index {what}"))) as leases,

@@ -21,7 +21,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.resources.clock import system_clock
 from tests.support.documents import make_document, make_uuid
@@ -148,7 +148,7 @@ def test_lists_are_waited_for_before_rows_make_place_for_older_ones(
         writer.write([to_document(cell_uuids[0], 7, writer.read([uuid])[uuid].record)])
         writer.make_searchable()
     assert run("index", "verify", "--repair", "--cell", "cell1").exit_code == 0
-    assert LISTS_GRACE_S in paused
+    assert LISTS_DELAY_S in paused
 
 
 def test_cell_that_is_away_is_unknown_and_the_others_are_verified(

@@ -39,7 +39,7 @@ def reconciled(index: MemoryIndex, store: MemoryAnnounced, rows: Collection[str]
 def test_only_what_was_announced_is_kept_and_before_it_is_written() -> None:
     index, store = MemoryIndex(), MemoryAnnounced()
     keeper = AnnouncedKeeper(index, CELL, store)
-    keeper.is_in_doubt = False
+    keeper.needs_comparison = False
     kept_first: list[bool] = []
     index.before_write = lambda: kept_first.append(make_uuid(1) in store.kept)
     keeper.write([announced(1), row(2)])
@@ -49,9 +49,9 @@ def test_only_what_was_announced_is_kept_and_before_it_is_written() -> None:
 def test_index_is_written_while_the_journal_is_away_and_the_journal_gets_it_later() -> None:
     index, store = MemoryIndex(), MemoryAnnounced(is_away=True)
     keeper = AnnouncedKeeper(index, CELL, store)
-    keeper.is_in_doubt = False
+    keeper.needs_comparison = False
     keeper.write([announced(1, extra=EXTRA)])
-    assert keeper.is_in_doubt
+    assert keeper.needs_comparison
     store.is_away = False
     assert reconciled(index, store) == 0
     assert store.kept == {make_uuid(1): to_announced(announced(1, extra=EXTRA))}

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from fleetlight.cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
 from fleetlight.indexer.backends.base import HORIZONS, REPAIRS, CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.audit import Audited, Auditor
+from fleetlight.indexer.reconcile.audit import AuditedCell, Auditor
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.query_fields.node import NODE
@@ -45,7 +45,7 @@ class Stage:
             self.cell.create(uuid=make_uuid(number), display_name=f"web{number}")
         record = {"uuid": NODE_UUID, "name": "n1", "deleted": False, "deleted_at": None}
         self.cell.items[NODE.name] = {NODE_UUID: ItemRow(NODE_UUID, 1, record)}
-        self.index.write([item_document(CELL_UUID, ItemChange(NODE.name, 1, record))])
+        self.index.write([other_item_document(CELL_UUID, OtherItemChange(NODE.name, 1, record))])
         self.index.mark_items(NODE.name, CELL_UUID, are_whole=True)
         self.follow()
 
@@ -56,8 +56,8 @@ class Stage:
         self.reached = self.cell.last_sequence
         self.index.save_progress([CellProgress(CELL_UUID, self.reached, 0, is_complete=True)])
 
-    def audited(self) -> Mapping[str, Audited]:
-        return {CELL_UUID: Audited(self.cell.cell, lambda: self.reached)}
+    def audited(self) -> Mapping[str, AuditedCell]:
+        return {CELL_UUID: AuditedCell(self.cell.cell, lambda: self.reached)}
 
     def alter(self, number: int, **changes: Any) -> None:
         """Changes the document of an instance, or removes it."""
@@ -109,7 +109,7 @@ class Stage:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_GRACE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_DELAY_S", 0)
     return Stage()
 
 

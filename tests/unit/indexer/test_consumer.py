@@ -21,6 +21,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.dead_letters import DeadLetters
@@ -97,13 +98,15 @@ class Stage:
             dead_letters=self.dead_letters,
             settings=settings,
             metrics=metrics,
-            horizon=lambda: self.horizon,
-            is_of_relay=self._is_of_relay,
-            accepts=self._accepts,
-            announcers=Announcers(cell, lambda *_: self.announcer),
+            reading=MessageReading(
+                self._is_of_relay,
+                horizon=lambda: self.horizon,
+                accepts=self._accepts,
+                announcers=Announcers(cell, lambda *_: self.announcer),
+                own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
+                clock=lambda: self.now,
+            ),
             assignment=self.assignment,
-            clock=lambda: self.now,
-            own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
             on_item_lost=lambda: self.items_lost.append(1),
         )
 

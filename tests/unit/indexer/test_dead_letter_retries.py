@@ -10,7 +10,7 @@ from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
 from fleetlight.indexer.errors import DeadLetterReason
-from fleetlight.indexer.reconcile.dead_letter_retries import Retried, retry
+from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.indexer.transform.announcers import no_producers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
@@ -41,7 +41,7 @@ class Stage:
         self.failures.add([failure])
         return failure.id
 
-    def retry(self) -> dict[str, Retried]:
+    def retry(self) -> dict[str, RetryResult]:
         failures = list(self.failures.kept.values())
         results = retry(
             failures,

@@ -13,9 +13,10 @@ from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.indexer.backends.base import CellProgress, is_time
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import Activity, Shared
+from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.documents import make_record, make_uuid
@@ -47,7 +48,7 @@ class Stage:
     def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[ExternalFollower]:
         """A follower that has compared the cell once, unless that is away."""
         self.registry = CollectorRegistry()
-        shared = Shared(
+        parts = FollowerParts(
             self._open_receiver,
             self.index,
             CellLeases(self.leases),
@@ -60,7 +61,7 @@ class Stage:
             clock=lambda: self.cell.now,
         )
         nothing = CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ExternalFollower(NOVA_CELL, nothing, shared, self._open_adapter)
+        follower = self.follower = ExternalFollower(NOVA_CELL, nothing, parts, self._open_adapter)
         stop = Event()
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()

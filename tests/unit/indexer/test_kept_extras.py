@@ -16,7 +16,7 @@ from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 from tests.support.documents import make_document
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners
@@ -57,7 +57,7 @@ class Stage:
             generations=MemoryGenerations(self.index),
             leases=CellLeases(MemoryLeases()),
             owners=MemoryOwners(),
-            pace=Pace(None, Event()),
+            pace=Throttle(None, Event()),
             batch_size=1,
             parallel=1,
         )

@@ -32,13 +32,13 @@ class HangingOwners(MemoryOwners):
 
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingOwners]:
-    monkeypatch.setattr(ownership, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(ownership, "_TIMEOUT_S", 0.02)
     owners = HangingOwners()
     yield owners
     owners.may_answer.set()
 
 
-@pytest.mark.parametrize(("again_after_s", "threads"), [(0.0, ownership._QUESTIONS_AT_ONCE), (60.0, 1)])
+@pytest.mark.parametrize(("again_after_s", "threads"), [(0.0, ownership._QUERIES_AT_ONCE), (60.0, 1)])
 def test_owners_that_hang_keep_a_few_threads_for_all_cells(
     hanging: HangingOwners, monkeypatch: pytest.MonkeyPatch, again_after_s: float, threads: int
 ) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from fleetlight.cells.digests import RangeDigest, digests_of
-from fleetlight.indexer.reconcile.ranges import Counts, differing
+from fleetlight.indexer.reconcile.ranges import ComparisonCounts, differing
 from tests.support.documents import make_uuid
 
 
@@ -33,8 +33,8 @@ class Store:
         return found
 
 
-def compare(one: Store, other: Store) -> tuple[list[str], Counts]:
-    seen = Counts()
+def compare(one: Store, other: Store) -> tuple[list[str], ComparisonCounts]:
+    seen = ComparisonCounts()
     found = [uuid for batch in differing(one, other, seen, lambda: None) for uuid in batch]
     return found, seen
 

@@ -20,7 +20,7 @@ from fleetlight.indexer.reconcile.rebuild import (
 )
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases, MemoryOwners
@@ -87,7 +87,7 @@ class Stage:
             generations=self.generations,
             leases=CellLeases(self.leases),
             owners=self.owners,
-            pace=Pace(None, Event()),
+            pace=Throttle(None, Event()),
             batch_size=3,
             parallel=2,
         )
@@ -328,7 +328,7 @@ def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_compari
 def test_nobody_rebuilds_what_somebody_else_works_on(
     name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._PATIENCE_S", 0)
+    monkeypatch.setattr("fleetlight.indexer.reconcile.rebuild._LEASE_TIMEOUT_S", 0)
     stage = Stage()
     stage.leases.taken[name] = "fleetlight index verify (process 7 on here)"
     with pytest.raises(error, match="process 7 on here"):

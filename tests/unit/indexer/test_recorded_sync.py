@@ -11,7 +11,7 @@ from fleetlight.indexer.backends.base import EPOCHS, CellProgress
 from fleetlight.indexer.errors import CellRestoredError
 from fleetlight.indexer.reconcile.fill import CellRows
 from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
-from fleetlight.indexer.reconcile.retention import LISTS_GRACE_S
+from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
@@ -136,7 +136,7 @@ def test_cell_that_was_restored_since_it_was_synced_is_repaired_by_the_next_sync
     sync(cell, index, pauses=pauses)
     assert_equal(cell, index)
     # Since the row that was changed has to make place, and from when lists were told.
-    assert pauses == [pytest.approx(LISTS_GRACE_S, abs=1)]
+    assert pauses == [pytest.approx(LISTS_DELAY_S, abs=1)]
 
 
 def test_rows_that_the_restored_cell_never_had_leave_the_index_without_a_wait_for_lists(

@@ -66,7 +66,7 @@ class World:
             self.index,
             CellLeases(self.leases),
             retention_s=RETENTION_S,
-            grace_s=0.01,
+            removal_delay_s=0.01,
             interval_s=0.01,
             clock=lambda: NOW,
         )

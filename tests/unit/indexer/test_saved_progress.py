@@ -4,7 +4,7 @@ import pytest
 
 from fleetlight.cells.epochs import EpochHistory
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
-from fleetlight.indexer.stream.saved_progress import Reached, SavedProgress
+from fleetlight.indexer.stream.saved_progress import ReachedProgress, SavedProgress
 from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.memory_index import MemoryIndex
 
@@ -13,8 +13,10 @@ KNOWN = EpochHistory([("first", 0), ("second", 7)])
 
 def reached(
     watermark: int, *, is_complete: bool = True, started_over: int = 0, epoch_history: EpochHistory | None = None
-) -> Reached:
-    return Reached(CellProgress(CELL_UUID, watermark, watermark, is_complete=is_complete), started_over, epoch_history)
+) -> ReachedProgress:
+    return ReachedProgress(
+        CellProgress(CELL_UUID, watermark, watermark, is_complete=is_complete), started_over, epoch_history
+    )
 
 
 @pytest.fixture

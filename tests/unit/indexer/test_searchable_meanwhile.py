@@ -9,10 +9,10 @@ import pytest
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.writing import searchable_meanwhile as module
 from fleetlight.indexer.writing.searchable_meanwhile import searchable_meanwhile
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 from tests.support.waiting import wait_until
 
-AS_FAST_AS_IT_GOES = Pace(None, Event())
+AS_FAST_AS_IT_GOES = Throttle(None, Event())
 
 
 class Index:
@@ -60,6 +60,6 @@ def test_slow_writing_is_made_searchable_less_often(
             return super().wait(timeout)
 
     monkeypatch.setattr(module, "Event", Over)
-    with searchable_meanwhile(Index(), Pace(rows_per_s, Event())):
+    with searchable_meanwhile(Index(), Throttle(rows_per_s, Event())):
         wait_until(lambda: waits)
     assert waits[0] == waits_s

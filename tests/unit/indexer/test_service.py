@@ -23,9 +23,10 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.fill import CellRows
 from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import MessageSource
-from fleetlight.indexer.stream.follower import Activity
-from fleetlight.indexer.stream.liveness import Heartbeat, Probe
+from fleetlight.indexer.stream.follower import FollowerParts
+from fleetlight.indexer.stream.liveness import Probe, SignOfLife
 from fleetlight.indexer.stream.probes import IndexerProbes
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
@@ -98,9 +99,7 @@ class Stage:
             raise failures[0]
 
     def _new_service(self, settings: IndexerSettings) -> IndexerService:
-        return IndexerService(
-            cells=self._fleet_cells,
-            open_adapter=self._open_adapter,
+        parts = FollowerParts(
             open_receiver=self._open_receiver,
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
@@ -109,10 +108,15 @@ class Stage:
             failures=self.failures,
             journals=MemoryJournals(),
             settings=settings,
+            metrics=IndexerMetrics(self.registry),
+        )
+        return IndexerService(
+            self._fleet_cells,
+            parts,
+            open_adapter=self._open_adapter,
+            open_external=self._open_external,
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
-            metrics=IndexerMetrics(self.registry),
-            open_external=self._open_external,
             release_bus=self._release_bus,
         )
 
@@ -374,7 +378,7 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
 def test_pause_of_a_rebuild_is_no_problem_unless_it_lasts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
-    monkeypatch.setattr("fleetlight.indexer.stream.follower._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
+    monkeypatch.setattr("fleetlight.indexer.stream.cell_health._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
     # What ends the pause of a rebuild that was killed is not what this is about.
     stage.index.allow_writes = lambda: None  # type: ignore[method-assign]
 
@@ -818,9 +822,9 @@ def test_work_that_does_not_get_done_is_noticed(stage: Stage) -> None:
 
 @pytest.mark.parametrize("what", ["index", "bus", "cell", "lease"])
 def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """A heartbeat beats as often as something is tried again."""
-    beats: Counter[Heartbeat] = Counter()
-    monkeypatch.setattr(Heartbeat, "beat", lambda heartbeat: beats.update([heartbeat]))
+    """A heartbeat signs as often as something is tried again."""
+    signs: Counter[SignOfLife] = Counter()
+    monkeypatch.setattr(SignOfLife, "give", lambda sign: signs.update([sign]))
     for _ in range(10):
         stage.cell.create()
     stage.cell.prune(5)
@@ -831,9 +835,9 @@ def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.Mon
     with stage.running() as service:
         wait_until(lambda: CELL_UUID in service.health)
         stage.index.failures = 1_000_000 if what == "index" else 0
-        before = beats.copy()
+        before = signs.copy()
         # That of the indexer itself, and that of the cell.
-        wait_until(lambda: len([heartbeat for heartbeat in beats if beats[heartbeat] > before[heartbeat] + 3]) == 2, 60)
+        wait_until(lambda: len([sign for sign in signs if signs[sign] > before[sign] + 3]) == 2, 60)
         stage.index.failures = 0
 
 

@@ -9,7 +9,7 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer import status as of_index
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.status import CellStatus, IndexHealth, read_status
+from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
 from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
@@ -18,7 +18,7 @@ PROGRESS = CellProgress(CELL_UUID, 3, NOW - 2_000_000, is_complete=True)
 
 def status(
     cell: MemoryCell, progress: CellProgress | None = PROGRESS, dead_letters: int | Exception = 0, **options: Any
-) -> CellStatus:
+) -> CellIndexStatus:
     def count_dead_letters(_cell: Cell) -> int:
         if isinstance(dead_letters, Exception):
             raise dead_letters
@@ -103,7 +103,7 @@ def _not_to_be_asked(_cell: Cell) -> ChangelogAdapter:
 
 
 def test_cell_and_bus_that_hang_keep_nothing_from_the_others(monkeypatch: pytest.MonkeyPatch, cell: MemoryCell) -> None:
-    monkeypatch.setattr(of_index, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(of_index, "_TIMEOUT_S", 0.2)
     goes_on = Event()
     others = replace(cell.cell, uuid="other", name="other")
 

@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from fleetlight.indexer.writing.throttle import Pace
+from fleetlight.indexer.writing.throttle import Throttle
 
 
 class FakeTime:
@@ -22,7 +22,7 @@ class FakeTime:
 
 def test_rows_take_the_time_that_their_rate_says() -> None:
     time = FakeTime()
-    pace = Pace(50, Event(), clock=time.clock, pause=time.pause)
+    pace = Throttle(50, Event(), clock=time.clock, pause=time.pause)
     for rows in (100, 50, 25):
         pace.spend(rows)
     assert time.pauses == [2.0, 1.0, 0.5]
@@ -30,7 +30,7 @@ def test_rows_take_the_time_that_their_rate_says() -> None:
 
 def test_time_that_reading_takes_counts_and_is_not_saved_up() -> None:
     time = FakeTime()
-    pace = Pace(50, Event(), clock=time.clock, pause=time.pause)
+    pace = Throttle(50, Event(), clock=time.clock, pause=time.pause)
     pace.spend(50)
     time.now_s += 10
     pace.spend(50)
@@ -39,7 +39,7 @@ def test_time_that_reading_takes_counts_and_is_not_saved_up() -> None:
 
 def test_no_rate_is_no_limit() -> None:
     time = FakeTime()
-    pace = Pace(None, Event(), clock=time.clock, pause=time.pause)
+    pace = Throttle(None, Event(), clock=time.clock, pause=time.pause)
     pace.spend(1_000_000)
     assert pace.takes_s(1_000_000) == 0
     assert time.pauses == []
@@ -48,4 +48,4 @@ def test_no_rate_is_no_limit() -> None:
 def test_stopping_ends_the_wait() -> None:
     stop = Event()
     stop.set()
-    Pace(0.001, stop).spend(1_000_000)
+    Throttle(0.001, stop).spend(1_000_000)

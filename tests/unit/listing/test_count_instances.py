@@ -12,7 +12,7 @@ from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.listing.answer import Consistency, Route
-from fleetlight.listing.count_instances import Counted, InstanceCounter
+from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.query.counts import CountRequest, Counts
@@ -91,8 +91,8 @@ def counted(
     searcher: Index | None,
     consistency: Consistency = Consistency.BOUNDED,
     only: Collection[str] | None = None,
-) -> Counted:
-    async def run() -> Counted:
+) -> CountResult:
+    async def run() -> CountResult:
         settings = SearchSettings(enabled=True, index_deadline_s=60)
         index = IndexGateway(searcher, settings)
         found = await InstanceCounter(cells, index, settings).count(BY_HOST, consistency, only=only)
@@ -103,7 +103,7 @@ def counted(
     return asyncio.run(run())
 
 
-def routes(found: Counted) -> list[Route]:
+def routes(found: CountResult) -> list[Route]:
     return [answer.route for answer in found.cells]
 
 
@@ -163,7 +163,7 @@ def test_count_that_a_cell_has_cut_off_is_not_complete() -> None:
 def test_groups_of_many_cells_are_no_more_than_one_answer_may_have() -> None:
     request = CountRequest(EVERYTHING, INSTANCE_FIELDS, ("host",), 2)
     by_cell = {"c0": Counts({("a",): 1, ("b",): 1}), "c1": Counts({("b",): 1, ("c",): 1})}
-    found = Counted(request, by_cell, (), has_all_cells=True)
+    found = CountResult(request, by_cell, (), has_all_cells=True)
     assert (found.total.groups, found.total.is_partial, found.is_complete) == ({("a",): 1, ("b",): 2}, True, False)
 
 

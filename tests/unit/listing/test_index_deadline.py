@@ -38,7 +38,7 @@ class Stage:
 
     async def ask_in_vain(self, uuid: str, reason: str | None = None) -> None:
         with pytest.raises(IndexSlowError, match=reason):
-            await self.deadline.ask(self.index.find(uuid))
+            await self.deadline.run(self.index.find(uuid))
 
     async def let_it_end(self) -> None:
         for _ in range(3):
@@ -50,7 +50,7 @@ def test_others_are_answered_while_one_question_is_overdue() -> None:
         stage = Stage()
         await stage.ask_in_vain("heavy")
         for _ in range(2):
-            assert await stage.deadline.ask(stage.index.progress())
+            assert await stage.deadline.run(stage.index.progress())
 
     asyncio.run(ask())
 
@@ -61,7 +61,7 @@ def test_one_at_a_time_tries_an_index_that_may_hang() -> None:
         await stage.ask_in_vain("first", "no answer within 0.01 s")
         trying = asyncio.ensure_future(stage.ask_in_vain("second"))
         await stage.let_it_end()
-        await stage.ask_in_vain("third", "earlier questions still wait")
+        await stage.ask_in_vain("third", "earlier queries still wait")
         assert set(stage.index.asked_for) == {"first", "second"}, "a third one has waited too"
         await trying
         await stage.ask_in_vain("fourth")
@@ -74,7 +74,7 @@ def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> N
     async def ask() -> None:
         stage = Stage()
         await stage.ask_in_vain("heavy")
-        assert await stage.deadline.ask(stage.index.progress())
+        assert await stage.deadline.run(stage.index.progress())
         stage.index.fail("heavy")
         await stage.let_it_end()
         assert stage.failures == []
@@ -85,7 +85,7 @@ def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> N
 def test_index_that_answers_nobody_has_failed() -> None:
     async def ask() -> None:
         stage = Stage()
-        assert await stage.deadline.ask(stage.index.progress())
+        assert await stage.deadline.run(stage.index.progress())
         await stage.ask_in_vain("heavy")
         stage.index.fail("heavy")
         await stage.let_it_end()
@@ -119,7 +119,7 @@ def test_questions_that_share_an_index_which_answers_may_take_as_many_times_as_l
     async def ask() -> None:
         stage = Stage()
         first = asyncio.ensure_future(stage.ask_in_vain("a", r"no answer within 0\.03 s"))
-        others = [asyncio.ensure_future(stage.deadline.ask(stage.index.find(uuid))) for uuid in "bc"]
+        others = [asyncio.ensure_future(stage.deadline.run(stage.index.find(uuid))) for uuid in "bc"]
         await stage.let_it_end()
         stage.deadline.note_answer()
         await first

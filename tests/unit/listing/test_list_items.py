@@ -75,7 +75,7 @@ def test_each_cell_says_what_it_has_or_why_it_does_not() -> None:
     assert (native.answer.route, native.answer.is_complete) == (Route.LIVE, True)
     assert [each.answer.cell for each in items.by_cell] == [NATIVE, NOVA, DOWN]
     assert all(0 < each.duration_s < 10 for each in items.by_cell)
-    for skipped, reason in ((nova, "cells of kind 'nova-db' do not tell"), (down, "it is away")):
+    for skipped, reason in ((nova, "cells of kind 'nova-db' do not report"), (down, "it is away")):
         assert (skipped.answer.route, skipped.answer.is_complete, skipped.records) == (Route.SKIPPED, False, [])
         assert reason in str(skipped.answer.failure)
 

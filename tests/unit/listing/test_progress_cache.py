@@ -147,7 +147,7 @@ def test_request_takes_what_is_remembered_when_the_reader_is_late(monkeypatch: p
     async def ask() -> None:
         cache = ProgressCache(index.progress, 60)
         assert (await cache.get())["c0"].watermark == 1
-        assert (await cache.get(max_age_s=0, patience_s=0.01))["c0"].watermark == 1
+        assert (await cache.get(max_age_s=0, timeout_s=0.01))["c0"].watermark == 1
         monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", 0.0)
         waiting = asyncio.create_task(cache.get(max_age_s=0))
         await asyncio.sleep(0.02)

@@ -11,7 +11,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.answer import CellAnswer, Consistency, Route
 from fleetlight.listing.freshness import Freshness
-from fleetlight.listing.route_choice import Indexed, answer_of, choose_indexed
+from fleetlight.listing.route_choice import IndexedCells, answer_of, choose_indexed
 from fleetlight.listing.sources import CellFailure
 from fleetlight.query.filters import EVERYTHING, Eq, Filter
 
@@ -45,13 +45,13 @@ def test_index_answers_for_cells_that_it_follows_well_enough_for_the_question(
 ) -> None:
     cells = (CELL, OLD, STALE, UNKNOWN)
     chosen = choose_indexed(wanted, cells, PROGRESS, FRESH, consistency=consistency, ask_live=ask_live)
-    assert chosen == Indexed(indexed, too_short)
+    assert chosen == IndexedCells(indexed, too_short)
 
 
 @dataclass
 class Live:
     failure: CellFailure | None = None
-    has_stand_in: bool = False
+    has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
 

@@ -88,7 +88,7 @@ def cell_source(reader: NumberedCells, number: int, limit: int, batch_size: int)
         TEMPLATE,
         batch_size=batch_size,
         deadline_s=60,
-        stand_in=None,
+        substitute=None,
     )
 
 
@@ -120,20 +120,20 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
         rows = await index.read_page("0", request, 60)
         return [LiveRow(row, ORDER.values(row.record), TEMPLATE, lambda _row: b"") for row in rows]
 
-    def stand_in(rest: PageRequest) -> BatchedSource:
+    def substitute(rest: PageRequest) -> BatchedSource:
         return BatchedSource(read, rest, 30)
 
-    source = CellSource("0", reader, page_of(50), TEMPLATE, batch_size=10, deadline_s=60, stand_in=stand_in)
+    source = CellSource("0", reader, page_of(50), TEMPLATE, batch_size=10, deadline_s=60, substitute=substitute)
     uuids = collect([source], limit=50)
     assert uuids == sorted(set(uuids))
     assert len(uuids) == 50
-    assert source.has_stand_in
+    assert source.has_substitute
     assert index.requests["0"][0].after == (uuids[19],)
 
 
 def test_cell_whose_time_is_used_up_is_not_asked() -> None:
     reader = NumberedCells(rows=5)
-    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, deadline_s=0, stand_in=None)
+    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, deadline_s=0, substitute=None)
     assert collect([source], limit=5) == []
     assert source.failure is not None
     assert reader.requests == {}
@@ -149,7 +149,7 @@ class HungCell(NumberedCells):
 
 def test_time_that_the_page_waits_for_a_hung_cell_is_not_taken_from_the_others() -> None:
     def source(number: int, reader: NumberedCells) -> CellSource:
-        return CellSource(str(number), reader, page_of(40), TEMPLATE, batch_size=10, deadline_s=0.5, stand_in=None)
+        return CellSource(str(number), reader, page_of(40), TEMPLATE, batch_size=10, deadline_s=0.5, substitute=None)
 
     hung, healthy = source(0, HungCell(rows=0)), source(1, NumberedCells(rows=50))
     assert len(collect([hung, healthy], limit=40)) == 40
@@ -177,7 +177,7 @@ class SlowCell(NumberedCells):
 def test_batches_of_a_cell_share_the_time_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = SlowCell(rows=500)
     monkeypatch.setattr("fleetlight.listing.sources.time", cell)
-    source = CellSource("0", cell, page_of(100), TEMPLATE, batch_size=10, deadline_s=1.0, stand_in=None)
+    source = CellSource("0", cell, page_of(100), TEMPLATE, batch_size=10, deadline_s=1.0, substitute=None)
     assert len(collect([source], limit=100)) == 30
     assert cell.given_s == pytest.approx([1.0, 0.6, 0.2])
     assert source.failure is not None
@@ -207,7 +207,7 @@ def test_cell_whose_rows_move_between_two_batches_did_not_deliver_everything(may
         TEMPLATE,
         batch_size=10,
         deadline_s=60,
-        stand_in=None,
+        substitute=None,
         may_start_over=may_start_over,
     )
 

@@ -28,7 +28,7 @@ from fleetlight.query.filters import (
     negate,
 )
 from fleetlight.query.operators.addresses import fixed_addresses
-from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, LooksInside, Same, Says
+from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, PythonOnlyLeaf, Same, Says
 from fleetlight.query.operators.fits import (
     MAX_TERM_BYTES,
     can_hold,
@@ -156,7 +156,7 @@ def test_fields_to_read_are_those_that_are_shown_sorted_by_and_tried() -> None:
     ids=repr,
 )
 def test_what_looks_into_a_value_is_left_to_python_and_open_of_a_null(
-    node: LooksInside, true_of: list[Any], false_of: list[Any]
+    node: PythonOnlyLeaf, true_of: list[Any], false_of: list[Any]
 ) -> None:
     fields = ItemType("thing", (Field("f", "F", Kind.OTHER, "Anything"),), unique="f")
     is_true, is_not = matcher(node, fields), matcher(negate(node), fields)

@@ -44,11 +44,11 @@ def test_what_one_process_tells_every_other_one_includes_at_once(store: RecentCh
     async def scenario() -> None:
         first, second, third = (process(store) for _ in range(3))
         for revision in range(1, 5):
-            await first.tell({"demo", "operators"}, row(revision=revision))
+            await first.share({"demo", "operators"}, row(revision=revision))
             for other in (second, third):
                 assert await noted(other) == await noted(other, "operators") == [f"a:{revision}"]
         assert await noted(third, "others") == []
-        await second.tell({"demo"}, row("b"))
+        await second.share({"demo"}, row("b"))
         assert await noted(first) == ["a:4", "b:1"]
 
     asyncio.run(scenario())
@@ -56,7 +56,7 @@ def test_what_one_process_tells_every_other_one_includes_at_once(store: RecentCh
 
 def test_process_that_starts_learns_what_was_told_before(store: RecentChanges) -> None:
     async def scenario() -> None:
-        await process(store).tell({"demo"}, row())
+        await process(store).share({"demo"}, row())
         assert await noted(process(store)) == ["a:1"]
 
     asyncio.run(scenario())
@@ -71,7 +71,7 @@ def test_change_waits_for_other_processes_only_when_one_of_them_lists(store: Rec
 
     async def scenario() -> None:
         began = time.monotonic()
-        await process(store).tell({"demo"}, row())
+        await process(store).share({"demo"}, row())
         assert time.monotonic() - began >= shared_changes._READ_AGAIN_S
 
     asyncio.run(scenario())
@@ -81,7 +81,7 @@ def test_who_is_shown_a_state_while_it_is_being_told_waits_too(store: RecentChan
     async def scenario() -> None:
         first, second = process(store), process(store)
         await noted(second)
-        await asyncio.gather(first.tell({"demo"}, row()), first.tell({"demo"}, row()))
+        await asyncio.gather(first.share({"demo"}, row()), first.share({"demo"}, row()))
         assert await noted(second) == ["a:1"]
         assert len(store.newer_than(KEPT_S, "me")) == 1, "told once"
 
@@ -93,11 +93,11 @@ def test_what_the_index_has_is_not_noted_again(store: RecentChanges, monkeypatch
 
     async def scenario() -> None:
         first, second = process(store), process(store)
-        await first.tell({"demo"}, row())
+        await first.share({"demo"}, row())
         [change] = await second.of("demo")
         change.is_indexed = True
         assert await noted(second) == []
-        await first.tell({"demo"}, row(revision=2))
+        await first.share({"demo"}, row(revision=2))
         assert await noted(second) == ["a:2"]
 
     asyncio.run(scenario())
@@ -116,9 +116,9 @@ def test_process_has_old_changes_forgotten_now_and_then(store: RecentChanges, mo
     async def scenario() -> None:
         first = process(store)
         for revision in (1, 2):
-            await first.tell({"demo"}, row(revision=revision))
+            await first.share({"demo"}, row(revision=revision))
         monkeypatch.setattr(shared_changes, "_FORGET_AGAIN_S", -1.0)
-        await first.tell({"demo"}, row(revision=3))
+        await first.share({"demo"}, row(revision=3))
 
     asyncio.run(scenario())
     assert limits == [KEPT_S, None, KEPT_S]
@@ -146,7 +146,7 @@ class _Broken(RecentChanges):
 def test_fleet_database_that_fails_leaves_what_this_process_knows() -> None:
     async def scenario() -> None:
         alone = process(_Broken())
-        await alone.tell({"demo"}, row())
+        await alone.share({"demo"}, row())
         assert await noted(alone) == ["a:1"]
 
     asyncio.run(scenario())

@@ -12,14 +12,14 @@ from fleetlight.cells.model import ChangelogAdapter, ItemRow
 from fleetlight.indexer.backends.base import Document, IndexWriter
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
 from fleetlight.indexer.reconcile.ranges import ignore
-from fleetlight.indexer.reconcile.reconcile import Comparison, Found, verify
-from fleetlight.indexer.transform.items import ItemChange, item_document
+from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, verify
+from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 
 _PAUSE_S = 0.05
 _REMEMBERED = "the index has it otherwise, and does not take what the cell has"
 
 
-class ItemComparison(Comparison):
+class OtherItemComparison(Comparison):
     """Calls raise CellUnreachableError, and what the writer raises.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; 0: what differs at first sight counts.
@@ -35,7 +35,7 @@ class ItemComparison(Comparison):
         self._catch_up_timeout_s = catch_up_timeout_s
         self._rows: Mapping[str, ItemRow] = {}
 
-    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+    def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         deadline_s = time.monotonic() + self._catch_up_timeout_s
         differences = self._differences()
         while differences and self._catch_up_timeout_s:
@@ -47,7 +47,7 @@ class ItemComparison(Comparison):
                 self.has_caught_up = has_caught_up
                 break
         if differences:
-            yield Found(sorted(differences, key=lambda difference: difference.uuid))
+            yield DifferenceBatch(sorted(differences, key=lambda difference: difference.uuid))
         on_step()
 
     def differing(self) -> Sequence[str]:
@@ -61,7 +61,7 @@ class ItemComparison(Comparison):
         self.index.mark_items(self._item_type, self._cell_uuid, are_whole=False)
         self.index.remove_items(self._item_type, self._cell_uuid, versions)
 
-    def write(self, found: Found, _own: Set[str]) -> Mapping[str, str]:
+    def write(self, found: DifferenceBatch, _own: Set[str]) -> Mapping[str, str]:
         rows = [self._rows[each.uuid] for each in found.differences if each.uuid in self._rows]
         rejected = self.index.write([document for row in rows if (document := self._document(row))]).rejected
         reasons = {rejection.document.id: rejection.reason for rejection in rejected}
@@ -103,7 +103,7 @@ class ItemComparison(Comparison):
     def _document(self, row: ItemRow) -> Document | None:
         if row.record is None:
             return None
-        return item_document(self._cell_uuid, ItemChange(self._item_type, row.revision, row.record))
+        return other_item_document(self._cell_uuid, OtherItemChange(self._item_type, row.revision, row.record))
 
     def _wait(self, deadline_s: float) -> bool:
         """Return when the index has all that the cell has committed by now; False if that takes too long."""
@@ -119,7 +119,7 @@ class ItemComparison(Comparison):
             time.sleep(_PAUSE_S)
 
 
-def verify_items(
+def verify_other_items(
     adapter: ChangelogAdapter,
     writer: IndexWriter,
     item_type: str,
@@ -132,14 +132,14 @@ def verify_items(
 
     on_progress, repair: as of `verify`.
     """
-    comparison = ItemComparison(adapter, writer, item_type, catch_up_timeout_s=catch_up_timeout_s)
+    comparison = OtherItemComparison(adapter, writer, item_type, catch_up_timeout_s=catch_up_timeout_s)
     verification = verify(comparison, repair=repair, on_progress=on_progress)
     if repair:
         writer.mark_items(item_type, adapter.cell.uuid, are_whole=not verification.remaining)
     return verification
 
 
-def reconcile_items(
+def reconcile_other_items(
     adapter: ChangelogAdapter, writer: IndexWriter, item_type: str, on_step: Callable[[], None] = lambda: None
 ) -> Verification:
     """Make the index have the items of a cell, and say there whether it has them all. on_step: as of `reconcile`."""
@@ -147,4 +147,4 @@ def reconcile_items(
     def on_progress(_compared: int, _differences: int) -> None:
         on_step()
 
-    return verify_items(adapter, writer, item_type, 0, on_progress, repair=True)
+    return verify_other_items(adapter, writer, item_type, 0, on_progress, repair=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.backends.elasticsearch.mapping import copies
-from fleetlight.indexer.backends.elasticsearch.rows import decoded
+from fleetlight.indexer.backends.elasticsearch.rows import decoded, search_decoder
 from fleetlight.resources.fields import Record
 
 # That of a document which says that all items of the type are there; no item has it.
@@ -38,15 +38,7 @@ class _Hit(msgspec.Struct):
     version: int = msgspec.field(name="_version", default=0)
 
 
-class _Hits(msgspec.Struct):
-    hits: list[_Hit]
-
-
-class _Answer(msgspec.Struct):
-    hits: _Hits
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
+_ANSWER = search_decoder(_Hit)
 
 
 def items_index(*, replicas: int | None) -> dict[str, Any]:

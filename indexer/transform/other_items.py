@@ -1,4 +1,4 @@
-"""From what a cell says of items other than instances to documents of the index; pure."""
+"""Documents of the items other than instances (nodes), from the messages of a cell; pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,10 +15,10 @@ from fleetlight.resources.query_fields.node import NODE
 ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record]]] = {
     HypervisorPayload: (NODE.name, from_payload)
 }
-"""By payload: the type of the item that it tells of whole, and what reads its record."""
+"""By payload: the type of the item that it has the whole state of, and what reads its record."""
 
 
-class ItemChange(msgspec.Struct, frozen=True, gc=False):
+class OtherItemChange(msgspec.Struct, frozen=True, gc=False):
     """One revision of an item, with its complete record."""
 
     item_type: str
@@ -30,14 +30,14 @@ class ItemChange(msgspec.Struct, frozen=True, gc=False):
         return str(self.record["uuid"])
 
 
-def read_item_change(payload: VersionedPayload, revision: int) -> ItemChange | None:
+def read_other_item_change(payload: VersionedPayload, revision: int) -> OtherItemChange | None:
     """None for a payload of something else."""
     known = ITEM_PAYLOADS.get(type(payload))
     if known is None:
         return None
     item_type, to_record = known
-    return ItemChange(item_type, revision, to_record(payload))
+    return OtherItemChange(item_type, revision, to_record(payload))
 
 
-def item_document(cell_uuid: str, change: ItemChange) -> Document:
+def other_item_document(cell_uuid: str, change: OtherItemChange) -> Document:
     return Document(cell_uuid, change.revision, change.record, (), None, change.item_type)

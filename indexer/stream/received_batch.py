@@ -1,0 +1,146 @@
+"""Messages of one cell that were received together: which of them count, and what becomes of each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from fleetlight.bus.bus import Delivery, Headers, Message
+from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER
+from fleetlight.cells.fleet.producer_keys import Announcer
+from fleetlight.indexer.backends.base import WriteResult
+from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
+from fleetlight.indexer.transform.announcers import Announcers
+from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading, without_known
+from fleetlight.indexer.transform.messages import read_headers
+from fleetlight.indexer.writing.dead_letters import DeadLetter
+from fleetlight.resources.clock import Clock, system_clock
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReading:
+    """How the messages on the bus of a cell are read.
+
+    is_of_relay: whether a message with these headers and this body was made by the cell's relay. What was not says
+        nothing of sequences and revisions, whatever is in its headers, nor how far the cell is.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention), as far as it is known at the moment.
+    accepts: whether what a message of the relay says has happened, by its headers.
+    announcers: of a cell whose notifications have revisions: which producers may announce instances that it does not
+        have.
+    rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
+    clock: of the fleet.
+    """
+
+    is_of_relay: Callable[[Headers, bytes], bool]
+    horizon: Callable[[], int] = lambda: 0
+    accepts: Callable[[Headers], bool] = lambda _: True
+    announcers: Announcers | None = None
+    rows: RowReading | None = None
+    own_rows: ReadsRows | None = None
+    clock: Clock = system_clock
+
+    def announcer(self, delivery: Delivery, *, is_of_relay: bool) -> Announcer | None:
+        """The producer of a message without a revision; None where there is none."""
+        if self.announcers is None:
+            return None
+        if is_of_relay:
+            return self.announcers.outbox
+        return self.announcers.of_message(delivery.headers, delivery.body)
+
+
+class ReceivedBatch:
+    """The messages `deliveries`, read when this is made; may raise CellUnreachableError then.
+
+    sequences: of the messages that count. sources: uuid -> the message that its document came from. dead: messages that
+    gave no document, and why. write: the write of the documents, once it has begun.
+    """
+
+    def __init__(
+        self, cell_uuid: str, deliveries: Sequence[Delivery], reading: MessageReading, *, watermark: int
+    ) -> None:
+        self.deliveries = deliveries
+        self.batch = Batch(cell_uuid, reading.horizon(), reading.rows, reading.own_rows, now=reading.clock())
+        self.sequences: list[int] = []
+        self.sources: dict[str, Delivery] = {}
+        self.dead: list[tuple[Delivery, MalformedMessageError]] = []
+        self.write: Future[WriteResult] | None = None
+        self._cell_uuid = cell_uuid
+        self._reading = reading
+        self._watermark = watermark
+        self._refused: Mapping[str, MalformedMessageError] = {}
+        self._duplicates = 0
+        self._never_happened = 0
+        for delivery in deliveries:
+            self._take(delivery)
+        kept = without_known(self.dead, reading.own_rows)
+        self.batch.others += len(self.dead) - len(kept)
+        self.dead = kept
+
+    @property
+    def letters(self) -> Sequence[DeadLetter]:
+        return [
+            DeadLetter.of(Message(delivery.body, delivery.routing_key, delivery.headers), error)
+            for delivery, error in self.dead
+        ]
+
+    @property
+    def has_lost_item(self) -> bool:
+        """Whether a message of the cell itself about something else than an instance is among the dead ones."""
+        return any(
+            is_about_item(each.headers) and self._reading.is_of_relay(each.headers, each.body) for each, _ in self.dead
+        )
+
+    @property
+    def outcomes(self) -> Sequence[tuple[str, int]]:
+        """How many messages ended how (fleetlight.indexer.metrics), but for dead letters."""
+        batch = self.batch
+        return (
+            ("applied", batch.count_applied(self._refused)),
+            ("superseded", batch.superseded),
+            ("duplicate", self._duplicates),
+            ("never happened", self._never_happened),
+            ("heartbeat", len(batch.heartbeats)),
+            ("other", batch.others),
+            ("elsewhere", batch.elsewhere),
+            ("forgotten", batch.forgotten),
+        )
+
+    def note_result(self, result: WriteResult) -> None:
+        """What the index did not take is dead."""
+        self._refused = self.batch.failed | {
+            rejection.document.id: MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason)
+            for rejection in result.rejected
+        }
+        self.dead += [(self.sources[uuid], error) for uuid, error in self._refused.items()]
+
+    def _take(self, delivery: Delivery) -> None:
+        is_of_relay = self._reading.is_of_relay(delivery.headers, delivery.body)
+        if is_of_relay and not self._reading.accepts(delivery.headers):
+            self._never_happened += 1
+            return
+        try:
+            sequence, revision, instance_uuid = read_headers(self._cell_uuid, delivery.headers)
+            if not is_of_relay:
+                sequence = revision = instance_uuid = None
+            if sequence is not None:
+                if sequence <= self._watermark:
+                    self._duplicates += 1
+                    return
+                self.sequences.append(sequence)
+            about = self.batch.take(
+                delivery.body,
+                revision,
+                instance_uuid,
+                # What the relay passes on for another producer has a sequence, and is no heartbeat of the cell.
+                reports_progress=is_of_relay and sequence is None,
+                announcer=self._reading.announcer(delivery, is_of_relay=is_of_relay) if revision is None else None,
+            )
+        except MalformedMessageError as error:
+            self.dead.append((delivery, error))
+            return
+        for uuid in about:
+            self.sources[uuid] = delivery
+
+
+def is_about_item(headers: Headers) -> bool:
+    """Whether a change of the cell's has a revision, but of no instance."""
+    return REVISION_HEADER in headers and RESOURCE_HEADER not in headers
