@@ -29,6 +29,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.errors import BusError, ProducerKeyError
 from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.units import MICROSECONDS_PER_HOUR
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,7 +50,6 @@ ProducerArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="What the producer is called.", show_default=False)
 ]
 _DEFAULT_FOLDER = Path("fleetlight-accounts")
-_MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
 @app.command(
@@ -172,7 +172,7 @@ def cell_keys(
         fleet.clock.look()
         for each in native:
             now = fleet.clock()
-            accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+            accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
             key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
             print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
 
@@ -217,7 +217,7 @@ def producer(
             raise CommandError(f"the key in {path} is not that of producer {name} (any more); remove it for a new one")
         fleet.clock.look()
         now = fleet.clock()
-        accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+        accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
         allowed = fleet.producer_keys.accept(key, [cell.uuid for cell in given], now=now, accepted_until=accepted_until)
         names = _names(fleet)
         _report(f"{name} in {', '.join(sorted(names[uuid] for uuid in allowed))}", "its key", path, is_new=is_new)

@@ -22,12 +22,12 @@ from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
 from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
 
 _COLUMNS = ("CELL", "ZONE", "GROUP", "NODES", "OF", "TOTAL", "USED", "RESERVED", "FREE", "LARGEST HOLE")
 _AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
-_MIB_OF_GIB = 1024
 _SIZE_PARTS = 3
 
 
@@ -147,7 +147,7 @@ def _overview_row(summary: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _amounts(said: Mapping[str, int]) -> str:
     """Processors, memory and disk, for people."""
-    return f"{said['vcpus']} / {said['memory_mib'] / _MIB_OF_GIB:.1f}G / {said['disk_mib'] / _MIB_OF_GIB:.1f}G"
+    return f"{said['vcpus']} / {said['memory_mib'] / MIB_PER_GIB:.1f}G / {said['disk_mib'] / MIB_PER_GIB:.1f}G"
 
 
 def _size(text: str) -> InstanceSize:

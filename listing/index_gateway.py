@@ -22,7 +22,7 @@ from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Eq, Filter
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -32,7 +32,6 @@ T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 0.2
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class IndexGateway:
@@ -170,7 +169,7 @@ class IndexGateway:
         if self.why_not is not None:
             return None
         try:
-            rows = await self.search(PageRequest(wanted, _BY_UUID, 1), cells, projection)
+            rows = await self.search(PageRequest(wanted, INSTANCES_BY_UUID, 1), cells, projection)
         except IndexerError as error:
             self.failed(error)
             return None
@@ -208,5 +207,5 @@ class IndexGateway:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
         if self._searcher is not None:
             await self._searcher.progress()
-            nobody = PageRequest(Eq("uuid", NOBODY), _BY_UUID, 1)
+            nobody = PageRequest(Eq("uuid", NOBODY), INSTANCES_BY_UUID, 1)
             await self._searcher.search(nobody, {NOBODY}, FieldValues(INSTANCE_FIELDS, ("uuid",)))

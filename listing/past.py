@@ -19,13 +19,11 @@ from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
-from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class PastLister:
@@ -117,7 +115,7 @@ class _PastReader:
         )
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
-        rows = await self.read_page(cell_uuid, PageRequest(Eq("uuid", uuid), _BY_UUID, 1), timeout_s)
+        rows = await self.read_page(cell_uuid, PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1), timeout_s)
         return rows[0] if rows else None
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:

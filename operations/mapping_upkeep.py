@@ -10,6 +10,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import CellAdapter
 from fleetlight.operations.jobs.chores import AT_ONCE
 from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -80,4 +81,4 @@ class MappingUpkeep:
             return True
         # By another worker too.
         self._recorded_at = known.compared_at
-        return self._fleet.clock() - known.compared_at >= self._interval_s * 1_000_000
+        return self._fleet.clock() - known.compared_at >= self._interval_s * MICROSECONDS_PER_SECOND

@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _NUMBER_OR_MARK = re.compile("[0-9]+|[\0-\2]")
 # Before a number, and before what is not such a mark though it looks like one. No text between numbers is lower.
@@ -136,3 +137,7 @@ class SortOrder:
     def keeps_places(self) -> bool:
         """Whether every row has the same place in this order for life."""
         return all(self.item_type[key.field].is_constant for key in self.keys)
+
+
+INSTANCES_BY_UUID: Final = SortOrder.of(INSTANCE_FIELDS, ())
+"""The order in which instances are read where no caller asked for one."""

@@ -8,6 +8,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.definitions import CellStatus
 from fleetlight.resources.query_fields.node import NODE
 from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.resources.units import MIB_PER_GIB
 
 AGENT_ADDRESS = "agent_address"
 """What a record says beside the fields that can be asked for: where the agent of the node answers, if it has one."""
@@ -46,8 +47,6 @@ NOT_STORED = frozenset({"mfree", "dfree", "pinst_cnt", "pinst_list", "sinst_cnt"
 
 STORED_NODE_FIELDS = frozenset(NODE) - NOT_STORED
 """Fields of which a stored node says all that its cell knows."""
-
-_MIB_OF_GIB = 1024
 
 
 def shown_node(stored: Record) -> Record:
@@ -94,7 +93,7 @@ def _sizes(stored: Record) -> Record:
     return {
         "ctotal": stored["vcpus"],
         "mtotal": stored["memory_mib"],
-        "dtotal": stored["disk_gib"] * _MIB_OF_GIB,
+        "dtotal": stored["disk_gib"] * MIB_PER_GIB,
     }
 
 

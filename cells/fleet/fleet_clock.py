@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class FleetClock:
     @property
     def offset_s(self) -> float:
         """How far the machine's own clock is ahead of the fleet's, in seconds; 0 before the first look."""
-        return (self._own() - self()) / 1e6
+        return (self._own() - self()) / MICROSECONDS_PER_SECOND
 
     @property
     def agrees(self) -> bool:

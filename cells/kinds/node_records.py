@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
 
 
@@ -70,4 +70,4 @@ def _free(total: int | None, used: int | None) -> int | CellStatus:
 
 
 def _mib(gib: int | CellStatus) -> int | CellStatus:
-    return gib if isinstance(gib, CellStatus) else gib * _MIB_OF_GIB
+    return gib if isinstance(gib, CellStatus) else gib * MIB_PER_GIB

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts, NodeCapacity
-
-_MIB_OF_GIB = 1024
+from fleetlight.resources.units import MIB_PER_GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def nova_node_capacity(
 
     def amounts(values: Sequence[int]) -> Amounts:
         vcpus, memory_mib, disk_gib = values
-        return Amounts(vcpus, memory_mib, disk_gib * _MIB_OF_GIB) if is_known else Amounts()
+        return Amounts(vcpus, memory_mib, disk_gib * MIB_PER_GIB) if is_known else Amounts()
 
     return NodeCapacity(
         name=name,

@@ -22,10 +22,8 @@ from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
@@ -272,4 +270,4 @@ def sync_cell(
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
     """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
-    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1, fields=("uuid",)))
+    return not adapter.read_page(PageRequest(EVERYTHING, INSTANCES_BY_UUID, 1, fields=("uuid",)))

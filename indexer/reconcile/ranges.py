@@ -17,8 +17,7 @@ from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.query.filters import Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
 # A range of so few rows is read; dividing it would cost about as many digests.
 _LEAF_ROWS = 16
@@ -26,7 +25,6 @@ _LEAF_ROWS = 16
 _RANGES_AT_ONCE = 64
 _DASHES = (8, 13, 18, 23)
 _EMPTY = RangeDigest(0, 0, 0)
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What the index has is looked at by the beginnings of uuids, so that no cell is in memory whole.
 _RANGE_LENGTH = 2
 _DOCUMENTS_AT_ONCE = 5000
@@ -156,7 +154,7 @@ def pages_of_rows(
     """
     is_last = False
     while not is_last:
-        rows = read(PageRequest(condition, _BY_UUID, batch_size, after))
+        rows = read(PageRequest(condition, INSTANCES_BY_UUID, batch_size, after))
         is_last = len(rows) < batch_size
         yield rows, is_last
         after = (rows[-1].uuid,) if rows else after

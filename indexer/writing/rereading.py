@@ -17,8 +17,7 @@ from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +25,6 @@ _BATCH = 500
 _UNREACHABLE_RETRY_S = 5.0
 # What the index refuses it will most likely refuse again, unless somebody does something about it.
 _REJECTED_RETRY_S = 60.0
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 RendersRows = Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]]
 
@@ -35,7 +33,7 @@ def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceR
     """The rows there are among `uuids`, deleted ones too, in one request; raises CellUnreachableError."""
     if not uuids:
         return {}
-    request = PageRequest(In("uuid", tuple(sorted(uuids))), _BY_UUID, len(uuids))
+    request = PageRequest(In("uuid", tuple(sorted(uuids))), INSTANCES_BY_UUID, len(uuids))
     return {row.uuid: row for row in adapter.read_page(request)}
 
 

@@ -13,6 +13,7 @@ from fleetlight.operations.actions.accepting import Acceptance, Order
 from fleetlight.operations.jobs.chores import AT_ONCE
 from fleetlight.operations.jobs.failures import ends_alone
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +52,7 @@ class Reclaimer:
 
     def _due(self) -> list[str]:
         columns = instances.c
-        last = self._clock() - round(self._interval_s * 1_000_000)
+        last = self._clock() - round(self._interval_s * MICROSECONDS_PER_SECOND)
         statement = (
             select(columns.uuid)
             .where(columns.vm_state == "soft-delete", columns.deleted.is_(False), columns.task_state.is_(None))

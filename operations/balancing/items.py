@@ -29,6 +29,7 @@ from fleetlight.operations.balancing.cluster import (
     Size,
 )
 from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.resources.units import MIB_PER_GIB
 
 GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 NODE_ITEM: Final = (
@@ -77,7 +78,6 @@ INSTANCE_ITEM: Final = (
 
 # What instances that Ganeti's operations made have instead, in native cells and in clusters.
 _NO_FLAVORS: Final = (None, "ganeti")
-_MIB_OF_GIB: Final = 1024
 # Where a live migration can begin (contracts/nova-rest, 2.6).
 _MIGRATED_LIVE: Final = ("active", "paused")
 _HINTS: Final = ("same_host", "different_host")
@@ -228,12 +228,12 @@ def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstanc
     secondary = next(iter(item["snodes"] or ()), None)
     flavor = _flavor_of_server(item)
     template = DiskTemplate.EXT if flavor else _template(item["disk_template"], has_secondary=secondary is not None)
-    disk_mib = demand_of(flavor).disk_gib * _MIB_OF_GIB if flavor else item["disk_usage"] or 0
+    disk_mib = demand_of(flavor).disk_gib * MIB_PER_GIB if flavor else item["disk_usage"] or 0
     spindles = item["disk.spindles"]
     return ClusterInstance(
         name=(item["name"] if is_named else None) or item["uuid"],
         memory_mib=item["be/memory"] or 0,
-        disk_mib=-(-disk_mib // _MIB_OF_GIB) * _MIB_OF_GIB if is_claimed else disk_mib,
+        disk_mib=-(-disk_mib // MIB_PER_GIB) * MIB_PER_GIB if is_claimed else disk_mib,
         vcpus=item["be/vcpus"] or 0,
         status=InstanceStatus.ADMIN_DOWN if is_forthcoming else _status(item["status"]),
         primary=item["pnode"],

@@ -21,8 +21,8 @@ from fleetlight.operations.opcodes.building import OpStep, operation
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 # Of the interval: cells that began together do not ask together for ever.
 _JITTER = 0.1
 
@@ -97,7 +97,9 @@ class Refresher:
         interval_s = self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 -- no secret
         now = self._clock()
         statement = update(periodic_jobs).where(columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at <= now)
-        return connection.execute(statement.values(due_at=now + round(interval_s * _MICROSECONDS))).rowcount == 1
+        return (
+            connection.execute(statement.values(due_at=now + round(interval_s * MICROSECONDS_PER_SECOND))).rowcount == 1
+        )
 
 
 def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = system_clock) -> None:
@@ -105,7 +107,7 @@ def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = sys
 
     Raises CellUnreachableError.
     """
-    columns, due_at = periodic_jobs.c, clock() + round(by_s * _MICROSECONDS)
+    columns, due_at = periodic_jobs.c, clock() + round(by_s * MICROSECONDS_PER_SECOND)
     is_earlier = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at < due_at)
     with cell_failures(cell.name), writing(engine) as connection:
         connection.execute(update(periodic_jobs).where(*is_earlier).values(due_at=due_at))

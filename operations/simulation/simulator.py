@@ -36,12 +36,13 @@ from fleetlight.operations.simulation.simulated_instances import (
     new_tags,
 )
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
 _BATCH_SIZE = 250
 _MOST_WAITING = 20
-_OLDEST_US = 90 * 24 * 3600 * 1_000_000
+_OLDEST_US = 90 * 24 * 3600 * MICROSECONDS_PER_SECOND
 _LONGEST_LAG_S = 1.0
 _LONGEST_WAIT_S = 5.0
 # How often people who wait for many instances are told how far that is.

@@ -16,8 +16,8 @@ from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
 from fleetlight.resources.query_fields.definitions import CellStatus
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
 from fleetlight.resources.query_fields.instance import INSTANCE
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _LISTS = ("snodes", "snodes.group", "snodes.group.uuid", *DISK_LISTS.values(), *NIC_LISTS.values())
 _OBJECTS = ("hvparams", "beparams", "osparams")
 # vm_state and power_state of an instance with this status (contracts/ganeti-query, 8).
@@ -112,7 +112,7 @@ def _flavor(said: Record) -> Record:
         "name": None,
         "memory_mb": _number(parameters.get("maxmem")),
         "vcpus": _number(parameters.get("vcpus")),
-        "root_gb": -(-first // _MIB_OF_GIB),
+        "root_gb": -(-first // MIB_PER_GIB),
         "ephemeral_gb": 0,
         "swap": 0,
         "extra_specs": {},

@@ -8,8 +8,7 @@ from fleetlight.cells.errors import UpstreamError
 from fleetlight.query.operators.fits import MAX_INTEGER, MIN_INTEGER
 from fleetlight.resources.fields import Field, Kind, Record, from_microseconds
 from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
-
-_MICROSECONDS = 1_000_000
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 def _is_anything(_value: Any) -> bool:
@@ -88,7 +87,7 @@ def _no_value(field: Field, value: Any) -> UpstreamError:
 
 def _moment(field: Field, seconds: float) -> int:
     """In microseconds; of a year from 1 to 9999."""
-    microseconds = round(Fraction(seconds) * _MICROSECONDS)
+    microseconds = round(Fraction(seconds) * MICROSECONDS_PER_SECOND)
     try:
         from_microseconds(microseconds)
     except (ValueError, OverflowError):

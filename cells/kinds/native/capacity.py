@@ -9,8 +9,7 @@ from fleetlight.cells.kinds.native.agent_addresses import read_agents
 from fleetlight.cells.kinds.native.nodes import Capacity, read_nodes
 from fleetlight.cells.node_capacity import Amounts, NodeCapacity
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
-
-_MIB_OF_GIB = 1024
+from fleetlight.resources.units import MIB_PER_GIB
 
 
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
@@ -66,4 +65,4 @@ def _reserved(connection: Connection) -> Mapping[int, Amounts]:
 
 
 def _amounts(capacity: Capacity) -> Amounts:
-    return Amounts(capacity.vcpus, capacity.memory_mib, capacity.disk_gib * _MIB_OF_GIB)
+    return Amounts(capacity.vcpus, capacity.memory_mib, capacity.disk_gib * MIB_PER_GIB)

@@ -28,6 +28,7 @@ from fleetlight.cells.tables import cell_state, changes
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.notifications.errors import BusError, MessageRefusedError
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_HOUR
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +40,6 @@ _WITHOUT_NUMBER = select(changes.c.id).where(changes.c.sequence.is_(None)).order
 # Asked ten times a second of each cell, also while nothing happens: making the statement would cost as much again.
 _FIRST_WITHOUT_NUMBER = _WITHOUT_NUMBER.limit(1)
 _LAST_SEQUENCE = select(cell_state.c.last_sequence)
-_MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
 def is_relayed(cell: Cell) -> bool:
@@ -367,7 +367,7 @@ class Relay:
 
         Only from the front, so that the changelog never has a hole.
         """
-        horizon = self._clock() - round(self._settings.changelog_retention_h * _MICROSECONDS_PER_HOUR)
+        horizon = self._clock() - round(self._settings.changelog_retention_h * MICROSECONDS_PER_HOUR)
         front = (
             select(changes.c.sequence, changes.c.published_at)
             .where(changes.c.sequence.is_not(None))

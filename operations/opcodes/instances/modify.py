@@ -40,8 +40,8 @@ from fleetlight.operations.opcodes.instances.policy import check_policy
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
 
@@ -129,7 +129,7 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
     if op.expires_at == "never":
         clear_expiry(task.connection, task.instance.uuid)
     elif op.expires_at is not None:
-        set_expiry(task.connection, task.instance.uuid, op.expires_at * _MICROSECONDS)
+        set_expiry(task.connection, task.instance.uuid, op.expires_at * MICROSECONDS_PER_SECOND)
     attempt.commit()
 
 

@@ -30,9 +30,9 @@ from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.operations.opcodes.tags import check_tags
 from fleetlight.resources.power_states import NO_STATE
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _FIRST_REVISION = 1
-_MICROSECONDS = 1_000_000
 
 
 def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | None:
@@ -128,4 +128,4 @@ def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], 
     event_type = "reservation.create.end" if op.forthcoming else "instance.create.start"
     outbox.append(task.connection, outbox.announcements(task.cell, event_type, [row], task.now, request=request))
     if op.expires_at is not None:
-        set_expiry(task.connection, uuid, op.expires_at * _MICROSECONDS)
+        set_expiry(task.connection, uuid, op.expires_at * MICROSECONDS_PER_SECOND)

@@ -21,8 +21,8 @@ from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_instance"))
 
 
@@ -69,7 +69,7 @@ class Wanted:
 def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Capacity:
     """What the instance takes up of its primary node; of the secondary one it is the disk alone."""
     backend = configuration.filled_backend(cluster)
-    return Capacity(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // _MIB_OF_GIB))
+    return Capacity(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
 
 
 def node_called(connection: Connection, name: str) -> Node:

@@ -21,8 +21,8 @@ from fleetlight.query.filters import In
 from fleetlight.query.sql import SqlColumn, SqlDialect
 from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _PREFIX = "OP_"
 _PARAMETERS = "parameters"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
@@ -161,7 +161,7 @@ def _summary(row: Row[Any]) -> str:
 
 def _split(moment: int | None) -> list[int] | None:
     """[seconds, microseconds] of a time in microseconds; None also where a damaged row has no number."""
-    return list(divmod(moment, _MICROSECONDS)) if moment is not None and is_number(moment) else None
+    return list(divmod(moment, MICROSECONDS_PER_SECOND)) if moment is not None and is_number(moment) else None
 
 
 def _split_or_missing(moment: int | None) -> list[int] | CellStatus | None:

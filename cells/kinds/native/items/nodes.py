@@ -18,8 +18,8 @@ from fleetlight.query.sort import nice_key
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import has_size, shown_node
 from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _FREE = frozenset({"mfree", "dfree"})
 _OF_SECONDARIES = frozenset({"sinst_cnt", "sinst_list"})
 _NOTHING = Capacity(0, 0, 0)
@@ -110,5 +110,5 @@ def _free(stored: Record, used: ComputeNode | None, reserved: Capacity) -> Mappi
         return dict.fromkeys(_FREE, CellStatus.NO_DATA)
     return {
         "mfree": used.free.memory_mib + reserved.memory_mib,
-        "dfree": (used.free.disk_gib + reserved.disk_gib) * _MIB_OF_GIB,
+        "dfree": (used.free.disk_gib + reserved.disk_gib) * MIB_PER_GIB,
     }
