@@ -24,7 +24,7 @@ from bench.faults.proxy import TcpProxy
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.agents.certificates import Pair, Role, issue, new_authority
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.tls import TlsFiles
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.client import AgentClient
@@ -146,7 +146,7 @@ class _SlowToConnect(TcpProxy):
 def _fill(folder: Path) -> None:
     """The instances of the host, as an agent would have left them there."""
     with closing(AgentDatabase(folder)) as database, database.transaction():
-        driver = SimulatedDriver(database, folder, Size(memory_mib=_INSTANCES))
+        driver = SimulatedDriver(database, folder, HostSize(memory_mib=_INSTANCES))
         for number in range(_INSTANCES):
             driver.start("fake", f"instance{number}", memory=1, vcpus=1)
 

@@ -44,7 +44,7 @@ class _Behaviours(RootModel[dict[str, Behaviour]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class HostSize:
     """What the host has. memory_mib, disk_mib: as whole MiB; the host itself takes none of them."""
 
     vcpus: int = 16
@@ -61,7 +61,7 @@ class SimulatedDriver:
         self,
         database: AgentDatabase,
         folder: Path,
-        size: Size,
+        size: HostSize,
         *,
         hypervisors: Sequence[str] = ("fake",),
         volume_group: str = "xenvg",

@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 
 from fleetlight.agents.wire import PORT
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
@@ -23,6 +22,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.hosts.inventories import Inventories, InventoryChange
 from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.instance import DEFAULT_ZONE
 from fleetlight.resources.units import MIB_PER_GIB
 
@@ -63,7 +63,7 @@ def add(
     data_dir: DataDirOption = None,
 ) -> None:
     """Let simulated hosts join a cell. Those that are there already stay as they are."""
-    capacity = Capacity(vcpus, memory_gib * MIB_PER_GIB, disk_gib)
+    capacity = Amount.of_gib(vcpus, memory_gib * MIB_PER_GIB, disk_gib)
     with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])

@@ -23,6 +23,7 @@ from fleetlight.operations.balancing.policy import policy_refusal
 from fleetlight.operations.balancing.redundancy import Redundancy
 from fleetlight.operations.balancing.score import score
 from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.resources.amount import Amount
 
 MEMORY_STEP_MIB: Final = 64
 DISK_STEP_MIB: Final = 256
@@ -41,34 +42,14 @@ _CAUSES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceSize:
-    memory_mib: int
-    disk_mib: int
-    vcpus: int
-
-    def smaller(self, cause: Refusal) -> "InstanceSize | None":
-        """One step smaller in what instances are refused for; None if it cannot be."""
-        match cause:
-            case Refusal.MEMORY if self.memory_mib >= 2 * MEMORY_STEP_MIB:
-                return replace(self, memory_mib=self.memory_mib - MEMORY_STEP_MIB)
-            case Refusal.DISK if self.disk_mib >= 2 * DISK_STEP_MIB:
-                return replace(self, disk_mib=self.disk_mib - DISK_STEP_MIB)
-            case Refusal.PROCESSORS if self.vcpus > 1:
-                return replace(self, vcpus=self.vcpus - 1)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class Tier:
     """So many instances of a size."""
 
-    size: InstanceSize
+    size: Amount
     count: int
 
 
-def tiers_of(
-    cluster: Cluster, size: InstanceSize, template: DiskTemplate, *, stays_redundant: bool = True
-) -> Sequence[Tier]:
+def tiers_of(cluster: Cluster, size: Amount, template: DiskTemplate, *, stays_redundant: bool = True) -> Sequence[Tier]:
     """How many there is room for of this size, then of each smaller one that still fits.
 
     stays_redundant: whether all that is on a node has to have room on others, of whichever node; not of mirrored ones,
@@ -78,7 +59,7 @@ def tiers_of(
     return list(_tiers(space, size))
 
 
-def count_of(size: InstanceSize, tiers: Sequence[Tier]) -> int:
+def count_of(size: Amount, tiers: Sequence[Tier]) -> int:
     """How many there are of one size."""
     return sum(tier.count for tier in tiers if tier.size == size)
 
@@ -87,8 +68,8 @@ def without_reservations(cluster: Cluster) -> Cluster:
     return replace(cluster, instances=tuple(each for each in cluster.instances if not each.is_forthcoming))
 
 
-def _tiers(space: "_Space", size: InstanceSize) -> Iterator[Tier]:
-    tried: list[tuple[InstanceSize, Mapping[Refusal, int]]] = []
+def _tiers(space: "_Space", size: Amount) -> Iterator[Tier]:
+    tried: list[tuple[Amount, Mapping[Refusal, int]]] = []
     while True:
         count, failures = space.fill(size)
         if count:
@@ -96,13 +77,13 @@ def _tiers(space: "_Space", size: InstanceSize) -> Iterator[Tier]:
             yield Tier(size, count)
         tried.append((size, failures))
         # Smaller in what most places refuse it for, then, where it cannot be, in what alone is enough.
-        following = size.smaller(_by_frequency(failures)[0]) or _sufficient(space, tried)
+        following = _smaller(size, _by_frequency(failures)[0]) or _sufficient(space, tried)
         if following is None:
             return
         size = following
 
 
-def _sufficient(space: "_Space", tried: list[tuple[InstanceSize, Mapping[Refusal, int]]]) -> InstanceSize | None:
+def _sufficient(space: "_Space", tried: list[tuple[Amount, Mapping[Refusal, int]]]) -> Amount | None:
     """The largest size that fits and differs in one resource from one that was tried; the last one counts first."""
     while tried:
         size, failures = tried.pop()
@@ -113,15 +94,27 @@ def _sufficient(space: "_Space", tried: list[tuple[InstanceSize, Mapping[Refusal
     return None
 
 
-def _shrunk_until_it_fits(space: "_Space", size: InstanceSize, cause: Refusal) -> InstanceSize | None:
-    found: InstanceSize | None = size
+def _shrunk_until_it_fits(space: "_Space", size: Amount, cause: Refusal) -> Amount | None:
+    found: Amount | None = size
     while found is not None:
         failures = space.failures(found)
         if space.fits(failures):
             return found
         if not failures[cause]:
             return None
-        found = found.smaller(cause)
+        found = _smaller(found, cause)
+    return None
+
+
+def _smaller(size: Amount, cause: Refusal) -> Amount | None:
+    """One step smaller in what instances are refused for; None if it cannot be."""
+    match cause:
+        case Refusal.MEMORY if size.memory_mib >= 2 * MEMORY_STEP_MIB:
+            return replace(size, memory_mib=size.memory_mib - MEMORY_STEP_MIB)
+        case Refusal.DISK if size.disk_mib >= 2 * DISK_STEP_MIB:
+            return replace(size, disk_mib=size.disk_mib - DISK_STEP_MIB)
+        case Refusal.PROCESSORS if size.vcpus > 1:
+            return replace(size, vcpus=size.vcpus - 1)
     return None
 
 
@@ -152,7 +145,7 @@ class _Space:
         has_reservations = any(each.is_forthcoming for each in cluster.instances)
         self._estimates = Estimates(dict(enumerate(self._states)), has_reservations=has_reservations)
 
-    def fill(self, size: InstanceSize) -> tuple[int, Mapping[Refusal, int]]:
+    def fill(self, size: Amount) -> tuple[int, Mapping[Refusal, int]]:
         """Place as many as there is room for: how many, and for what the next one was refused, by how many places."""
         placed, count = self._instance(size), 0
         while (best := self._best(placed)) is not None:
@@ -167,7 +160,7 @@ class _Space:
         failures[Refusal.REDUNDANCY] += sum(1 for _ in self._places(placed))
         return count, failures
 
-    def failures(self, size: InstanceSize) -> Mapping[Refusal, int]:
+    def failures(self, size: Amount) -> Mapping[Refusal, int]:
         """For what an instance is refused, and by how many places; those behind one that fits are not looked at."""
         placed = self._instance(size)
         failures = self._refusals(placed)
@@ -223,7 +216,7 @@ class _Space:
     def _is_mirrored(self) -> bool:
         return self._template is DiskTemplate.DRBD
 
-    def _instance(self, size: InstanceSize) -> PlacedInstance:
+    def _instance(self, size: Amount) -> PlacedInstance:
         instance = ClusterInstance(
             "",
             size.memory_mib,

@@ -19,7 +19,7 @@ from fleetlight.operations.balancing.cluster import (
     InstanceStatus,
     NodeGroup,
     Policy,
-    Size,
+    PolicySize,
 )
 from fleetlight.operations.balancing.columns import Columns
 from fleetlight.operations.balancing.errors import ClusterFileError
@@ -223,7 +223,7 @@ def _policies(lines: Sequence[_Line], groups: set[str]) -> Mapping[str, Policy]:
     return found
 
 
-def _bounds(columns: Columns) -> Iterator[tuple[Size, Size]]:
+def _bounds(columns: Columns) -> Iterator[tuple[PolicySize, PolicySize]]:
     sizes = columns[2].split(";") if columns[2] else []
     if len(sizes) % 2:
         raise columns.error(2, "a least size without a greatest one; sizes come in pairs, divided by ';'")
@@ -231,11 +231,11 @@ def _bounds(columns: Columns) -> Iterator[tuple[Size, Size]]:
         yield _size(columns, 2, least), _size(columns, 2, greatest)
 
 
-def _size(columns: Columns, index: int, text: str) -> Size:
+def _size(columns: Columns, index: int, text: str) -> PolicySize:
     parts = text.split(",")
     if len(parts) != len(_SIZE):
         raise columns.error(index, f"a size has {len(_SIZE)} numbers ({', '.join(_SIZE)}), and {text!r} {len(parts)}")
-    return Size(*(columns.parsed(index, part, least=0) for part in parts))
+    return PolicySize(*(columns.parsed(index, part, least=0) for part in parts))
 
 
 def _choice(columns: Columns, index: int, choices: type[_Choice]) -> _Choice:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.operations.balancing.cluster import (
     DEFAULT_POLICY,
     AllocationPolicy,
@@ -26,9 +26,10 @@ from fleetlight.operations.balancing.cluster import (
     InstanceStatus,
     NodeGroup,
     Policy,
-    Size,
+    PolicySize,
 )
 from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.units import MIB_PER_GIB
 
 GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
@@ -214,9 +215,9 @@ def _policy(said: Mapping[str, Any]) -> Policy:
     )
 
 
-def _size(said: Mapping[str, int]) -> Size:
+def _size(said: Mapping[str, int]) -> PolicySize:
     names = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
-    return Size(*(said[name] for name in names))
+    return PolicySize(*(said[name] for name in names))
 
 
 def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstance:
@@ -282,11 +283,11 @@ def _node(
     is_offline = _is_closed(item) or bool(_unsaid(item, reports_usage=reports_usage))
     figures = ("mtotal", "mfree", "dtotal", "dfree", "ctotal")
     total_memory, free_memory, total_disk, free_disk, cpus = (item[name] or 0 for name in figures)
-    own = Amounts(item["cnos"] or 0, item["mnode"] or 0)
+    own = Amount(item["cnos"] or 0, item["mnode"] or 0)
     vcpu_ratio = None
     if capacity is not None:
         kept = capacity.total - capacity.usable
-        own = Amounts(own.vcpus, max(own.memory_mib, kept.memory_mib))
+        own = Amount(own.vcpus, max(own.memory_mib, kept.memory_mib))
         free_memory -= max(0, kept.memory_mib)
         free_disk -= max(0, kept.disk_mib)
         vcpu_ratio = max(0, capacity.usable.vcpus) / cpus if cpus else None

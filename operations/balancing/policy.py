@@ -1,6 +1,6 @@
 """Whether the policy of a group has instances of a size. Source: contracts/ganeti-htools, 6."""
 
-from fleetlight.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, Size
+from fleetlight.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, PolicySize
 from fleetlight.operations.balancing.limits import Refusal
 from fleetlight.operations.balancing.node_state import NodeState
 
@@ -18,7 +18,7 @@ def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) 
     return None if instance.disk_template in policy.disk_templates else Refusal.DISK
 
 
-def _outside(instance: ClusterInstance, bound: Size, sign: int, *, has_exclusive_storage: bool) -> Refusal | None:
+def _outside(instance: ClusterInstance, bound: PolicySize, sign: int, *, has_exclusive_storage: bool) -> Refusal | None:
     """What of it is below the least size (sign 1), or above the greatest one (sign -1)."""
     spindles = (instance.disk_spindles or 0) if has_exclusive_storage else instance.spindle_use
     compared = (

@@ -6,13 +6,13 @@ from functools import partial
 from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.outbox import append_event
 from fleetlight.cells.model import Cell, Request
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import Clock, system_clock
 
 _EVENT = "scheduler.select_destinations"
@@ -23,7 +23,7 @@ def tried_selection(
     engine: Engine,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,
@@ -41,7 +41,7 @@ def announced_selection(
     engine: Engine,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, delete, exists, select
 
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, instances, node_traits
 from fleetlight.operations.scheduling.hosts import Host, Question, read_best_hosts
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Candidate:
 
 
 def read_candidates(
-    engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, limit: int
+    engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, limit: int
 ) -> Sequence[Candidate]:
     """The best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:

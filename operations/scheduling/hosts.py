@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
-from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
 from fleetlight.operations.scheduling.filters import conditions_of
 from fleetlight.operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.weighers import USABLE, WEIGHERS, Room
+from fleetlight.resources.amount import Amount
 
 _NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
 # Parameters of the statements.
@@ -45,8 +46,8 @@ class Host:
     host_ip: str
     service_host: str
     availability_zone: str
-    usable: Capacity
-    used: Capacity
+    usable: Amount
+    used: Amount
     weights: tuple[Any, ...]
 
 
@@ -57,7 +58,7 @@ class Question:
     neighbours: None of a request that names no other instances.
     """
 
-    demand: Capacity
+    demand: Amount
     spec: RequestSpec
     neighbours: Neighbours | None = None
 
@@ -121,19 +122,8 @@ def _candidates(
     demand, spec, neighbours = question.demand, question.spec, question.neighbours or NO_NEIGHBOURS
     wanted = (conditions_of(spec, neighbours), *conditions)
     of_services = services.c.id == compute_nodes.c.service_id
-    # Only what is asked for is summed up; databases do not find that out by themselves.
     nodes = select(compute_nodes.c.id).join_from(compute_nodes, services, of_services).where(*wanted)
-    used = (
-        select(
-            allocations.c.node_id,
-            func.count().label("instance_count"),
-            # A sum of big integers is a fraction on PostgreSQL.
-            *(cast(func.sum(allocations.c[size]), BigInteger).label(size) for size in SIZES),
-        )
-        .where(allocations.c.node_id.in_(nodes))
-        .group_by(allocations.c.node_id)
-        .subquery()
-    )
+    used = allocated_by_node(allocations.c.node_id.in_(nodes)).subquery()
     taken = {size: func.coalesce(used.c[size], 0) for size in SIZES}
     free: dict[str, ColumnElement[int]] = {size: USABLE[size] - taken[size] for size in SIZES}
     room = Room(free, func.coalesce(used.c.instance_count, 0))
@@ -157,7 +147,7 @@ def _candidates(
     return statement, weights
 
 
-def _has_room(free: dict[str, ColumnElement[int]], demand: Capacity) -> Iterator[ColumnElement[bool]]:
+def _has_room(free: dict[str, ColumnElement[int]], demand: Amount) -> Iterator[ColumnElement[bool]]:
     return (free[size] >= getattr(demand, size) for size in SIZES)
 
 
@@ -171,7 +161,7 @@ def _host(row: Row[Any]) -> Host:
         host_ip=values["host_ip"],
         service_host=values["host"],
         availability_zone=values["availability_zone"],
-        usable=Capacity(*(values[f"usable_{size}"] for size in SIZES)),
-        used=Capacity(*(values[f"used_{size}"] for size in SIZES)),
+        usable=Amount.of_gib(*(values[f"usable_{size}"] for size in SIZES)),
+        used=Amount.of_gib(*(values[f"used_{size}"] for size in SIZES)),
         weights=tuple(values[f"weight_{number}"] for number in range(len(WEIGHERS))),
     )

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, select
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import NoValidHostError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import compute_nodes
 from fleetlight.notifications.payloads.selection import (
@@ -37,6 +36,7 @@ from fleetlight.operations.scheduling.hosts import (
 )
 from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 
 # More than one, for those who claim at the same time all want the best.
 _READ_AT_ONCE = LOCKED_AT_ONCE
@@ -56,7 +56,7 @@ def select_destinations(
     connection: Connection,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,
@@ -72,7 +72,7 @@ def select_destinations(
 def claim_hosts(
     connection: Connection,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int = 1,
@@ -101,14 +101,14 @@ def wait_for_several_nodes(connection: Connection) -> None:
 
 
 def claim_host(
-    connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool = False
+    connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec, *, is_forthcoming: bool = False
 ) -> Host:
     """Choose a node and claim `demand` of it. Raises NoValidHostError."""
     return claim_hosts(connection, [instance_uuid], demand, spec, is_forthcoming=is_forthcoming)[0].host
 
 
 def claim_alternate(
-    connection: Connection, selection: Selection, instance_uuid: str, demand: Capacity, spec: RequestSpec
+    connection: Connection, selection: Selection, instance_uuid: str, demand: Amount, spec: RequestSpec
 ) -> Host | None:
     """Claim the node of an alternate for an instance; None if it does not suit it any more, or has no room."""
     if spec.group is not None:
@@ -132,7 +132,7 @@ def claim_alternate(
 def claim_pair(
     connection: Connection,
     instance_uuid: str,
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     secondary_nodes: tuple[str, ...] = (),
@@ -157,7 +157,7 @@ def claim_pair(
         second = RequestSpec(
             node_group=primary.group_uuid, nodes=secondary_nodes, without=(*spec.without, primary.service_host)
         )
-        disk = _question(connection, instance_uuid, Capacity(0, 0, demand.disk_gib), second)
+        disk = _question(connection, instance_uuid, Amount.of_gib(0, 0, demand.disk_gib), second)
         try:
             secondary = _Candidates(connection, disk, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
@@ -169,7 +169,7 @@ def claim_pair(
             return primary, secondary
 
 
-def selections_of(cell: Cell, destination: Destination, demand: Capacity) -> Sequence[Selection]:
+def selections_of(cell: Cell, destination: Destination, demand: Amount) -> Sequence[Selection]:
     """The chosen host first, then its alternates."""
     return [_selection(cell, host, demand) for host in (destination.host, *destination.alternates)]
 
@@ -239,7 +239,7 @@ class _Candidates:
 
 
 def _claim_all_or_none(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
+    connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
 ) -> list[Host]:
     attempt = connection.begin_nested()
     try:
@@ -252,7 +252,7 @@ def _claim_all_or_none(
 
 
 def _claim_each(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
+    connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
 ) -> Iterator[Host]:
     candidates: _Candidates | None = None
     for number, uuid in enumerate(instance_uuids):
@@ -264,7 +264,7 @@ def _claim_each(
         yield candidates.claim(uuid)
 
 
-def _question(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Question:
+def _question(connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec) -> Question:
     return Question(demand, spec, find_neighbours(connection, instance_uuid, spec))
 
 
@@ -286,7 +286,7 @@ def _alternates(connection: Connection, question: Question, taken: Collection[st
     return list(found.values())
 
 
-def _selection(cell: Cell, host: Host, demand: Capacity) -> Selection:
+def _selection(cell: Cell, host: Host, demand: Amount) -> Selection:
     return Selection(
         compute_node_uuid=host.node_uuid,
         service_host=host.service_host,
@@ -299,7 +299,7 @@ def _selection(cell: Cell, host: Host, demand: Capacity) -> Selection:
     )
 
 
-def _allocation_request(node_uuid: str, demand: Capacity) -> str:
+def _allocation_request(node_uuid: str, demand: Amount) -> str:
     resources = resources_of(demand)
     if not resources:
         return NO_ALLOCATION_REQUEST
@@ -309,7 +309,7 @@ def _allocation_request(node_uuid: str, demand: Capacity) -> str:
     return request.as_text()
 
 
-def resources_of(amount: Capacity) -> dict[str, int]:
+def resources_of(amount: Amount) -> dict[str, int]:
     """An amount by the resource classes of placement; what is 0 is left out."""
     resources = {"VCPU": amount.vcpus, "MEMORY_MB": amount.memory_mib, "DISK_GB": amount.disk_gib}
     return {name: value for name, value in resources.items() if value}

@@ -8,7 +8,6 @@ from sqlalchemy import Engine, select
 from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.settings import RelaySettings
@@ -25,9 +24,10 @@ from fleetlight.operations.opcodes.nodes import NodeSetParams
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 
-SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+SIZE = Amount.of_gib(vcpus=16, memory_mib=65_536, disk_gib=1000)
 
 
 class ChangingNodes:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from fleetlight.agents.agent import Agent
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.errors import CallRefusedError
 from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
@@ -35,7 +35,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock
 
 GIB = 1024
-SIZE = Size(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
+SIZE = HostSize(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
 
 
 _TABLES = ("guests", "volumes", "done_calls", "begun_orders")

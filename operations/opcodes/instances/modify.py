@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
@@ -39,6 +38,7 @@ from fleetlight.operations.opcodes.instances.places import (
 from fleetlight.operations.opcodes.instances.policy import check_policy
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.opcodes.parameter_values import check_memory
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
@@ -226,7 +226,7 @@ def _take_places(
     return places
 
 
-def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Capacity, bool]:
+def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Amount, bool]:
     return demand_of_instance(configuration, cluster), configuration.template in MIRRORED
 
 

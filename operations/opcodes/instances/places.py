@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, or_, select, update
 
 from fleetlight.cells.errors import NoValidHostError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import allocations, compute_nodes, node_groups, services
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED
@@ -20,6 +19,7 @@ from fleetlight.operations.scheduling.hosts import Host, Question, read_locked_h
 from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
 from fleetlight.resources.units import MIB_PER_GIB
 
@@ -66,10 +66,10 @@ class Wanted:
     is_temporary: bool = False
 
 
-def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Capacity:
+def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Amount:
     """What the instance takes up of its primary node; of the secondary one it is the disk alone."""
     backend = configuration.filled_backend(cluster)
-    return Capacity(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
+    return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
 
 
 def node_called(connection: Connection, name: str) -> Node:
@@ -125,7 +125,7 @@ def usable_node(connection: Connection, name: str, *, is_primary: bool) -> Node:
 def take_places(
     connection: Connection,
     instance_uuid: str,
-    demand: Capacity,
+    demand: Amount,
     wanted: Wanted,
     template: str,
     *,
@@ -153,9 +153,9 @@ def take_places(
         raise no_room(demand, wanted) from None
 
 
-def take_more(connection: Connection, instance_uuid: str, node: str, before: Capacity, after: Capacity) -> None:
+def take_more(connection: Connection, instance_uuid: str, node: str, before: Amount, after: Amount) -> None:
     """Claim what an instance takes up more of its node than before. Raises PrerequisiteError."""
-    more = Capacity(
+    more = Amount.of_gib(
         max(after.vcpus - before.vcpus, 0),
         max(after.memory_mib - before.memory_mib, 0),
         max(after.disk_gib - before.disk_gib, 0),
@@ -163,7 +163,7 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Cap
     spec = RequestSpec(node=node)
     question = Question(more, spec, find_neighbours(connection, instance_uuid, spec))
     node_id = node_called(connection, node).id
-    if more != Capacity(0, 0, 0) and read_locked_host(connection, question, node_id) is None:
+    if more != Amount() and read_locked_host(connection, question, node_id) is None:
         raise PrerequisiteError(f"Node '{node}' has no room for {_in_words(more)} more", Reason.NO_RESOURCES)
     allocate(connection, instance_uuid, node_id, after)
 
@@ -192,7 +192,7 @@ def change_places(
         return Places(primary)
     if before.secondary is None:
         return Places(primary, take_secondary(connection, instance_uuid, primary.name, None, is_now.disk_gib))
-    of_disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
+    of_disks = Amount.of_gib(0, 0, was.disk_gib), Amount.of_gib(0, 0, is_now.disk_gib)
     take_more(connection, instance_uuid, before.secondary, *of_disks)
     return Places(primary, node_called(connection, before.secondary))
 
@@ -213,7 +213,7 @@ def take_secondary(
     node = node_called(connection, primary)
     wanted = None if name is None else usable_node(connection, name, is_primary=False)
     _check_pair(node, wanted)
-    demand = Capacity(0, 0, disk_gib)
+    demand = Amount.of_gib(0, 0, disk_gib)
     spec = RequestSpec(
         node=None if wanted is None else wanted.name,
         node_group=node.group_uuid,
@@ -235,7 +235,7 @@ def leave(connection: Connection, instance_uuid: str, node: str) -> None:
     release(connection, instance_uuid, node)
 
 
-def no_room(demand: Capacity, wanted: Wanted) -> PrerequisiteError:
+def no_room(demand: Amount, wanted: Wanted) -> PrerequisiteError:
     """Says what there is no room for, and where."""
     names = [name for name in (wanted.primary, wanted.secondary) if name is not None]
     where = f"on {' and '.join(names)}" if names else "on any node"
@@ -245,7 +245,7 @@ def no_room(demand: Capacity, wanted: Wanted) -> PrerequisiteError:
     return PrerequisiteError(f"There is no room {where} for {_in_words(demand)}", reason)
 
 
-def _in_words(amount: Capacity) -> str:
+def _in_words(amount: Amount) -> str:
     return f"{amount.vcpus} processors, {amount.memory_mib} MiB of memory and {amount.disk_gib} GiB of disk"
 
 

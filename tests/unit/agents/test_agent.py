@@ -10,13 +10,13 @@ from fleetlight.agents.agent import Agent
 from fleetlight.agents.calls import CALLS
 from fleetlight.agents.database import AgentDatabase
 from fleetlight.agents.drivers.driver import Guest, HypervisorState
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
 from fleetlight.agents.journal import Journal
 from fleetlight.agents.wire import CallRequest
 from tests.support.agents import simulated_agent
 
-SIZE = Size(vcpus=8, memory_mib=4096, disk_mib=10_000)
+SIZE = HostSize(vcpus=8, memory_mib=4096, disk_mib=10_000)
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 2}
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
-from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.definitions import CellStatus
 
 UUID = "b1e43b5f-eec1-44e0-9f10-7b4945c0226d"
@@ -52,12 +53,12 @@ def test_node_tells_what_the_api_shows_and_lacks_all_else() -> None:
 def test_capacity_is_told_with_zones_and_without_ratios() -> None:
     hypervisor = HYPERVISOR | {"vcpus_used": 3}
     [node] = node_capacities([hypervisor], [SERVICE | {"zone": "east"}])
-    assert (node.total, node.used) == (Amounts(8, 4096, 102_400), Amounts(3, 5000, 30_720))
+    assert (node.total, node.used) == (Amount(8, 4096, 102_400), Amount(3, 5000, 30_720))
     assert (node.zone, node.unknown, node.free.memory_mib) == ("east", frozenset({UNKNOWN_RATIOS}), -904)
     [later] = node_capacities([{name: value for name, value in hypervisor.items() if name != "vcpus"}], [SERVICE])
     assert (later.is_available, later.total, later.unknown) == (
         False,
-        Amounts(),
+        Amount(),
         frozenset({UNKNOWN_RATIOS, UNKNOWN_ZONE}),
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from fleetlight.agents.agent import Agent
 from fleetlight.agents.calls import LVM, storage_units
-from fleetlight.agents.drivers.simulated import Size
+from fleetlight.agents.drivers.simulated import HostSize
 from fleetlight.agents.errors import CallRefusedError
 from fleetlight.agents.wire import CallRequest
 from fleetlight.operations.nodes.cache import NodeStateCache
@@ -42,7 +42,7 @@ class AgentsInProcess:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[AgentsInProcess]:
-    made = {name: simulated_agent(name, tmp_path / name, Size(8, 4096, 10_000)) for name in ("node1", "node2")}
+    made = {name: simulated_agent(name, tmp_path / name, HostSize(8, 4096, 10_000)) for name in ("node1", "node2")}
     yield AgentsInProcess({name: agent for name, (agent, _, _) in made.items()})
     for _, _, database in made.values():
         database.close()
