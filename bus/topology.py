@@ -12,7 +12,7 @@ from fleetlight.bus.external_exchange import Binding
 
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"
-EPOCH_HEADER = "fleetlight-incarnation"
+EPOCH_HEADER = "fleetlight-epoch"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
 SIGNATURE_HEADER = "fleetlight-signature"

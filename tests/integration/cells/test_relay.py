@@ -118,7 +118,7 @@ def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
 
     created, stopped = bus.changes
     assert stopped.headers == {
-        "fleetlight-incarnation": bus.messages[-1].headers["fleetlight-incarnation"],
+        "fleetlight-epoch": bus.messages[-1].headers["fleetlight-epoch"],
         "fleetlight-cell": cell.uuid,
         "fleetlight-sequence": 2,
         "fleetlight-revision": 2,
@@ -297,7 +297,7 @@ def fail_to_relay(relay: Relay, times: int = 1) -> None:
 
 def epochs_of(bus: Bus) -> list[Any]:
     """Those that changes were published under, in their order."""
-    return list(dict.fromkeys(message.headers["fleetlight-incarnation"] for message in bus.changes))
+    return list(dict.fromkeys(message.headers["fleetlight-epoch"] for message in bus.changes))
 
 
 def test_relay_that_cannot_reach_the_bus_leaves_the_cell_to_one_that_can(
@@ -415,7 +415,7 @@ def test_relay_promises_nothing_of_a_cell_that_was_restored_under_its_eyes(
     drain(relay)
     assert bus.sequences == [1, 2, 2]
     assert len(epochs_of(bus)) == 2
-    told = {message.headers["fleetlight-incarnation"] for message in bus.messages[-1:]}
+    told = {message.headers["fleetlight-epoch"] for message in bus.messages[-1:]}
     assert told == {epochs_of(bus)[-1]}
 
 
@@ -558,7 +558,7 @@ def test_external_notification_is_relayed_as_it_is_without_a_revision(
     assert [message.body for message in bus.changes] == bodies
     about_an_instance, _, other = bus.changes
     assert about_an_instance.headers["fleetlight-resource"] == "some-uuid"
-    assert set(other.headers) == {"fleetlight-cell", "fleetlight-incarnation", "fleetlight-sequence"}
+    assert set(other.headers) == {"fleetlight-cell", "fleetlight-epoch", "fleetlight-sequence"}
     assert other.routing_key == "versioned_notifications.error"
     with pytest.raises(EnvelopeError):
         append_external(engine, cell, b"no notification", "versioned_notifications.info")
