@@ -175,7 +175,7 @@ class Receiver:
             deadline = monotonic() + _LONGEST_READ_S
             while not self._reads_nothing(self._link) and self._link.drain(0) and monotonic() < deadline:
                 pass
-            self._link.beat()
+            self._link.heartbeat()
         except BusUnavailableError:
             self._abandon()
 
@@ -265,7 +265,7 @@ class Receiver:
             link.drain(remaining_s)
         if self._flow_control.is_overdue:
             raise BusUnavailableError(link.address, "messages that were given back have not come again")
-        link.beat()
+        link.heartbeat()
         self._flow_control.hand_out((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
 

@@ -135,7 +135,7 @@ class Link:
             with self.translated():
                 channel.close()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Send a heartbeat if one is due, and notice when the broker's are missing; call it every few seconds."""
         if not self.is_memory:
             with self.translated():

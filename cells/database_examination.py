@@ -70,10 +70,10 @@ def file_of(engine_url: str) -> str | None:
 
 def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
     """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
-    from fleetlight.cells.database_accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.postgresql_accounts import ACCOUNTS, TableRights  # noqa: PLC0415 -- has the driver
 
     metadata, place = _SCHEMAS[schema]
-    rights = ACCOUNTS.get(process, (Rights(), Rights()))[place]
+    rights = ACCOUNTS.get(process, (TableRights(), TableRights()))[place]
     unread = {table.name for table in rights.unread}
     wanted = [("SELECT", name) for name in metadata.tables if name not in unread]
     wanted += [(verb, may.table.name) for may in rights.changes for verb in may.verbs]

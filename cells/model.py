@@ -132,7 +132,7 @@ class ItemRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestContext:
     """What asked for a change: the request's id, and who made it for which project."""
 
     request_id: str | None = None
@@ -140,7 +140,7 @@ class Request:
     project_id: str | None = None
 
 
-NO_REQUEST = Request()
+NO_REQUEST = RequestContext()
 """Nobody asked: the cell did it by itself."""
 
 

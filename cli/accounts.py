@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from fleetlight.bus import accounts as bus_accounts
+from fleetlight.bus import rabbitmq_accounts as bus_accounts
 from fleetlight.bus.signatures import ProducerKey, is_producer_name
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
@@ -129,22 +129,22 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from fleetlight.cells import database_accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells import postgresql_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         of_fleet = _open(engines, settings.fleet.database_url.get_secret_value())
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
-        for account, (in_fleet, in_cells) in database_accounts.ACCOUNTS.items():
+        for account, (in_fleet, in_cells) in postgresql_accounts.ACCOUNTS.items():
             role, path = ROLE_PREFIX + account, out / f"{account}.pgpass"
             line, is_new = kept_or_new(path, partial(_new_pgpass, role))
             if not line.startswith(_pgpass(role)):
                 raise CommandError(f"{path} is not a file that this command made; remove it to get a new one")
             password = line.removeprefix(_pgpass(role))
-            database_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
+            postgresql_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
             for name, engine in of_cells.items():
-                database_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
+                postgresql_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
             _report(account, f"PGUSER={role}, PGPASSFILE", path, is_new=is_new)
 
 

@@ -5,7 +5,7 @@ the same whether a cell or the index has it.
 """
 
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.node import NODE
 from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
 from fleetlight.resources.units import MIB_PER_GIB
@@ -87,9 +87,9 @@ def has_size(stored: Record) -> bool:
 def _sizes(stored: Record) -> Record:
     """What a node without an agent is made of; one with an agent says so itself."""
     if stored["offline"]:
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), CellStatus.OFFLINE)
+        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.OFFLINE)
     if not has_size(stored):
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), CellStatus.NO_DATA)
+        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.NO_DATA)
     return {
         "ctotal": stored["vcpus"],
         "mtotal": stored["memory_mib"],

@@ -31,7 +31,6 @@ from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.actions.new_instance import completed_flavor
 from fleetlight.operations.actions.request_spec import request_spec_payload
 from fleetlight.operations.scheduling.announced_selection import announced_selection, tried_selection
-from fleetlight.operations.scheduling.candidates import release_claims
 from fleetlight.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
@@ -39,6 +38,7 @@ from fleetlight.operations.scheduling.choose_cell import (
     read_capacity,
     requested_cells,
 )
+from fleetlight.operations.scheduling.host_candidates import release_claims
 from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
 from fleetlight.resources.amount import Amount
 

@@ -81,7 +81,7 @@ def add_key(connection: Connection, cell_uuid: str, now: int) -> SigningKey:
     return key
 
 
-class Pace:
+class KeyLookups:
     """Looks for a key that is not known, but not as often as messages may name one."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Keyring:
         self._clock = clock
         self._known: Mapping[str, Sequence[CellKey]] = {}
         self._by_id: Mapping[tuple[str, str], CellKey] = {}
-        self._pace = Pace()
+        self._pace = KeyLookups()
 
     def refresh(self) -> None:
         """Raises FleetUnreachableError; then what is known stays."""

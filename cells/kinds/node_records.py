@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fleetlight.cells.kinds.nova_capacity import NovaInventory
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.units import MIB_PER_GIB
 
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
@@ -36,7 +36,7 @@ def node_record(
         # Nova has no secondary nodes.
         "sinst_cnt": 0,
         "sinst_list": [],
-        **(dict.fromkeys(_LIVE, CellStatus.OFFLINE) if is_offline else _live(*inventories)),
+        **(dict.fromkeys(_LIVE, ResultStatus.OFFLINE) if is_offline else _live(*inventories)),
     }
 
 
@@ -50,15 +50,15 @@ def _live(vcpus: NovaInventory, memory: NovaInventory, disk: NovaInventory) -> R
     }
 
 
-def _known(value: int | None) -> int | CellStatus:
-    return CellStatus.NO_DATA if value is None else value
+def _known(value: int | None) -> int | ResultStatus:
+    return ResultStatus.NO_DATA if value is None else value
 
 
-def _free(inventory: NovaInventory) -> int | CellStatus:
+def _free(inventory: NovaInventory) -> int | ResultStatus:
     """More may be given away than there is."""
     total, used = inventory.total, inventory.used
-    return CellStatus.NO_DATA if total is None or used is None else total - used
+    return ResultStatus.NO_DATA if total is None or used is None else total - used
 
 
-def _mib(gib: int | CellStatus) -> int | CellStatus:
-    return gib if isinstance(gib, CellStatus) else gib * MIB_PER_GIB
+def _mib(gib: int | ResultStatus) -> int | ResultStatus:
+    return gib if isinstance(gib, ResultStatus) else gib * MIB_PER_GIB

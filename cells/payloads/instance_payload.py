@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, RequestContext
 from fleetlight.notifications.payloads import fleetlight as ours
 from fleetlight.notifications.payloads import instance as nova
 from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
@@ -24,7 +24,7 @@ _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is 
 _DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 
 
-def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
+def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.InstancePayload:
     """The complete payload of a complete record; `request` is what changed it.
 
     Raises PayloadError (fleetlight.notifications.errors) naming the field when the record holds what the contract does

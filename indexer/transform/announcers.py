@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
+from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.errors import RefusedAnnouncementError
 from fleetlight.indexer.extra_fields import Extra
@@ -16,7 +16,7 @@ ANNOUNCED_BY = "announced_by"
 KnowsAnnouncers = Callable[[str, Mapping[str, Any], bytes], Announcer]
 """Who made a message on the bus of a cell, by its uuid, headers and body (fleetlight.cells.fleet.producer_keys)."""
 
-_UNKNOWN = Refusal("this process knows of no producer")
+_UNKNOWN = RefusedAnnouncement("this process knows of no producer")
 
 
 def no_producers(_cell_uuid: str, _headers: Mapping[str, Any], _body: bytes) -> Announcer:
@@ -36,7 +36,9 @@ class Announcers:
         """Who stands behind what the outbox passes on: writing there takes an account in the database of the cell."""
         self._refusal = None
         if not cell.takes_announcements:
-            self._refusal = self.outbox = Refusal(f"cell {cell.name} takes no announcements: {remedy} lets it")
+            self._refusal = self.outbox = RefusedAnnouncement(
+                f"cell {cell.name} takes no announcements: {remedy} lets it"
+            )
 
     def of_message(self, headers: Mapping[str, Any], body: bytes) -> Announcer:
         """Who made a message that the relay of the cell has not made."""
@@ -46,7 +48,7 @@ class Announcers:
 def announced(change: ExternalChange, announcer: Announcer | None) -> ExternalChange:
     """The change with the name of who tells of it. Raises RefusedAnnouncementError."""
     match announcer or _UNKNOWN:
-        case Refusal(why):
+        case RefusedAnnouncement(why):
             raise RefusedAnnouncementError(change.uuid, why)
         case name:
             said = change.extra

@@ -64,7 +64,7 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ActionStep:
     """One transaction of a job.
 
     values: fields of the record to set. effects: what else the transaction does, before the values are set.

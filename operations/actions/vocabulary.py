@@ -16,7 +16,7 @@ from fleetlight.operations.actions.effects import go_to_next_host
 from fleetlight.operations.actions.host_parameters import guest_of
 from fleetlight.operations.actions.request_spec import to_payload
 from fleetlight.operations.actions.server_actions import ACTIONS
-from fleetlight.operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
+from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService, host_of, origin_of, publisher_id
 from fleetlight.operations.actions.values import as_before, unplaced
 from fleetlight.operations.instances.instance_actions import begin_event, finish_event
 from fleetlight.operations.jobs import vocabulary
@@ -53,7 +53,7 @@ def _is_deleted(task: Task) -> bool:
     return bool(task.record["deleted"])
 
 
-def call_of(step: Step | None, call: HostCall, task: Task) -> NodeCall | None:
+def call_of(step: ActionStep | None, call: HostCall, task: Task) -> NodeCall | None:
     """What a host is called for; None: nobody is. step: of the call, if it belongs to one."""
     source = PublisherService.COMPUTE if step is None else step.source
     host = host_of(task, source) if call.host is None else call.host(task)
@@ -63,7 +63,7 @@ def call_of(step: Step | None, call: HostCall, task: Task) -> NodeCall | None:
     return NodeCall(host, call.name, {**about, **call.parameters(task)})
 
 
-def run_step(step: Step, task: Task) -> None:
+def run_step(step: ActionStep, task: Task) -> None:
     """Announce a step, with what it changes of the instance."""
     instance, job = task.instance, task.job
     if step.work is not None and step.work != task.notes.get(_WORK):

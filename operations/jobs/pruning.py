@@ -5,7 +5,7 @@ from sqlalchemy import Connection, Engine, Select, delete, exists, select
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import job_dependencies, jobs
-from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 

@@ -19,7 +19,7 @@ from fleetlight.agents.errors import CertificateError
 from fleetlight.agents.tls import RenewedContext, TlsFiles
 from fleetlight.agents.wire import CALLS, PORT, UNDER_WAY
 from fleetlight.cells.upstream.timed_requests import HttpAnswer, TimedSecurePool, request_in_time
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +58,7 @@ class AgentClient:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -106,7 +106,7 @@ class AgentClient:
                 pool.close()
             self._pools.clear()
 
-    def _pool(self, node: Node) -> TimedSecurePool:
+    def _pool(self, node: AgentNode) -> TimedSecurePool:
         now = time.monotonic()
         with self._guard:
             if now - self._looked_at >= _LOOK_INTERVAL_S:

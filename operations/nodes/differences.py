@@ -28,7 +28,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Observation:
     """What came of asking nodes; JSON.
 
     results: as the job tells them, [node, ok, text] each. nodes: by name the status, and why it does not answer.
@@ -58,11 +58,11 @@ class Differences:
         self._cell = cell
         self._now = now
 
-    def note(self, found: Found) -> None:
+    def note(self, found: Observation) -> None:
         self._note_nodes(found)
         self._note_instances(found)
 
-    def _note_nodes(self, found: Found) -> None:
+    def _note_nodes(self, found: Observation) -> None:
         known = _known(self._connection, _NODE)
         changed: set[str] = set()
         for name, (status, reason) in found.nodes.items():
@@ -88,7 +88,7 @@ class Differences:
         for part in _parts(changed):
             announce_changed_nodes(self._connection, self._now, compute_nodes.c.hypervisor_hostname.in_(part))
 
-    def _note_instances(self, found: Found) -> None:
+    def _note_instances(self, found: Observation) -> None:
         known = _known(self._connection, _INSTANCE)
         unchanged = self._unchanged(found.instances)
         for uuid in sorted(unchanged):

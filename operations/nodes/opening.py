@@ -16,7 +16,7 @@ from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.client import AgentClient
 from fleetlight.operations.nodes.errors import NoCertificateError, NodesSettingsError
 from fleetlight.operations.nodes.metrics import CacheCounts
-from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
 from fleetlight.operations.nodes.stores.nothing import NoStore
@@ -96,9 +96,9 @@ def opened_nodes(settings: NodesSettings, registry: CollectorRegistry) -> Iterat
         rpcs.close()
 
 
-def node_of(agent: AgentAddress) -> Node:
+def node_of(agent: AgentAddress) -> AgentNode:
     """How the node of an agent is called."""
-    return Node(agent.node, agent.address, agent.is_offline)
+    return AgentNode(agent.node, agent.address, agent.is_offline)
 
 
 def _files(folder: Path, name: str) -> TlsFiles:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.actions import vocabulary as actions
 from fleetlight.operations.actions.host_parameters import guest_of, with_copies
-from fleetlight.operations.actions.steps import Step as ActionStep
+from fleetlight.operations.actions.steps import ActionStep
 from fleetlight.operations.jobs.errors import JobError, NodeCallError
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.nodes import NodeCall

@@ -18,7 +18,7 @@ from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.nodes.host_calls import FORGET
 from fleetlight.operations.opcodes.building import operation
-from fleetlight.operations.opcodes.configuring import Changes, change_item, configuring
+from fleetlight.operations.opcodes.configuration_changes import Changes, change_item, configuring
 from fleetlight.operations.opcodes.groups import refuse_states
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.opcode import OpCode

@@ -15,7 +15,7 @@ from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.nodes.differences import Differences, Found
+from fleetlight.operations.nodes.differences import Differences, Observation
 from fleetlight.operations.nodes.refreshing import ALL_NODES, REFRESH
 from fleetlight.operations.opcodes.building import OpStep, operation
 from fleetlight.operations.opcodes.lookups import known_node
@@ -46,7 +46,7 @@ def _call(op: NodeSnapshotRefresh, task: Task) -> NodeCall:
 
 
 def _note(_op: NodeSnapshotRefresh, task: Task) -> None:
-    found = Found(**task.answer)
+    found = Observation(**task.answer)
     # One at a time: a job that two workers carry out for two callers finds the same changes.
     row = select(periodic_jobs.c.due_at).where(periodic_jobs.c.operation == NodeSnapshotRefresh.OP_ID)
     task.connection.execute(row.with_for_update())

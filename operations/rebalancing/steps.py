@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fleetlight.operations.balancing.moves import MoveKind
 from fleetlight.operations.balancing.plan import PlannedMove
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.opcodes.opcode import OpCode
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.kinds.native.outbox import append_event
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.scheduling.request_spec import RequestSpec
@@ -46,7 +46,7 @@ def announced_selection(
     *,
     max_attempts: int,
     payload: RequestSpecPayload,
-    request: Request,
+    request: RequestContext,
     clock: Clock = system_clock,
 ) -> Selections:
     """Claim hosts, and announce that they were looked for. Raises as `tried_selection`; then nothing has happened."""

@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindp
 
 from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.operations.scheduling.affinity import NO_AFFINITY, AffinityHosts
 from fleetlight.operations.scheduling.filters import conditions_of
-from fleetlight.operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.weighers import USABLE, WEIGHERS, Room
 from fleetlight.resources.amount import Amount
@@ -52,35 +52,35 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which hosts are asked for: with room for `demand`, and suiting `spec` beside the `neighbours`.
+class HostQuery:
+    """Which hosts are asked for: with room for `demand`, and suiting `spec` and `affinity`.
 
-    neighbours: None of a request that names no other instances.
+    affinity: None of a request that names no other instances.
     """
 
     demand: Amount
     spec: RequestSpec
-    neighbours: Neighbours | None = None
+    affinity: AffinityHosts | None = None
 
 
 def read_best_hosts(
     connection: Connection,
-    question: Question,
+    query: HostQuery,
     *,
     limit: int,
     without_nodes: Collection[int] = (),
     without_hosts: Collection[str] = (),
 ) -> Sequence[Host]:
     """The best hosts, at most `limit`, without some that are named, or the numbers of whose nodes are."""
-    statement = _best(question, limit) if question.neighbours else _best_of_any(question, limit)
+    statement = _best(query, limit) if query.affinity else _best_of_any(query, limit)
     named = {_NODES: list(without_nodes), _HOSTS: list(without_hosts)}
     return [_host(row) for row in connection.execute(statement, named)]
 
 
-def read_locked_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+def read_locked_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
     """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
     connection.execute(_LOCK, {_NODE: node_id})
-    return read_host(connection, question, node_id)
+    return read_host(connection, query, node_id)
 
 
 def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | None:
@@ -89,38 +89,38 @@ def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | Non
     return connection.scalar(_LOCK_FREE, {f"node_{place}": node_id for place, node_id in enumerate(ids)})
 
 
-def read_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+def read_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
     """The host on a node, if it suits."""
-    statement = _one(question) if question.neighbours else _one_of_any(question)
+    statement = _one(query) if query.affinity else _one_of_any(query)
     row = connection.execute(statement, {_NODE: node_id}).one_or_none()
     return None if row is None else _host(row)
 
 
-def _best(question: Question, limit: int) -> Select[tuple[Any, ...]]:
+def _best(query: HostQuery, limit: int) -> Select[tuple[Any, ...]]:
     others = (
         compute_nodes.c.id.not_in(bindparam(_NODES, type_=BigInteger, expanding=True)),
         services.c.host.not_in(bindparam(_HOSTS, expanding=True)),
     )
-    statement, order = _candidates(question, *others)
+    statement, order = _candidates(query, *others)
     return statement.order_by(*order).limit(limit)
 
 
-def _one(question: Question) -> Select[tuple[Any, ...]]:
-    statement, _ = _candidates(question, _IS_NODE)
+def _one(query: HostQuery) -> Select[tuple[Any, ...]]:
+    statement, _ = _candidates(query, _IS_NODE)
     return statement
 
 
-# To make a statement takes longer than to carry it out. Requests without neighbours are alike again and again.
+# To make a statement takes longer than to carry it out. Requests that name no other instances are often alike.
 _best_of_any = lru_cache(maxsize=64)(_best)
 _one_of_any = lru_cache(maxsize=64)(_one)
 
 
 def _candidates(
-    question: Question, *conditions: ColumnElement[bool]
+    query: HostQuery, *conditions: ColumnElement[bool]
 ) -> tuple[Select[tuple[Any, ...]], Sequence[ColumnElement[Any]]]:
     """The statement that reads hosts with room, and what it is ordered by."""
-    demand, spec, neighbours = question.demand, question.spec, question.neighbours or NO_NEIGHBOURS
-    wanted = (conditions_of(spec, neighbours), *conditions)
+    demand, spec, affinity = query.demand, query.spec, query.affinity or NO_AFFINITY
+    wanted = (conditions_of(spec, affinity), *conditions)
     of_services = services.c.id == compute_nodes.c.service_id
     nodes = select(compute_nodes.c.id).join_from(compute_nodes, services, of_services).where(*wanted)
     used = allocated_by_node(allocations.c.node_id.in_(nodes)).subquery()
@@ -128,7 +128,7 @@ def _candidates(
     free: dict[str, ColumnElement[int]] = {size: USABLE[size] - taken[size] for size in SIZES}
     room = Room(free, func.coalesce(used.c.instance_count, 0))
     weights = [
-        weigher(room, spec, neighbours).label(f"weight_{number}") for number, weigher in enumerate(WEIGHERS.values())
+        weigher(room, spec, affinity).label(f"weight_{number}") for number, weigher in enumerate(WEIGHERS.values())
     ]
     statement = (
         select(

@@ -24,17 +24,17 @@ from fleetlight.notifications.payloads.selection import (
     SchedulerLimits,
     Selection,
 )
+from fleetlight.operations.scheduling.affinity import find_affinity_hosts
 from fleetlight.operations.scheduling.allocations import allocate
 from fleetlight.operations.scheduling.hosts import (
     LOCKED_AT_ONCE,
     Host,
-    Question,
+    HostQuery,
     lock_free_node,
     read_best_hosts,
     read_host,
     read_locked_host,
 )
-from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.resources.amount import Amount
 
@@ -90,8 +90,8 @@ def claim_hosts(
     alternates: Sequence[Host] = ()
     if max_attempts > 1 and chosen:
         taken = {host.service_host for host in chosen}
-        question = _question(connection, instance_uuids[-1], demand, spec)
-        alternates = _alternates(connection, question, taken, max_attempts - 1)
+        query = _query_of(connection, instance_uuids[-1], demand, spec)
+        alternates = _alternates(connection, query, taken, max_attempts - 1)
     return [Destination(host, alternates) for host in chosen]
 
 
@@ -120,7 +120,7 @@ def claim_alternate(
         return None
     # Given up with the look if it does not suit: who goes on to another one must not hold this.
     look = connection.begin_nested()
-    host = read_locked_host(connection, _question(connection, instance_uuid, demand, spec), node_id)
+    host = read_locked_host(connection, _query_of(connection, instance_uuid, demand, spec), node_id)
     if host is None:
         look.rollback()
         return None
@@ -148,16 +148,16 @@ def claim_pair(
     without: list[int] = []
     while True:
         attempt = connection.begin_nested()
-        question = _question(connection, instance_uuid, demand, spec)
+        query = _query_of(connection, instance_uuid, demand, spec)
         try:
-            primary = _Candidates(connection, question, without, is_forthcoming=is_forthcoming).claim(instance_uuid)
+            primary = _Candidates(connection, query, without, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
             attempt.rollback()
             raise
         second = RequestSpec(
             node_group=primary.group_uuid, nodes=secondary_nodes, without=(*spec.without, primary.service_host)
         )
-        disk = _question(connection, instance_uuid, Amount.of_gib(0, 0, demand.disk_gib), second)
+        disk = _query_of(connection, instance_uuid, Amount.of_gib(0, 0, demand.disk_gib), second)
         try:
             secondary = _Candidates(connection, disk, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
@@ -187,14 +187,14 @@ class _Candidates:
     def __init__(
         self,
         connection: Connection,
-        question: Question,
+        query: HostQuery,
         without: Sequence[int] = (),
         *,
         count: int = 1,
         is_forthcoming: bool = False,
     ) -> None:
         self._connection = connection
-        self._question = question
+        self._question = query
         self._is_forthcoming = is_forthcoming
         self._count = max(count, _READ_AT_ONCE)
         self._gone = list(without)
@@ -258,14 +258,14 @@ def _claim_each(
     for number, uuid in enumerate(instance_uuids):
         if candidates is None or spec.group is not None:
             # Each member of a group is a neighbour of the next one, which changes what suits it.
-            question = _question(connection, uuid, demand, spec)
+            query = _query_of(connection, uuid, demand, spec)
             count = 1 if spec.group is not None else len(instance_uuids) - number
-            candidates = _Candidates(connection, question, count=count, is_forthcoming=is_forthcoming)
+            candidates = _Candidates(connection, query, count=count, is_forthcoming=is_forthcoming)
         yield candidates.claim(uuid)
 
 
-def _question(connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec) -> Question:
-    return Question(demand, spec, find_neighbours(connection, instance_uuid, spec))
+def _query_of(connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec) -> HostQuery:
+    return HostQuery(demand, spec, find_affinity_hosts(connection, instance_uuid, spec))
 
 
 def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
@@ -274,11 +274,11 @@ def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
     return connection.scalars(select(columns.id).where(columns.group_uuid == host.group_uuid)).all()
 
 
-def _alternates(connection: Connection, question: Question, taken: Collection[str], count: int) -> Sequence[Host]:
+def _alternates(connection: Connection, query: HostQuery, taken: Collection[str], count: int) -> Sequence[Host]:
     """The best hosts of this moment beside those that the request has `taken`, each once."""
     found: dict[str, Host] = {}
     while len(found) < count:
-        hosts = read_best_hosts(connection, question, limit=count - len(found), without_hosts=[*taken, *found])
+        hosts = read_best_hosts(connection, query, limit=count - len(found), without_hosts=[*taken, *found])
         if not hosts:
             break
         for host in hosts:

@@ -25,7 +25,7 @@ class FieldFlag(IntFlag):
     SPLIT_TIMESTAMP = 8
 
 
-class CellStatus(IntEnum):
+class ResultStatus(IntEnum):
     """What a cell of an answer tells of its value; only NORMAL has one."""
 
     NORMAL = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 
@@ -56,9 +56,9 @@ def told(record: Record) -> Told:
     """The stored value for what a record says of TOLD_FIELDS; a CellStatus stands for what could not be had."""
     said = {name: record[name] for name in TOLD_FIELDS if record.get(name) is not None}
     return {
-        "values": {name: value for name, value in said.items() if not isinstance(value, CellStatus)},
-        "no_data": [name for name, value in said.items() if value is CellStatus.NO_DATA],
-        "offline": [name for name, value in said.items() if value is CellStatus.OFFLINE],
+        "values": {name: value for name, value in said.items() if not isinstance(value, ResultStatus)},
+        "no_data": [name for name, value in said.items() if value is ResultStatus.NO_DATA],
+        "offline": [name for name, value in said.items() if value is ResultStatus.OFFLINE],
     }
 
 
@@ -75,21 +75,21 @@ def own_value(record: Record, name: str) -> Any:
     return None if said is None else said["values"].get(name)
 
 
-def told_cell(said: Told, name: str) -> tuple[CellStatus, Any] | None:
+def told_cell(said: Told, name: str) -> tuple[ResultStatus, Any] | None:
     """What a stored value says of one field of an instance, also of one that follows from others.
 
     None where that follows from the rest of the record.
     """
     base, pick = DERIVED.get(name, (name, _whole))
     if base in said["no_data"]:
-        return CellStatus.NO_DATA, None
+        return ResultStatus.NO_DATA, None
     if base in said["offline"]:
-        return CellStatus.OFFLINE, None
+        return ResultStatus.OFFLINE, None
     value = said["values"].get(base)
     if value is None and not said.get("is_whole", True):
         return None
     picked = None if value is None else pick(value)
-    return (CellStatus.UNAVAILABLE, None) if picked is None else (CellStatus.NORMAL, picked)
+    return (ResultStatus.UNAVAILABLE, None) if picked is None else (ResultStatus.NORMAL, picked)
 
 
 def _whole(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, RequestContext
 from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks
 from fleetlight.cli.app import app
 from fleetlight.cli.balancing import cells_to_balance
@@ -22,7 +22,7 @@ from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
 from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
@@ -74,7 +74,7 @@ def add_servers(fleet: ComputeFleet, *names: str, **values: Any) -> list[str]:
         for name in names
     ]
     acceptance = fleet.native.acceptance(fleet.fleet, fleet.cells[CELL])
-    rows = acceptance.create(wanted, {"host": "north-host0"}, Request("req-1", "ada", "demo"))
+    rows = acceptance.create(wanted, {"host": "north-host0"}, RequestContext("req-1", "ada", "demo"))
     fleet.work()
     return [row.uuid for row in rows]
 

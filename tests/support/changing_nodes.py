@@ -17,7 +17,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.nodes.differences import Differences, Found, NodeStatus
+from fleetlight.operations.nodes.differences import Differences, NodeStatus, Observation
 from fleetlight.operations.opcodes.cluster import ClusterSetParams
 from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
 from fleetlight.operations.opcodes.nodes import NodeSetParams
@@ -61,7 +61,7 @@ class ChangingNodes:
     def find(self, host: str, status: NodeStatus) -> None:
         """A refresh finds the node so."""
         with writing(self._engine) as connection:
-            Differences(connection, self._cell, system_clock()).note(Found([], {host: (status, None)}))
+            Differences(connection, self._cell, system_clock()).note(Observation([], {host: (status, None)}))
 
     def set_node(self, host: str, **values: Any) -> None:
         self._carry_out(NodeSetParams(node_name=host, **values))

@@ -22,7 +22,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.cell_hosts import CellHosts
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
@@ -53,7 +53,7 @@ class PlayedConnection:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Any,
         *,

@@ -13,7 +13,7 @@ from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.places import nodes_called
+from fleetlight.operations.opcodes.instances.node_claims import nodes_called
 from fleetlight.operations.opcodes.lookups import groups_called
 from fleetlight.operations.opcodes.named_instances import instances_called, instances_with_name
 from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity

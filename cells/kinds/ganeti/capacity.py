@@ -15,7 +15,7 @@ from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import POLICY_DEFAULTS
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 NODE_QUERY: Final = (
     "name",
@@ -108,4 +108,4 @@ def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> No
 
 def _is_figure(value: object) -> bool:
     """Whether a node has told it; a status, which is a number too, says why it has not."""
-    return isinstance(value, int) and not isinstance(value, CellStatus)
+    return isinstance(value, int) and not isinstance(value, ResultStatus)

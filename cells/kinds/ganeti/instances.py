@@ -13,7 +13,7 @@ from fleetlight.cells.kinds.ganeti.values import record_of
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE
 from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
 from fleetlight.resources.query_fields.instance import INSTANCE
 from fleetlight.resources.units import MIB_PER_GIB
@@ -73,7 +73,7 @@ def _check(said: Record) -> None:
     for names, of, shape in ((_LISTS, "a list", list), (("tags",), "a list", list), (_OBJECTS, "an object", dict)):
         for name in names:
             value = said.get(name)
-            if value is not None and not isinstance(value, CellStatus | shape):
+            if value is not None and not isinstance(value, ResultStatus | shape):
                 raise UpstreamError(f"the cluster says that {name} of an instance is {str(value)[:100]!r}, not {of}")
     if not all(isinstance(tag, str) for tag in said.get("tags") or ()):
         raise UpstreamError("the cluster says that an instance has a tag that is no text")
@@ -90,7 +90,7 @@ def _uuid(said: Record) -> str:
 
 def _known(said: Record, name: str) -> Any:
     value = said.get(name)
-    return None if isinstance(value, CellStatus) else value
+    return None if isinstance(value, ResultStatus) else value
 
 
 def _text(said: Record, name: str) -> str | None:

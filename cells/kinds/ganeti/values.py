@@ -7,7 +7,7 @@ from typing import Any
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.query.operators.fits import MAX_INTEGER, MIN_INTEGER
 from fleetlight.resources.fields import Field, Kind, Record, from_microseconds
-from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
+from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
@@ -49,11 +49,11 @@ def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
     record: dict[str, Any] = {}
     for name, (status, value) in row.items():
         match status:
-            case CellStatus.NORMAL:
+            case ResultStatus.NORMAL:
                 record[name] = stored(known[name], value)
-            case CellStatus.NO_DATA | CellStatus.OFFLINE:
-                record[name] = CellStatus(status)
-            case CellStatus.UNAVAILABLE:
+            case ResultStatus.NO_DATA | ResultStatus.OFFLINE:
+                record[name] = ResultStatus(status)
+            case ResultStatus.UNAVAILABLE:
                 record[name] = None
     return record
 

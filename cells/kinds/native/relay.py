@@ -81,7 +81,7 @@ class Relay:
     the epoch that it has begun itself, in the transaction of the numbers.
     sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it nobody takes it for
         the cell's.
-    beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
+    heartbeat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
     takeover_after_s: how long the active one may show no sign of life (fleetlight.cells.database.leases).
@@ -96,7 +96,7 @@ class Relay:
         clock: Clock = system_clock,
         *,
         sign: Callable[[Message], Message] = lambda message: message,
-        beat: Callable[[], None] = lambda: None,
+        heartbeat: Callable[[], None] = lambda: None,
         check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
         takeover_after_s: float | None = None,
@@ -105,7 +105,7 @@ class Relay:
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
         self._sign = sign
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._check_bus = check_bus
         self._bus_check_due = 0.0
         self._is_bus_away = False
@@ -147,7 +147,7 @@ class Relay:
                 if self._is_waiting and not stop.is_set():
                     _log.info("relay.cell_relayed_again", cell=self._cell.name)
                     self._is_waiting = False
-                self._beat()
+                self._heartbeat()
                 if published < self._settings.batch_size:
                     stop.wait(self._settings.poll_interval_s)
         finally:
@@ -281,7 +281,7 @@ class Relay:
                     self._publisher.publish([self._message_of(row)])
                 except MessageRefusedError as error:
                     self._leave_out(row, error.reason)
-                self._beat()
+                self._heartbeat()
 
     def _message_of(self, row: Row[Any]) -> Message:
         return self._sign(to_message(self._cell, row, self._epoch))
@@ -397,6 +397,6 @@ class Relay:
 
     def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
-        self._beat()
+        self._heartbeat()
         self._metrics.failed(self._cell.uuid, type(error).__name__)
         _log.warning("relay.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

@@ -51,7 +51,7 @@ class NovaMapping:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSpec:
+class NovaRequestSpec:
     """What a server was asked for with, brought up to date by resizes: all that is known of it while its cell is down.
 
     flavor: as a record has it.
@@ -98,7 +98,7 @@ class Deployment:
             row = connection.execute(statement).one_or_none()
         return None if row is None or row.instance_uuid != instance_uuid else _mapping(row)
 
-    def request_spec_of(self, instance_uuid: str) -> RequestSpec | None:
+    def request_spec_of(self, instance_uuid: str) -> NovaRequestSpec | None:
         """None of a server without one. Of one that cannot be read nothing is known."""
         statement = select(request_specs.c.spec).where(request_specs.c.instance_uuid == instance_uuid)
         with self._reading() as connection:
@@ -107,9 +107,9 @@ class Deployment:
             return None
         spec = decoded(row.spec)
         if not isinstance(spec, dict):
-            return RequestSpec()
+            return NovaRequestSpec()
         image = spec.get("image")
-        return RequestSpec(
+        return NovaRequestSpec(
             spec.get("user_id"),
             flavor(spec.get("flavor")),
             image.get("id") if isinstance(image, dict) else None,

@@ -24,9 +24,8 @@ from fleetlight.operations.opcodes.instances.checks import (
     real_instance,
 )
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
-from fleetlight.operations.opcodes.instances.expiry import clear_expiry, set_expiry
 from fleetlight.operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
-from fleetlight.operations.opcodes.instances.places import (
+from fleetlight.operations.opcodes.instances.node_claims import (
     Places,
     Wanted,
     change_places,
@@ -36,6 +35,7 @@ from fleetlight.operations.opcodes.instances.places import (
     take_places,
 )
 from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.instances.reservation_expiries import clear_expiry, set_expiry
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.resources.amount import Amount

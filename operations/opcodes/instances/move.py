@@ -20,8 +20,8 @@ from fleetlight.operations.opcodes.building import OpStep, instance_lock, operat
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, SHARED
 from fleetlight.operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
-from fleetlight.operations.opcodes.instances.places import (
-    Node,
+from fleetlight.operations.opcodes.instances.node_claims import (
+    NodeRow,
     Wanted,
     demand_of_instance,
     mark_forthcoming,
@@ -259,7 +259,7 @@ def _check_replace(op: InstanceReplaceDisks, task: Task) -> None:
         _check_new_secondary(task, record, configuration, op.remote_node)
 
 
-def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> Node:
+def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> NodeRow:
     node = usable_node(task.connection, name, is_primary=False)
     if node.name == record["node"]:
         raise PrerequisiteError("The specified node is the primary node of the instance", Reason.WRONG_INPUT)

@@ -146,7 +146,7 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
     read = hosts.read_host
 
-    def locked(connection: Connection, question: hosts.Question, node_id: int) -> hosts.Host | None:
+    def locked(connection: Connection, question: hosts.HostQuery, node_id: int) -> hosts.Host | None:
         return None if node_id in full else read(connection, question, node_id)
 
     monkeypatch.setattr("fleetlight.operations.scheduling.select_destinations.read_host", locked)

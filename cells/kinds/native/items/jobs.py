@@ -20,7 +20,7 @@ from fleetlight.cells.tables import instances, job_log, job_operations, jobs
 from fleetlight.query.filters import In
 from fleetlight.query.sql import SqlColumn, SqlDialect
 from fleetlight.resources.fields import Kind, Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _PREFIX = "OP_"
@@ -135,7 +135,7 @@ def _record(
 
 def _results(operations: Sequence[Row[Any]]) -> Any:
     results = [decoded(row.result) for row in operations]
-    return CellStatus.NO_DATA if any(isinstance(result, CellStatus) for result in results) else results
+    return ResultStatus.NO_DATA if any(isinstance(result, ResultStatus) for result in results) else results
 
 
 def _operation(row: Row[Any]) -> Record:
@@ -164,6 +164,6 @@ def _split(moment: int | None) -> list[int] | None:
     return list(divmod(moment, MICROSECONDS_PER_SECOND)) if moment is not None and is_number(moment) else None
 
 
-def _split_or_missing(moment: int | None) -> list[int] | CellStatus | None:
+def _split_or_missing(moment: int | None) -> list[int] | ResultStatus | None:
     split = _split(moment)
-    return CellStatus.NO_DATA if split is None and moment is not None else split
+    return ResultStatus.NO_DATA if split is None and moment is not None else split

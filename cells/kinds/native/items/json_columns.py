@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Column, Label, Text, cast
 
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 T = TypeVar("T")
 _decode = msgspec.json.Decoder().decode
@@ -23,7 +23,7 @@ def decoded(text: str | None) -> Any:
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return CellStatus.NO_DATA
+        return ResultStatus.NO_DATA
 
 
 def decoded_or(text: str | None, otherwise: Any) -> Any:

@@ -19,7 +19,7 @@ from fleetlight.query.sort import nice_key
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import has_size, shown_node
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 _FREE = frozenset({"mfree", "dfree"})
 _OF_SECONDARIES = frozenset({"sinst_cnt", "sinst_list"})
@@ -103,9 +103,9 @@ def _reserved(connection: Connection) -> Mapping[int, Amount]:
 def _free(stored: Record, used: ComputeNode | None, reserved: Amount) -> Mapping[str, Any]:
     """What is free of a node but for reservations. used: None where not asked for, or the node has just joined."""
     if stored["offline"]:
-        return dict.fromkeys(_FREE, CellStatus.OFFLINE)
+        return dict.fromkeys(_FREE, ResultStatus.OFFLINE)
     if used is None or not has_size(stored):
-        return dict.fromkeys(_FREE, CellStatus.NO_DATA)
+        return dict.fromkeys(_FREE, ResultStatus.NO_DATA)
     free = used.free + reserved
     return {
         "mfree": free.memory_mib,

@@ -4,7 +4,7 @@ from typing import Any
 
 from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
 from fleetlight.resources.amount import Amount
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 NODE = {
     **dict.fromkeys(NODE_QUERY, False),
@@ -29,13 +29,13 @@ def test_reservations_are_told_apart_on_both_their_nodes() -> None:
 
 
 def test_node_that_does_not_report_has_nothing_and_takes_nothing() -> None:
-    [silent] = capacity_of([{**NODE, "mfree": CellStatus.OFFLINE}], [row()])
+    [silent] = capacity_of([{**NODE, "mfree": ResultStatus.OFFLINE}], [row()])
     assert (silent.total, silent.used, silent.is_available) == (Amount(), Amount(), False)
     assert silent.is_silent
 
 
 def test_node_without_a_volume_group_has_no_disk_and_is_available() -> None:
-    [found] = capacity_of([{**NODE, "dtotal": CellStatus.NO_DATA, "dfree": None}], [])
+    [found] = capacity_of([{**NODE, "dtotal": ResultStatus.NO_DATA, "dfree": None}], [])
     assert (found.total, found.is_available, found.is_silent) == (Amount(16, 65536, 0), True, False)
 
 

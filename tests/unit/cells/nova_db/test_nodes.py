@@ -16,7 +16,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from tests.support.documents import CREATED_AT
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 
@@ -103,15 +103,15 @@ def test_service_says_whether_a_node_is_drained_or_offline(nova: SmallNova) -> N
         "other": "R",
     }
     live = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
-    assert {found["down"][name] for name in live} == {CellStatus.OFFLINE}
+    assert {found["down"][name] for name in live} == {ResultStatus.OFFLINE}
 
 
 def test_size_that_a_node_has_not_told_yet_is_not_known(nova: SmallNova) -> None:
     add_node(nova, "new", {}, memory_mb_used=None, local_gb=None)
     new = nodes(nova)["new"]
-    assert (new["mtotal"], new["mfree"]) == (4096, CellStatus.NO_DATA)
-    assert new["mfree"] is CellStatus.NO_DATA
-    assert new["dtotal"] is new["dfree"] is CellStatus.NO_DATA
+    assert (new["mtotal"], new["mfree"]) == (4096, ResultStatus.NO_DATA)
+    assert new["mfree"] is ResultStatus.NO_DATA
+    assert new["dtotal"] is new["dfree"] is ResultStatus.NO_DATA
 
 
 def test_capacity_counts_what_services_give_away_and_says_what_is_not_known(nova: SmallNova) -> None:

@@ -40,7 +40,7 @@ class May:
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class TableRights:
     """What an account may do in one database: change some tables, and read all of them except `unread`."""
 
     changes: Sequence[May] = ()
@@ -84,10 +84,10 @@ _CONFIGURE = (
     May(tables.cluster_parameters, ("UPDATE",)),
 )
 
-ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
+ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
     # It takes orders, and puts them into a cell together with what they change at once.
     "api": (
-        Rights(
+        TableRights(
             (
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.flavors),
@@ -105,10 +105,10 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             ),
             unread=(*_MESSAGES, *_KEYS),
         ),
-        Rights((*_ACT, May(tables.job_filters))),
+        TableRights((*_ACT, May(tables.job_filters))),
     ),
     "indexer": (
-        Rights(
+        TableRights(
             (
                 *map(May, _MESSAGES),
                 May(fleet_tables.journals),
@@ -117,11 +117,11 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
             )
         ),
-        Rights(),
+        TableRights(),
     ),
     "relay": (
-        Rights(unread=(*_UNREAD, fleet_tables.producer_keys)),
-        Rights(
+        TableRights(unread=(*_UNREAD, fleet_tables.producer_keys)),
+        TableRights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
                 May(tables.cell_state, ("UPDATE",)),
@@ -130,14 +130,14 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
     ),
     "worker": (
-        Rights(
+        TableRights(
             (
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.compared_mappings, ("INSERT", "UPDATE")),
             ),
             unread=(*_UNREAD, *_KEYS),
         ),
-        Rights((*_ACT, *_CONFIGURE)),
+        TableRights((*_ACT, *_CONFIGURE)),
     ),
 }
 """Per process its rights in the fleet database, and in the databases of the cells."""
@@ -157,7 +157,7 @@ def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception
 
 
 def grant(
-    engine: Engine, role: str, password: str | None, rights: Rights, unreachable: Callable[[str], Exception]
+    engine: Engine, role: str, password: str | None, rights: TableRights, unreachable: Callable[[str], Exception]
 ) -> None:
     """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
 
@@ -193,7 +193,7 @@ def _make(connection: psycopg.Connection, role: str, password: str, unreachable:
         ) from error
 
 
-def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterator[sql.Composed]:
+def _grants(connection: psycopg.Connection, role: str, rights: TableRights) -> Iterator[sql.Composed]:
     [(database, schema)] = connection.execute("SELECT current_database(), current_schema()").fetchall()
     names = {"role": sql.Identifier(role), "database": sql.Identifier(database), "schema": sql.Identifier(schema)}
     yield sql.SQL("GRANT CONNECT ON DATABASE {database} TO {role}").format(**names)

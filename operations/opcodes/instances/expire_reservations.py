@@ -4,13 +4,13 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.model import NO_REQUEST, Cell
-from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
-from fleetlight.operations.opcodes.instances.expiry import expired, is_over
 from fleetlight.operations.opcodes.instances.remove import remove_reservation
+from fleetlight.operations.opcodes.instances.reservation_expiries import expired, is_over
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.resources.clock import Clock, system_clock
 

@@ -8,7 +8,7 @@ AT_ONCE = 100
 """How many of its things a chore deals with between two jobs."""
 
 
-class Chore:
+class MaintenanceTask:
     """Does a little of something at each call, if it is due: at once again while there is more, then every interval.
 
     do: returns how much it found to do, of at most AT_ONCE. interval_s: at most a minute counts.

@@ -14,9 +14,9 @@ from fleetlight.cells.tables import allocations, compute_nodes, node_groups, ser
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.configuration import Configuration
+from fleetlight.operations.scheduling.affinity import find_affinity_hosts
 from fleetlight.operations.scheduling.allocations import allocate, release
-from fleetlight.operations.scheduling.hosts import Host, Question, read_locked_host
-from fleetlight.operations.scheduling.neighbours import find_neighbours
+from fleetlight.operations.scheduling.hosts import Host, HostQuery, read_locked_host
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
 from fleetlight.resources.amount import Amount
@@ -27,7 +27,7 @@ _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_i
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeRow:
     """A node of the cell, with its service."""
 
     id: int
@@ -45,8 +45,8 @@ class Node:
 class Places:
     """secondary: of mirrored disks."""
 
-    primary: Node
-    secondary: Node | None = None
+    primary: NodeRow
+    secondary: NodeRow | None = None
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +72,7 @@ def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Amo
     return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
 
 
-def node_called(connection: Connection, name: str) -> Node:
+def node_called(connection: Connection, name: str) -> NodeRow:
     """The node with this name, what begins it up to a dot, or its uuid. Raises PrerequisiteError."""
     found = nodes_called(connection, name)
     if not found or (len(found) > 1 and found[0].name != name):
@@ -80,7 +80,7 @@ def node_called(connection: Connection, name: str) -> Node:
     return found[0]
 
 
-def nodes_called(connection: Connection, name: str) -> Sequence[Node]:
+def nodes_called(connection: Connection, name: str) -> Sequence[NodeRow]:
     """The nodes that a name may mean, at most two; one that is called so comes first."""
     columns = compute_nodes.c
     statement = (
@@ -106,10 +106,10 @@ def nodes_called(connection: Connection, name: str) -> Sequence[Node]:
         .order_by(columns.hypervisor_hostname != name, columns.hypervisor_hostname)
         .limit(2)
     )
-    return [Node(*row) for row in connection.execute(statement)]
+    return [NodeRow(*row) for row in connection.execute(statement)]
 
 
-def usable_node(connection: Connection, name: str, *, is_primary: bool) -> Node:
+def usable_node(connection: Connection, name: str, *, is_primary: bool) -> NodeRow:
     """A node that new instances may have. Raises PrerequisiteError for one that is offline, drained or not capable."""
     node = node_called(connection, name)
     what = f"{'primary' if is_primary else 'secondary'} node '{node.name}'"
@@ -161,9 +161,9 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Amo
         max(after.disk_gib - before.disk_gib, 0),
     )
     spec = RequestSpec(node=node)
-    question = Question(more, spec, find_neighbours(connection, instance_uuid, spec))
+    query = HostQuery(more, spec, find_affinity_hosts(connection, instance_uuid, spec))
     node_id = node_called(connection, node).id
-    if more != Amount() and read_locked_host(connection, question, node_id) is None:
+    if more != Amount() and read_locked_host(connection, query, node_id) is None:
         raise PrerequisiteError(f"Node '{node}' has no room for {_in_words(more)} more", Reason.NO_RESOURCES)
     allocate(connection, instance_uuid, node_id, after)
 
@@ -171,7 +171,7 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Amo
 def change_places(
     connection: Connection,
     instance_uuid: str,
-    primary: Node,
+    primary: NodeRow,
     before: Configuration,
     after: Configuration,
     *,
@@ -205,7 +205,7 @@ def take_secondary(
     disk_gib: int,
     *,
     without: str | None = None,
-) -> Node:
+) -> NodeRow:
     """Claim the disk of another node of the same group, the one with this name if there is one.
 
     without: the name of a node that it is not to be. Raises PrerequisiteError.
@@ -249,7 +249,7 @@ def _in_words(amount: Amount) -> str:
     return f"{amount.vcpus} processors, {amount.memory_mib} MiB of memory and {amount.disk_gib} GiB of disk"
 
 
-def _check_pair(primary: Node | None, secondary: Node | None) -> None:
+def _check_pair(primary: NodeRow | None, secondary: NodeRow | None) -> None:
     if primary is None or secondary is None:
         return
     if primary.id == secondary.id:
@@ -267,9 +267,9 @@ def _group_called(connection: Connection, name: str) -> str:
     return found
 
 
-def _node_of(host: Host) -> Node:
+def _node_of(host: Host) -> NodeRow:
     """The node that was claimed, which so is one that new instances may have."""
-    return Node(
+    return NodeRow(
         host.node_id,
         host.node_uuid,
         host.nodename,

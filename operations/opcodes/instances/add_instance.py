@@ -22,10 +22,10 @@ from fleetlight.operations.opcodes.instances.checks import (
 )
 from fleetlight.operations.opcodes.instances.configuration import Configuration, new_disk
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.expiry import set_expiry
 from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
-from fleetlight.operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
+from fleetlight.operations.opcodes.instances.node_claims import Places, Wanted, demand_of_instance, take_places
 from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.instances.reservation_expiries import set_expiry
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.operations.opcodes.tags import check_tags
 from fleetlight.resources.power_states import NO_STATE
