@@ -111,7 +111,7 @@ class FlowControl:
             self._asked_at_s = self._clock()
 
     def hand_out(self, sizes: Iterable[tuple[Tag, int]]) -> None:
-        """Messages that are held, by their tags, are given to whoever acknowledges them."""
+        """Messages that are held, by their tags, are given to the caller that acknowledges them."""
         self._outstanding.update(sizes)
 
     @property

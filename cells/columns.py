@@ -21,7 +21,7 @@ UUID_TEXT = String(36)
 
 
 class Bytes(TypeDecorator[bytes]):
-    """SQLite keeps a text in a column of bytes, if it is given one; who reads it gets bytes all the same."""
+    """SQLite keeps a text in a column of bytes, if it is given one; a reader gets bytes all the same."""
 
     impl = LargeBinary
     cache_ok = True

@@ -21,7 +21,7 @@ _SCHEMAS: Mapping[str, tuple[MetaData, int]] = {"fleet": (fleet_metadata, 0), "c
 
 @dataclass(frozen=True, slots=True)
 class DatabaseExamination:
-    """server: program and version. account: who asked; None where there are no accounts.
+    """server: program and version. account: ours there; None where there are no accounts.
 
     revision, newest: of its tables, and of those that this program knows; None where there are none.
     lacks: what the account may not do and has to, in the words of the server: `SELECT on flavors`. Not looked at while
@@ -74,8 +74,8 @@ def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]
 
     metadata, place = _SCHEMAS[schema]
     rights = ACCOUNTS.get(process, (TableRights(), TableRights()))[place]
-    unread = {table.name for table in rights.unread}
-    wanted = [("SELECT", name) for name in metadata.tables if name not in unread]
+    hidden = {table.name for table in rights.hidden}
+    wanted = [("SELECT", name) for name in metadata.tables if name not in hidden]
     wanted += [(verb, may.table.name) for may in rights.changes for verb in may.verbs]
     # Rows may be added without some columns, so a right to any column is one to the table.
     asked = [

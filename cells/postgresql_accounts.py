@@ -1,4 +1,4 @@
-"""Accounts on PostgreSQL: who may change which tables of a fleet.
+"""Accounts on PostgreSQL: which of them may change which tables of a fleet.
 
 Tables are made by `fleetlight database upgrade`, and belong to the account that runs that; the same one makes these.
 """
@@ -41,18 +41,18 @@ class May:
 
 @dataclass(frozen=True, slots=True)
 class TableRights:
-    """What an account may do in one database: change some tables, and read all of them except `unread`."""
+    """What an account may do in one database: change some tables, and read all of them except `hidden`."""
 
     changes: Sequence[May] = ()
-    unread: Collection[Table] = ()
+    hidden: Collection[Table] = ()
 
 
 # Messages of any instance, whole: for the indexers, which put them there.
 _MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures, fleet_tables.announced_instances)
-_UNREAD = (*_MESSAGES, fleet_tables.journal_entries)
-# Who reads them can speak as the relay of any cell, or as any producer.
+_HIDDEN = (*_MESSAGES, fleet_tables.journal_entries)
+# An account that reads them can speak as the relay of any cell, or as any producer.
 _KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
-# Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
+# Numbers are given out by the relay, which alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
@@ -103,7 +103,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
                 May(fleet_tables.listening_processes),
             ),
-            unread=(*_MESSAGES, *_KEYS),
+            hidden=(*_MESSAGES, *_KEYS),
         ),
         TableRights((*_ACT, May(tables.job_filters))),
     ),
@@ -120,7 +120,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
         TableRights(),
     ),
     "relay": (
-        TableRights(unread=(*_UNREAD, fleet_tables.producer_keys)),
+        TableRights(hidden=(*_HIDDEN, fleet_tables.producer_keys)),
         TableRights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
@@ -135,7 +135,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.compared_mappings, ("INSERT", "UPDATE")),
             ),
-            unread=(*_UNREAD, *_KEYS),
+            hidden=(*_HIDDEN, *_KEYS),
         ),
         TableRights((*_ACT, *_CONFIGURE)),
     ),
@@ -188,7 +188,7 @@ def _make(connection: psycopg.Connection, role: str, password: str, unreachable:
     except psycopg.errors.InsufficientPrivilege as error:
         # Owning the databases is not enough, so this is not left to `reason_of`.
         raise unreachable(
-            f"{error.diag.message_primary}; accounts are made by the owner of the databases, who needs CREATEROLE for "
+            f"{error.diag.message_primary}; the owner of the databases makes accounts, and needs CREATEROLE for "
             f"that: {connection.info.user} is not one, or has it not (`ALTER ROLE {connection.info.user} CREATEROLE`)"
         ) from error
 
@@ -203,7 +203,7 @@ def _grants(connection: psycopg.Connection, role: str, rights: TableRights) -> I
         revoke = sql.SQL("REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {role}")
         yield revoke.format(kind=sql.SQL(kind), **names)
     yield sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names)
-    for table in rights.unread:
+    for table in rights.hidden:
         yield sql.SQL("REVOKE SELECT ON {table} FROM {role}").format(table=sql.Identifier(table.name), **names)
     for may in rights.changes:
         for verb in may.verbs:

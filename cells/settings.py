@@ -69,7 +69,7 @@ class RelaySettings(BaseModel):
 
 
 class UpstreamSettings(BaseModel):
-    """The compute API that `fleetlight index sync --source api` reads, and who we are there: an administrator.
+    """The compute API that `fleetlight index sync --source api` reads, and our account there: an administrator's.
 
     url: with its version, as in https://nova.example.org:8774/v2.1.
     token: for X-Auth-Token; or username and password.

@@ -66,8 +66,8 @@ def with_sizes(counts: Mapping[str, int], sizes: Sequence[Amount]) -> dict[str, 
 
 
 def project_lock(project_id: str) -> str:
-    """The turn (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then let it
-    have more.
+    """The advisory lock (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then
+    let it have more.
     """
     return f"quotas of project {project_id}"
 

@@ -136,7 +136,7 @@ class MappingComparison:
         return found, live
 
     def _wanted(self, row: InstanceRow, known: InstanceMapping | None) -> InstanceMapping | None:
-        """What the mapping of a row has to be; None where the row is damaged, so that it cannot be told."""
+        """What the mapping of a row has to be; None where the row is damaged, so that it is not known."""
         try:
             if known is not None and _says_the_same(known, row.record):
                 return known

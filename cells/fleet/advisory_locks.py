@@ -66,7 +66,7 @@ class AdvisoryLocks:
             session = self._engine.connect()
             try:
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LONGEST_WAIT_S}s'"))
-                # In one order for everybody, so that no two requests wait for each other.
+                # All take them in one order, so that no two requests wait for each other.
                 for name in sorted(set(names)):
                     wait_for_lock(session, f"turn of {name}")
             except BaseException:

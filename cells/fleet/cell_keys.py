@@ -23,9 +23,9 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _ID_BYTES, _SECRET_BYTES = 4, 32
-# Anybody can name a key that there is not.
+# A message of any origin can name a key that there is not.
 _LOOK_AGAIN_S = 1.0
-# It may hang, and who waits for it here has messages to deal with.
+# It may hang, and the thread that waits for it here has messages to deal with.
 _LOOK_AGAIN_AFTER_FAILURE_S = 30.0
 
 

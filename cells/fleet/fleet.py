@@ -207,7 +207,7 @@ class Fleet:
         """
         columns = cells_table.c
         with self.database.writing() as connection:
-            # Locked, so that nobody enables it between the look and the removal.
+            # Locked, so that no process enables it between the look and the removal.
             disabled = connection.execute(
                 select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
             ).scalar_one_or_none()
@@ -225,7 +225,7 @@ class Fleet:
         return open_leases(self._engine, purpose, translated_fleet_failures, takeover_after_s=self._takeover_after_s)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
-        """Work that two must not do at once for any of `names`, whoever they are; see
+        """Work that two must not do at once for any of `names`, in any processes; see
         fleetlight.cells.fleet.advisory_locks.
         """
         return self._locks.take(*names)

@@ -20,7 +20,7 @@ _TOLERANCE_US = 1_000_000
 class FleetClock:
     """Microseconds since the epoch, by the clock of the fleet database when it was last looked at.
 
-    Since then it goes on as the machine's monotonic clock does, which nobody sets. So a machine whose own clock is
+    Since then it goes on as the machine's monotonic clock does, which is never set. So a machine whose own clock is
     wrong, or is set, is right all the time, and one that was suspended is right again after the next look.
     A fleet in SQLite is on one machine, whose clock is that of the fleet. Any thread may ask.
     own: that clock, and any machine's before the first look. monotonic_ns: what goes on in between.

@@ -27,7 +27,7 @@ class RefusedAnnouncement:
 
 
 Announcer = str | RefusedAnnouncement
-"""The name of who made an announcement, or why it is not taken."""
+"""The name of the producer of an announcement, or why it is not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ProducerKeyring:
         self._known = {(each.cell_uuid, each.producer, each.key.id): each for each in self._keys.all()}
 
     def announcer(self, cell_uuid: str, headers: Mapping[str, Any], body: bytes) -> Announcer:
-        """Who made a message on the bus of a cell, of those that the cell takes announcements from."""
+        """The producer of a message on the bus of a cell, of those that the cell takes announcements from."""
         producer, key_id = headers.get(PRODUCER_HEADER), key_id_of(headers)
         if not isinstance(producer, str):
             return RefusedAnnouncement(

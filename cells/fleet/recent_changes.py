@@ -63,7 +63,7 @@ class RecentChanges:
                         _COLUMNS.noted_at < now - round(forget_after_s * MICROSECONDS_PER_SECOND)
                     )
                 )
-        # Behind the commit: a process that begins to listen after this look reads what was just told.
+        # Behind the commit: a process that begins to listen after this look reads what was just written.
         others = exists().where(_PROCESSES.uuid != process, _PROCESSES.listened_at > self._now() - _LISTENS_FOR_US)
         with self._database.reading() as connection:
             return bool(connection.scalar(select(others)))
@@ -86,7 +86,7 @@ class RecentChanges:
                 )
 
     def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
-        """What other processes than this one have told in the last `age_s` seconds, in order."""
+        """What other processes than this one have noted in the last `age_s` seconds, in order."""
         wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision)
         statement = select(*wanted).where(
             _COLUMNS.noted_at > self._now() - round(age_s * MICROSECONDS_PER_SECOND), _COLUMNS.process != process

@@ -1,6 +1,6 @@
 """Payloads of our own, namespace `fleetlight`: what native cells publish.
 
-Fields that Nova has too have Nova's names on the wire, so that whoever reads Nova's notifications can read these.
+Fields that Nova has too have Nova's names on the wire, so that what reads Nova's notifications can read these.
 Times have microseconds.
 """
 
@@ -96,7 +96,7 @@ _NAMES_OF_NOVA = {
 def payload_fields(fields: ItemType) -> dict[str, Any]:
     """Name -> type and definition, as pydantic.create_model takes them, of every field that a payload tells.
 
-    What is derived from another field is not told. Raises KeyError for a field of kind `other` without a type here.
+    What is derived from another field is left out. Raises KeyError for a field of kind `other` without a type here.
     """
     return {
         name: (

@@ -1,6 +1,6 @@
 """Accepting what callers want to do with instances: one transaction that checks, announces and queues.
 
-The row of the instance is locked before its state is looked at, so of two callers who pass each other one is refused.
+The row of the instance is locked before its state is looked at, so of two callers that meet one is refused.
 What was accepted is carried out by a worker (fleetlight.operations.cell_worker).
 """
 
@@ -73,7 +73,7 @@ _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 class Order:
     """What a caller wants to be done. action: its name in fleetlight.operations.actions.server_actions.
 
-    values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
+    values: fields of the record that are set at once. parameters: JSON for the steps. request: of the caller.
     is_admin: whether locks do not count, and hints may name instances of any project.
     depends_on: numbers of jobs of the cell that have to succeed before.
     """

@@ -20,7 +20,7 @@ class Action:
     word: what refusals call it. record: what instance actions call it; None: they do not mention it.
     vm_states: where it is allowed; empty: everywhere. task_states: likewise, None stands for idle.
     needs_host, needs_launch: whether the instance must be on a host, must have run once.
-    respects_lock: whether a lock stops everybody but administrators.
+    respects_lock: whether a lock stops all callers but administrators.
     task: the task_state at acceptance; None: it stays. event_type: how the acceptance is announced.
     migration: type and first status of the migration that begins with it.
     continues: the status that the migration which waits to be confirmed gets.

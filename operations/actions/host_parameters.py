@@ -1,4 +1,4 @@
-"""What hosts are told of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
+"""What hosts get to know of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
 end).
 """
 

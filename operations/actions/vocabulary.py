@@ -54,7 +54,7 @@ def _is_deleted(task: Task) -> bool:
 
 
 def call_of(step: ActionStep | None, call: HostCall, task: Task) -> NodeCall | None:
-    """What a host is called for; None: nobody is. step: of the call, if it belongs to one."""
+    """What a host is called for; None: no host is. step: of the call, if it belongs to one."""
     source = PublisherService.COMPUTE if step is None else step.source
     host = host_of(task, source) if call.host is None else call.host(task)
     if host is None:
@@ -128,7 +128,7 @@ def _announce_failed_host(action: Action, task: Task) -> None:
 def _show_failure(action: Action, task: Task, error: Exception) -> None:
     """Let the instance show what happened."""
     if isinstance(error, NodeCallError) and not error.is_certain:
-        # Nobody knows whether it runs, or where.
+        # It is not known whether it runs, or where.
         failure: Mapping[str, Any] = {"vm_state": "error"}
     elif isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
         failure = as_before(task)

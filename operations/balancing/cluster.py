@@ -143,7 +143,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstance:
-    """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name.
+    """An instance, or a reservation (`is_forthcoming`), whose uuid is shown where it has no name.
 
     claims_disk: the sizes of its disks count on its node whatever they are made of. is_server: the compute API made it,
     and moves it. Neither of these, nor the uuid, is in text files.

@@ -1,7 +1,7 @@
 """The rows of jobs: how they are queued, found, locked and moved on.
 
 A worker that goes on with a job locks its row, and then that of the instance that this is about, and passes over what
-another transaction has locked: so it never waits for an instance while it has a job. Who changes the jobs of an
+another transaction has locked: so it never waits for an instance while it has a job. What changes the jobs of an
 instance from elsewhere locks the instance first, and may wait for the jobs.
 """
 

@@ -70,7 +70,7 @@ class _Answer:
 
 
 class Worker:
-    """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
+    """One worker of one cell. `run` until `stop` is set, or `run_once` for a single step.
 
     vocabulary: what jobs consist of. nodes: of the cell.
     maintenance: called between jobs, as fleetlight.operations.actions.reclaiming.

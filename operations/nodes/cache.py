@@ -1,6 +1,6 @@
 """What is remembered of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
 
-It calls nobody: fleetlight.operations.nodes.rpc does, and tells it when a call begins and ends.
+It calls no node: fleetlight.operations.nodes.rpc does, and reports when a call begins and ends.
 """
 
 import time
@@ -35,7 +35,7 @@ class Fetch:
 
 @dataclass(slots=True)
 class CallInProgress:
-    """is_known: whether the node said how the call ended; whoever makes it says so."""
+    """is_known: whether the node said how the call ended; its caller sets it."""
 
     is_known: bool = False
 
@@ -92,7 +92,7 @@ class NodeStateCache:
         return known
 
     def remembered(self, wanted: Mapping[str, NodeStateRequest]) -> Mapping[str, dict[str, Any]]:
-        """As `look_up`, for who asks no node that is missing: it counts neither as hit nor as miss."""
+        """As `look_up`, for callers that ask no node that is missing: it counts neither as hit nor as miss."""
         return _parts_of(self._find(wanted), wanted)
 
     def begin_fetch(self, node: str, request: NodeStateRequest) -> Fetch:
@@ -107,7 +107,7 @@ class NodeStateCache:
         return Fetch(node, wanted, self.clock(), ticket)
 
     def is_current(self, fetch: Fetch) -> bool:
-        """Whether nobody has changed the node since it was asked; in doubt somebody has."""
+        """Whether the node is unchanged since it was asked; what is not certain counts as a change."""
         try:
             return fetch.ticket is not None and self.store.is_current(fetch.node, fetch.ticket)
         except StoreUnreachableError as error:
@@ -115,7 +115,7 @@ class NodeStateCache:
             return False
 
     def arrived(self, fetch: Fetch, snapshot: Snapshot) -> None:
-        """Remember what a fetch has brought, unless somebody has changed the node meanwhile."""
+        """Remember what a fetch has brought, unless the node was changed meanwhile."""
         whole = fetch.request.answered_by(snapshot)
         if fetch.ticket is None or whole.is_empty:
             return
@@ -210,7 +210,7 @@ def _parts_of(found: Mapping[str, StoredEntry], wanted: Mapping[str, NodeStateRe
 
 
 def _whole_entry(content: bytes) -> _Entry | None:
-    """None of what is no entry: a server has what anybody has put there."""
+    """None of what is no entry: other programs may write to the server too."""
     try:
         return _decode(content)
     except MALFORMED_JSON:

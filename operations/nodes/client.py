@@ -36,7 +36,8 @@ _MALFORMED = "RPC layer error: the answer is not a list of success and payload"
 
 
 class AgentClient:
-    """May be used by any number of threads. files: what we show, and whom we trust. Raises CertificateError.
+    """May be used by any number of threads. files: our certificate, and the authorities that we trust. Raises
+    CertificateError.
 
     connect_timeout_s: how long a node may take to accept a connection.
     """
@@ -89,7 +90,7 @@ class AgentClient:
         except (TimeoutError, Urllib3TimeoutError):
             return failure(node.name, name, f"no answer within {timeout_s:g} s", is_timeout=True)
         except (HTTPError, OSError) as error:
-            # Whether it got there is not known, but for who is not the node that is meant.
+            # Whether it got there is not known, except where the certificate is that of another node.
             return failure(
                 node.name,
                 name,
@@ -167,7 +168,7 @@ def _read(node: str, call: str, text: bytes) -> NodeResult:
 
 
 def _printable(reason: str) -> str:
-    """One line of it: no database keeps a zero character, and no terminal is told what to do by a host."""
+    """One line of it: no database keeps a zero character, and no terminal obeys a host."""
     shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
     return "".join(each if each.isprintable() else " " for each in shown)
 

@@ -113,7 +113,7 @@ class Differences:
         self._forget(_INSTANCE, known.keys() - self._observable(known))
 
     def _unchanged(self, seen: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
-        """Those that nobody has changed, or is changing, since before their nodes were asked."""
+        """Those that were not changed, and are not being changed, since before their nodes were asked."""
         found: set[str] = set()
         for uuids in _parts(seen):
             rows = self._connection.execute(

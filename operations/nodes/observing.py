@@ -78,7 +78,7 @@ class NodeObserver:
     def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
         """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
 
-        A CellStatus stands for what cannot be had: of a node that is offline, or that fails.
+        A ResultStatus stands for what cannot be had: of a node that is offline, or that fails.
         """
         known = [self._agents[name] for name in nodes if name in self._agents]
         wanted = LIVE_FIELDS.intersection(fields)

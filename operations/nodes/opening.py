@@ -49,7 +49,7 @@ class NodeRpcs:
             return opened[0]
 
     def forget(self, cell: Cell, nodes: Collection[str]) -> None:
-        """Nodes whose configuration has changed, by their names. A server that is away is told of in the log."""
+        """Nodes whose configuration has changed, by their names. The log names a server that is away."""
         if not nodes:
             return
         with self._guard:

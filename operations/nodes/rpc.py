@@ -205,7 +205,7 @@ class NodeRpc:
             return self._joinable(node, wanted)
 
     def _joinable(self, node: str, wanted: NodeStateRequest) -> _Running | None:
-        """As `_under_way`, for who holds the lock of the node."""
+        """As `_under_way`, for a caller that holds the lock of the node."""
         running = self._running.get(node)
         if running is None or not running.fetch.request.covers(wanted) or not self.cache.is_current(running.fetch):
             return None
@@ -257,7 +257,7 @@ def _arguments(request: NodeStateRequest) -> Mapping[str, Any]:
 
 
 def _waited_for(running: _Running, wanted: NodeStateRequest, node: str, limit_s: float, ends_s: float) -> NodeResult:
-    """What another thread was told; as bytes, so that each has its own copy.
+    """The answer that another thread got; as bytes, so that each has its own copy.
 
     limit_s: how long the caller waits for everything, until `ends_s`.
     """

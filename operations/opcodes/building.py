@@ -44,7 +44,7 @@ def instance_lock(_op: OpCode, instance_uuid: str | None) -> Collection[Lock]:
 
 
 def event_of_update(record: Record) -> str:
-    """What a change of an instance is told as: who follows servers alone is told nothing of reservations."""
+    """The event of a change of an instance: what follows servers alone gets nothing of reservations."""
     return "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
 
 
@@ -70,7 +70,7 @@ def host_step(
 ) -> OpStep[Op]:
     """A step that calls the host of a real instance for something, if it is on one.
 
-    parameters: what the host is told beside the instance. run: what the cell notes then.
+    parameters: what the host gets beside the instance. run: what the cell notes then.
     """
 
     def is_needed(op: Op, task: Task) -> bool:

@@ -153,7 +153,7 @@ def node_lock(op: NodeOpCode, _instance_uuid: str | None) -> Collection[Lock]:
 
 
 def _forget(op: NodeSetParams, task: Task) -> NodeCall | None:
-    """Who goes offline, or comes back, is not shown as it was before."""
+    """A node that goes offline, or comes back, is not shown as it was before."""
     if op.offline is None:
         return None
     node = known_node(task, op.node_name)

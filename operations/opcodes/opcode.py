@@ -36,7 +36,7 @@ class OpCode(BaseModel):
     """Subclasses have the parameters of one operation as their fields.
 
     OP_ID: its name. ABOUT: the field that says in lists what it is about.
-    reason: the trail of who asked for it and why, as [source, text, nanoseconds since the epoch].
+    reason: the trail of callers and their reasons, as [source, text, nanoseconds since the epoch].
     """
 
     # Deferred: most processes and commands use few of them (docs/decisions/0161).

@@ -70,7 +70,7 @@ class MoveJobs:
             return [job_number(self._cell, job_id) for job_id in connection.scalars(statement)]
 
     def ended(self, numbers: Collection[int]) -> Mapping[int, Ending]:
-        """Those of some jobs that have ended; one that is not there (any more) has, and nobody knows how."""
+        """Those of some jobs that have ended; one that is not there (any more) has, and it is not known how."""
         by_id = {in_cell: number for number in numbers if (in_cell := number_in_cell(self._cell, number)) is not None}
         if not by_id:
             return {}

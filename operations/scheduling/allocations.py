@@ -1,6 +1,6 @@
 """What instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their steps.
 
-They are the only truth about what is taken; who claims a node has locked it (fleetlight.operations.scheduling.hosts).
+They are the only truth about what is taken; a claim locks the node first (fleetlight.operations.scheduling.hosts).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The scheduler for who has no job to be asked by: a transaction of its own, that claims and announces, or neither."""
+"""The scheduler for callers without a job: one transaction that both claims and announces, or does neither."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -105,7 +105,7 @@ def is_enough(
 ) -> bool:
     """Whether a choice can be made, or refused, without the cells that have not answered yet."""
     if not (any(now.has_host for now in surveyed) and any(now.has_zone for now in surveyed)):
-        # Whether there is what is wished for must not depend on who answers first.
+        # Whether there is what is wished for must not depend on which cell answers first.
         return False
     if cells.only:
         return cells.only <= {now.cell.uuid for now in surveyed}

@@ -26,7 +26,7 @@ def _is_vm_capable(_spec: RequestSpec) -> Conditions:
 
 
 def _is_enabled(spec: RequestSpec) -> Conditions:
-    """Who names a host may name one that is disabled."""
+    """A request that names a host may name one that is disabled."""
     if not spec.is_forced:
         yield services.c.disabled.is_(False)
 

@@ -38,9 +38,9 @@ from fleetlight.operations.scheduling.hosts import (
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.resources.amount import Amount
 
-# More than one, for those who claim at the same time all want the best.
+# More than one, since claims that are made at the same time all want the best.
 _READ_AT_ONCE = LOCKED_AT_ONCE
-# Who locks several nodes, one after the other in any order, must be alone in that.
+# Only one transaction at a time may lock several nodes, one after the other in any order.
 _SEVERAL_NODES = "claims of several nodes"
 
 
@@ -118,7 +118,7 @@ def claim_alternate(
     )
     if node_id is None:
         return None
-    # Given up with the look if it does not suit: who goes on to another one must not hold this.
+    # Given up with the look if it does not suit: a transaction that goes on to another one must not hold this.
     look = connection.begin_nested()
     host = read_locked_host(connection, _query_of(connection, instance_uuid, demand, spec), node_id)
     if host is None:
@@ -205,7 +205,7 @@ class _Candidates:
         while True:
             if not self._best and not self._read():
                 raise NoValidHostError
-            # Given up with the look where it is not this one: who holds one node must not wait for another.
+            # Given up with the look where it is not this one: no transaction that holds a node waits for another.
             look = self._connection.begin_nested()
             node_id, host = self._look()
             is_best = host is not None and not (self._best and self._best[0][0] < host.weights)

@@ -11,7 +11,7 @@ from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 
-Told = Mapping[str, Any]
+KeptFields = Mapping[str, Any]
 """`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply.
 
 With `is_whole` false, others follow from the rest of the record, and from what is configured of the cell: so native
@@ -23,7 +23,7 @@ DISKS_FORTHCOMING = "disk.forthcoming"
 LIVE_FIELDS = ("oper_state", "oper_ram", "oper_vcpus", "status")
 DISK_LISTS = {"size": "disk.sizes", "spindles": "disk.spindles", "name": "disk.names", "uuid": "disk.uuids"}
 NIC_LISTS = {one: f"nic.{several}" for one, _, several, *_ in NIC_FIELDS}
-TOLD_FIELDS = (
+KEPT_FIELDS = (
     "serial_no",
     "os",
     "hypervisor",
@@ -52,9 +52,9 @@ TOLD_FIELDS = (
 """The names that a value of the field may have."""
 
 
-def told(record: Record) -> Told:
-    """The stored value for what a record says of TOLD_FIELDS; a CellStatus stands for what could not be had."""
-    said = {name: record[name] for name in TOLD_FIELDS if record.get(name) is not None}
+def kept_fields(record: Record) -> KeptFields:
+    """The stored value for what a record says of KEPT_FIELDS; a ResultStatus stands for what could not be had."""
+    said = {name: record[name] for name in KEPT_FIELDS if record.get(name) is not None}
     return {
         "values": {name: value for name, value in said.items() if not isinstance(value, ResultStatus)},
         "no_data": [name for name, value in said.items() if value is ResultStatus.NO_DATA],
@@ -62,20 +62,20 @@ def told(record: Record) -> Told:
     }
 
 
-def told_in_part(values: Mapping[str, Any]) -> Told:
+def kept_in_part(values: Mapping[str, Any]) -> KeptFields:
     """The stored value of an instance of a native cell. Raises ValueError for a name that nothing is kept under."""
-    if unknown := values.keys() - {*TOLD_FIELDS, DISKS_FORTHCOMING}:
+    if unknown := values.keys() - {*KEPT_FIELDS, DISKS_FORTHCOMING}:
         raise ValueError(f"of an instance there is nothing kept that is called {', '.join(sorted(unknown))}")
     return {"values": values, "no_data": [], "offline": [], "is_whole": False}
 
 
 def own_value(record: Record, name: str) -> Any:
-    """What a record keeps of one of TOLD_FIELDS; None where it says nothing."""
+    """What a record keeps of one of KEPT_FIELDS; None where it says nothing."""
     said = record["ganeti"]
     return None if said is None else said["values"].get(name)
 
 
-def told_cell(said: Told, name: str) -> tuple[ResultStatus, Any] | None:
+def kept_cell(said: KeptFields, name: str) -> tuple[ResultStatus, Any] | None:
     """What a stored value says of one field of an instance, also of one that follows from others.
 
     None where that follows from the rest of the record.

@@ -107,5 +107,5 @@ def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> No
 
 
 def _is_figure(value: object) -> bool:
-    """Whether a node has told it; a status, which is a number too, says why it has not."""
+    """Whether a node has reported it; a status, which is a number too, says why it has not."""
     return isinstance(value, int) and not isinstance(value, ResultStatus)

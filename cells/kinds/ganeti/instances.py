@@ -14,7 +14,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE
 from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
 from fleetlight.resources.query_fields.definitions import ResultStatus
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, KEPT_FIELDS, NIC_LISTS, kept_fields
 from fleetlight.resources.query_fields.instance import INSTANCE
 from fleetlight.resources.units import MIB_PER_GIB
 
@@ -34,7 +34,7 @@ _STATES = {
 }
 _RESERVED = ("building", NO_STATE)
 
-INSTANCE_QUERY = ("uuid", "name", "pnode", "tags", "ctime", "mtime", "forthcoming", *TOLD_FIELDS)
+INSTANCE_QUERY = ("uuid", "name", "pnode", "tags", "ctime", "mtime", "forthcoming", *KEPT_FIELDS)
 """The fields that a cluster is asked for."""
 
 
@@ -65,7 +65,7 @@ def to_record(row: Mapping[str, tuple[int, Any]]) -> Record:
         "tags": said.get("tags") or [],
         "flavor": _flavor(said),
         "ip_addresses": list(_addresses(said)),
-        "ganeti": told(said),
+        "ganeti": kept_fields(said),
     }
 
 

@@ -91,7 +91,7 @@ def append(connection: Connection, announced: Sequence[Mapping[str, object]]) ->
 
 
 def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
-    """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
+    """Put a ready notification of other software in the outbox of `cell`: it is durable, and the relay publishes it.
 
     It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
     Raises EnvelopeError (fleetlight.notifications.errors) when it is no notification, and CellUnreachableError.

@@ -58,7 +58,7 @@ def is_relayed(cell: Cell) -> bool:
 
 
 def _lock_of(engine: Engine, cell: Cell, takeover_after_s: float | None = None) -> ExclusiveLock:
-    """Who has it is the active relay of the cell. takeover_after_s: as of open_leases."""
+    """The lock of the active relay of the cell. takeover_after_s: as of open_leases."""
     leases = open_leases(engine, "fleetlight relay", takeover_after_s=takeover_after_s)
     return ExclusiveLock(leases, f"relay-{cell.uuid}")
 
@@ -74,13 +74,13 @@ class Publishes(Protocol):
 
 
 class Relay:
-    """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
+    """The relay of one native cell. `run` until `stop` is set, or `run_once` for a single step.
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone,
     hangs, or cannot reach the bus. A relay that hung, and wakes up anywhere, gives out no number any more: that takes
     the epoch that it has begun itself, in the transaction of the numbers.
-    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it nobody takes it for
-        the cell's.
+    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it no reader takes it
+        for the cell's.
     heartbeat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
@@ -198,16 +198,16 @@ class Relay:
         self._reaches_bus = True
 
     def _take_over(self) -> None:
-        # While the bus is away all relays try in turn: whoever cannot publish changes nothing.
+        # While the bus is away all relays try, one after the other: one that cannot publish changes nothing.
         self._reach_bus()
-        # Whoever was active before may have been cut off anywhere.
+        # The relay that was active before may have been cut off anywhere.
         self._may_have_unpublished = True
         with writing(self._engine) as connection:
             # Even if the newest one is of this relay: a copy from before another one's may be back in its place.
             self._epoch = begin_epoch(connection)
 
     def _tell_what_waits(self) -> None:
-        """For whoever watches how old it is: there may be no relay that is active."""
+        """For alerts about its age: there may be no relay that is active."""
         unpublished = select(changes.c.committed_at).where(changes.c.published_at.is_(None))
         numbered = unpublished.where(changes.c.sequence.is_not(None)).order_by(changes.c.sequence)
         others = unpublished.where(changes.c.sequence.is_(None)).order_by(changes.c.id)
@@ -359,7 +359,7 @@ class Relay:
             raise _ReplacedError
 
     def _is_older(self, connection: Connection, last: int) -> bool:
-        """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""
+        """Whether an older copy of the database was put in its place while we ran. last: its counter."""
         return last < self._last_sequence or current_epoch(connection) != self._epoch
 
     def _prune(self) -> int:

@@ -1,4 +1,4 @@
-"""A compute REST API as a client sees it: the servers of everybody, page by page, with an administrator's rights."""
+"""A compute REST API as a client sees it: the servers of all projects, page by page, with an administrator's rights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ from fleetlight.cells.kinds.nova_db.predicates import Predicates
 from fleetlight.cells.kinds.nova_db.records import to_record
 from fleetlight.cells.kinds.nova_db.services import host_statuses
 from fleetlight.cells.kinds.nova_db.tables import instances
-from fleetlight.cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.model import NO_INSTANCE, Cell, DamagedRecord, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
@@ -104,7 +104,7 @@ class NovaDbAdapter:
 
     def probe(self) -> None:
         """A page needs the API database too, and one row would be enough to wait for it."""
-        self.find(NOBODY)
+        self.find(NO_INSTANCE)
         if self._api is not None:
             with external_cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())

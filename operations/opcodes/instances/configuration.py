@@ -12,7 +12,7 @@ from uuid import uuid4
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, Disk
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, own_value, told_in_part
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, kept_in_part, own_value
 from fleetlight.resources.units import MIB_PER_GIB
 
 _METADATA_MIB = 128
@@ -75,7 +75,7 @@ class Configuration:
             "flavor": self._flavor(backend),
             "ip_addresses": list(self._addresses()),
             "forthcoming": is_forthcoming,
-            "ganeti": told_in_part({name: value for name, value in kept.items() if value is not None}),
+            "ganeti": kept_in_part({name: value for name, value in kept.items() if value is not None}),
         }
 
     def _flavor(self, backend: Parameters) -> Record:

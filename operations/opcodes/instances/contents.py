@@ -158,7 +158,7 @@ def _tell(op: InstanceQueryData, task: Task) -> None:
     record = known_instance(_Named(op.instances[0]), task)
     configuration = configuration_of(record)
     name = record["display_name"] or task.instance.uuid
-    # Of what the compute API has made nothing is told disk by disk.
+    # Of what the compute API has made nothing is known disk by disk.
     flags = own_value(record, DISKS_FORTHCOMING) or [record["forthcoming"] for _ in configuration.disks]
     wanted = "up" if record["vm_state"] == "active" else "down"
     task.job.result = {

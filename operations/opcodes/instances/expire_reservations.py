@@ -22,7 +22,7 @@ class InstanceExpire(InstanceOpCode):
 
 
 def _look(_op: InstanceExpire, task: Task) -> None:
-    """Whoever made it real, removed it, or let it end later, meanwhile came first."""
+    """The reservation was made real, removed, or given more time meanwhile: then that stays."""
     is_there = task.about is not None and not task.record["deleted"]
     is_reserved = is_there and task.record["forthcoming"]
     task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)

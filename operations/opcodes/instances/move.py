@@ -235,7 +235,7 @@ def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Except
     if not task.record["forthcoming"]:
         task_ends(op, task, error)
         if isinstance(error, NodeCallError) and not error.is_certain:
-            # Nobody knows where it runs.
+            # It is not known where it runs.
             task.instance.change("instance.update", {"vm_state": "error"}, task.now, request=task.job.request)
 
 

@@ -57,7 +57,7 @@ class Places:
 class Wanted:
     """Which nodes an instance is to have; None: which one, the scheduler chooses. group: the name of a group of nodes.
 
-    is_temporary: whether a lack of room is told as one that may pass.
+    is_temporary: whether a lack of room is reported as one that may pass.
     """
 
     primary: str | None = None

@@ -1,8 +1,8 @@
 """The jobs of a native cell as records, in the words of Ganeti: what was accepted by whichever face.
 
-The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is told with its
+The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is shown with its
 parameters. An action of the compute API is none, and is called after itself: `confirmResize` is
-OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not told.
+OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not shown.
 """
 
 import re
@@ -76,7 +76,7 @@ def _operations() -> Select[Any]:
             columns.job_id,
             columns.operation,
             columns.summary,
-            # Those of other operations may be long, and are not told.
+            # Those of other operations may be long, and are not shown.
             case((columns.operation.startswith(_PREFIX, autoescape=True), cast(columns.parameters, Text))).label(
                 _PARAMETERS
             ),

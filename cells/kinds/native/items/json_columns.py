@@ -17,7 +17,7 @@ def as_text(column: Column[Any]) -> Label[str]:
 
 
 def decoded(text: str | None) -> Any:
-    """What the text says; None without one, and CellStatus.NO_DATA for a damaged one."""
+    """What the text says; None without one, and ResultStatus.NO_DATA for a damaged one."""
     if text is None:
         return None
     try:

@@ -117,5 +117,5 @@ _AS_THEY_ARE = [name for name in NODE_FIELDS if name not in _COMPUTED]
 
 
 def _latest(*moments: int | None) -> int:
-    """The last of some times; CellStatus.NO_DATA, which is a number too, where there is none."""
+    """The last of some times; ResultStatus.NO_DATA, which is a number too, where there is none."""
     return max((moment for moment in moments if moment is not None and is_number(moment)), default=ResultStatus.NO_DATA)
