@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
+from fleetlight.agents.drivers.driver import RUNNING, GuestState, HypervisorState, VolumeGroup, disk_name, is_disk_of
 from fleetlight.agents.errors import DriverError, UnknownGuestError
 
 BEHAVIOUR_FILE = "behaviour.json"
@@ -105,7 +105,7 @@ class SimulatedDriver:
             ).fetchall()
             used = connection.execute("SELECT coalesce(sum(memory), 0) FROM guests").fetchone()[0]
         guests = {
-            guest: Guest(memory, vcpus, RUNNING, round(max(0.0, now - started_at), 1))
+            guest: GuestState(memory, vcpus, RUNNING, round(max(0.0, now - started_at), 1))
             for guest, memory, vcpus, started_at in rows
         }
         node = {

@@ -85,7 +85,7 @@ def storable(text: str) -> str:
     return shown.replace("\0", "\\x00")
 
 
-class FailureStore:
+class FailedMessages:
     """The failures of all cells. Every call raises FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase, limits: FailureLimits) -> None:

@@ -39,7 +39,7 @@ from fleetlight.cells.fleet.compute.keypairs import Keypairs
 from fleetlight.cells.fleet.compute.quotas import Quotas
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
-from fleetlight.cells.fleet.failures import FailureStore
+from fleetlight.cells.fleet.failures import FailedMessages
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.journals import Journals, remove_journal
 from fleetlight.cells.fleet.known_hosts import KnownHosts
@@ -113,7 +113,7 @@ class Fleet:
         self.server_groups = ServerGroups(database)
         self.known_hosts = KnownHosts(database)
         self.aggregates = Aggregates(database)
-        self.failures = FailureStore(database, failure_limits or FailureLimits())
+        self.failures = FailedMessages(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.cell_keys = CellKeys(database)
         self.producer_keys = ProducerKeys(database)

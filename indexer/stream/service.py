@@ -53,7 +53,7 @@ _LEAVE_PATIENCE_S = 2.0
 
 
 class CountsFailures(FailureStore, Protocol):
-    """What the indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+    """What the indexer needs of fleetlight.cells.fleet.failures.FailedMessages; raises FleetUnreachableError."""
 
     def counts(self) -> Mapping[str, int]: ...
     def dropped(self) -> Mapping[str, int]: ...

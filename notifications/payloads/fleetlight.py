@@ -131,7 +131,7 @@ else:
     )
 
 
-class InstancePayload(_InstanceFields):
+class FullInstancePayload(_InstanceFields):
     """All there is to know of one instance, read in the transaction that changed it.
 
     A reader needs no second source: the payload has every field of fleetlight.resources.instance.
@@ -141,6 +141,7 @@ class InstancePayload(_InstanceFields):
     """
 
     NAMESPACE: ClassVar[str] = "fleetlight"
+    NAME: ClassVar[str] = "InstancePayload"
     VERSION: ClassVar[str] = "1.1"
     request_id: str | None
     action_initiator_user: str | None

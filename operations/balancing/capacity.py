@@ -22,7 +22,7 @@ from fleetlight.operations.balancing.node_state import NodeState
 from fleetlight.operations.balancing.policy import policy_refusal
 from fleetlight.operations.balancing.redundancy import Redundancy
 from fleetlight.operations.balancing.score import score
-from fleetlight.operations.balancing.situation import NO_NODE, Placement, Situation
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation
 from fleetlight.resources.amount import Amount
 
 MEMORY_STEP_MIB: Final = 64
@@ -231,7 +231,7 @@ class _Space:
         )
         return PlacedInstance(len(self._states), instance, (), frozenset())
 
-    def _places(self, placed: PlacedInstance) -> Iterator[Placement]:
+    def _places(self, placed: PlacedInstance) -> Iterator[NodePair]:
         """Each place that does not refuse it, in their order."""
         group_of = {index: group for group in self._by_group().values() for index in group}
         refusals: dict[tuple[int, int], Obstacle | None] = {}
@@ -239,31 +239,31 @@ class _Space:
             if isinstance(self._as_primary(primary, placed), Obstacle):
                 continue
             if not self._is_mirrored:
-                yield Placement(primary, NO_NODE)
+                yield NodePair(primary, NO_NODE)
                 continue
             for secondary in group_of[primary]:
                 key = (secondary, self._states[secondary].peers.get(primary, 0))
                 if key not in refusals:
                     refusals[key] = self._refusal_as_secondary(secondary, placed, primary)
                 if secondary != primary and refusals[key] is None:
-                    yield Placement(primary, secondary)
+                    yield NodePair(primary, secondary)
 
     def _as_primary(self, index: int, placed: PlacedInstance) -> NodeState | Obstacle:
         state = self._states[index]
         refusal = policy_refusal(placed.instance, state.limits.policy, state)
         return refusal or state.with_primary(placed, None)
 
-    def _best(self, placed: PlacedInstance) -> tuple[Placement, Mapping[int, NodeState]] | None:
+    def _best(self, placed: PlacedInstance) -> tuple[NodePair, Mapping[int, NodeState]] | None:
         """The place where the score is the least, and the nodes after that; the last of equals."""
         for place, after in self._best_first(placed):
             if self._is_redundant(placed, place, after):
                 return place, after
         return None
 
-    def _is_redundant(self, placed: PlacedInstance, place: Placement, after: Mapping[int, NodeState]) -> bool:
+    def _is_redundant(self, placed: PlacedInstance, place: NodePair, after: Mapping[int, NodeState]) -> bool:
         return self._redundancy is None or self._redundancy.holds(after, placed, place)
 
-    def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[Placement, Mapping[int, NodeState]]]:
+    def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[NodePair, Mapping[int, NodeState]]]:
         """The places that do not refuse it, by the score itself, and the nodes after it is placed there."""
         estimated = sorted(self._estimated(placed), key=lambda each: each[0])
         begin = 0
@@ -277,7 +277,7 @@ class _Space:
             yield from sorted(exact, key=lambda each: self._score(each[1])) if len(exact) > 1 else exact
             begin = end
 
-    def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, Placement]]:
+    def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, NodePair]]:
         """About what the score is for each place, and its number."""
         shares: dict[tuple[int, int], Share] = {}
 
@@ -296,7 +296,7 @@ class _Space:
             else:
                 yield base.score_with(share(place.secondary, place.primary)), number, place
 
-    def _after(self, placed: PlacedInstance, place: Placement) -> Mapping[int, NodeState]:
+    def _after(self, placed: PlacedInstance, place: NodePair) -> Mapping[int, NodeState]:
         partner = None if place.secondary == NO_NODE else self._states[place.secondary]
         changed = {place.primary: self._states[place.primary].with_primary(placed, partner)}
         if partner is not None:

@@ -13,7 +13,7 @@ from fleetlight.operations.balancing.estimates import Share
 from fleetlight.operations.balancing.known_shares import KnownShares
 from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.moves import Move, MoveKind, kind_between
-from fleetlight.operations.balancing.situation import NO_NODE, Placement
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair
 
 
 class MoveCandidate(NamedTuple):
@@ -25,11 +25,11 @@ class MoveCandidate(NamedTuple):
     secondary: int
 
     def move_of(self, instance: int) -> Move:
-        return Move(instance, self.kind, Placement(self.primary, self.secondary))
+        return Move(instance, self.kind, NodePair(self.primary, self.secondary))
 
 
 def moves_with_estimates(
-    known: KnownShares, placed: PlacedInstance, place: Placement, online: Sequence[int]
+    known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
 ) -> Iterator[MoveCandidate]:
     """What moves_of gives and changes_of allows."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
@@ -52,7 +52,7 @@ def moves_with_estimates(
 
 
 def placements_with_estimates(
-    known: KnownShares, placed: PlacedInstance, place: Placement, online: Sequence[int]
+    known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
 ) -> Iterator[MoveCandidate]:
     """What placements_of gives and changes_of_placing allows, of a reservation."""
     states = known.states
@@ -86,7 +86,7 @@ def placements_with_estimates(
     for primary, share in primaries:
         with_primary = base.plus(share)
         for secondary, other in secondaries:
-            after = Placement(primary, secondary)
+            after = NodePair(primary, secondary)
             if primary != secondary and after != place:
                 yield MoveCandidate(with_primary.score_with(other), kind_between(place, after), primary, secondary)
 
@@ -94,7 +94,7 @@ def placements_with_estimates(
 class _Mirrored:
     """The moves of one instance that has a secondary node."""
 
-    def __init__(self, known: KnownShares, placed: PlacedInstance, place: Placement) -> None:
+    def __init__(self, known: KnownShares, placed: PlacedInstance, place: NodePair) -> None:
         self._known = known
         self._placed = placed
         self._shape = known.shape(placed)

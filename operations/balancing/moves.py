@@ -13,7 +13,7 @@ from typing import assert_never
 from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance
 from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.node_state import NodeState
-from fleetlight.operations.balancing.situation import NO_NODE, Placement
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair
 
 Changes = Mapping[int, NodeState]
 """The nodes that a move changes, by their indexes, as they are after it."""
@@ -42,7 +42,7 @@ class Move:
 
     instance: int
     kind: MoveKind
-    place: Placement
+    place: NodePair
 
 
 def is_movable(instance: ClusterInstance) -> bool:
@@ -51,38 +51,38 @@ def is_movable(instance: ClusterInstance) -> bool:
     return instance.is_auto_balanced and (is_mirrored or instance.is_forthcoming)
 
 
-def moves_of(placed: PlacedInstance, place: Placement, online: Sequence[int]) -> Iterator[Move]:
+def moves_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
     """The moves of htools, in its order. online: indexes of the nodes that instances may go to."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
     if not placed.instance.is_mirrored:
         if placed.instance.disk_template in EXTERNALLY_MIRRORED:
-            yield from (Move(placed.index, MoveKind.FAILOVER_TO, Placement(target, NO_NODE)) for target in targets)
+            yield from (Move(placed.index, MoveKind.FAILOVER_TO, NodePair(target, NO_NODE)) for target in targets)
         return
     has_partner = place.secondary in online
     if has_partner:
-        yield Move(placed.index, MoveKind.FAILOVER, Placement(place.secondary, place.primary))
+        yield Move(placed.index, MoveKind.FAILOVER, NodePair(place.secondary, place.primary))
     for target in targets:
-        yield Move(placed.index, MoveKind.REPLACE_SECONDARY, Placement(place.primary, target))
-        yield Move(placed.index, MoveKind.REPLACE_AND_FAILOVER, Placement(target, place.primary))
+        yield Move(placed.index, MoveKind.REPLACE_SECONDARY, NodePair(place.primary, target))
+        yield Move(placed.index, MoveKind.REPLACE_AND_FAILOVER, NodePair(target, place.primary))
         if has_partner:
-            yield Move(placed.index, MoveKind.REPLACE_PRIMARY, Placement(target, place.secondary))
-            yield Move(placed.index, MoveKind.FAILOVER_AND_REPLACE, Placement(place.secondary, target))
+            yield Move(placed.index, MoveKind.REPLACE_PRIMARY, NodePair(target, place.secondary))
+            yield Move(placed.index, MoveKind.FAILOVER_AND_REPLACE, NodePair(place.secondary, target))
 
 
-def placements_of(placed: PlacedInstance, place: Placement, online: Sequence[int]) -> Iterator[Move]:
+def placements_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
     """Every place that a reservation may take in one step, each with the fewest operations that bring it there."""
     for primary in online:
         if not placed.instance.is_mirrored:
             if primary != place.primary:
-                yield Move(placed.index, MoveKind.FAILOVER_TO, Placement(primary, NO_NODE))
+                yield Move(placed.index, MoveKind.FAILOVER_TO, NodePair(primary, NO_NODE))
             continue
         for secondary in online:
-            after = Placement(primary, secondary)
+            after = NodePair(primary, secondary)
             if primary != secondary and after != place:
                 yield Move(placed.index, kind_between(place, after), after)
 
 
-def kind_between(before: Placement, after: Placement) -> MoveKind:
+def kind_between(before: NodePair, after: NodePair) -> MoveKind:
     """How a mirrored instance gets from one place to another with the fewest operations."""
     if after.primary == before.primary:
         return MoveKind.REPLACE_SECONDARY
@@ -94,7 +94,7 @@ def kind_between(before: Placement, after: Placement) -> MoveKind:
 
 
 def changes_of_placing(
-    states: Sequence[NodeState], placed: PlacedInstance, before: Placement, after: Placement
+    states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, after: NodePair
 ) -> Changes | Obstacle:
     """What placing a reservation anew makes of the nodes: nothing moves, so only where it ends has to have room."""
     changed = dict(_without(states, placed, before))
@@ -111,9 +111,7 @@ def changes_of_placing(
     return changed
 
 
-def changes_of(
-    states: Sequence[NodeState], placed: PlacedInstance, before: Placement, move: Move
-) -> Changes | Obstacle:
+def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, move: Move) -> Changes | Obstacle:
     """What a move makes of the nodes, or why it may not be made.
 
     Limits that may be exceeded for a while do not keep an instance on a node that is offline.
@@ -183,7 +181,7 @@ def changes_of(
             assert_never(move.kind)
 
 
-def _without(states: Sequence[NodeState], placed: PlacedInstance, place: Placement) -> Mapping[int, NodeState]:
+def _without(states: Sequence[NodeState], placed: PlacedInstance, place: NodePair) -> Mapping[int, NodeState]:
     """The nodes of an instance once it is on none."""
     primary = states[place.primary]
     if place.secondary == NO_NODE:
@@ -204,7 +202,7 @@ def _both(without: Changes, placed: Mapping[int, NodeState | Obstacle]) -> Chang
     return states
 
 
-def _migration_refusal(states: Sequence[NodeState], before: Placement, move: Move) -> Obstacle | None:
+def _migration_refusal(states: Sequence[NodeState], before: NodePair, move: Move) -> Obstacle | None:
     """Whether the tags of nodes keep the instance from going from one to the next."""
     match move.kind:
         case MoveKind.FAILOVER | MoveKind.FAILOVER_AND_REPLACE:

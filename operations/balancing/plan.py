@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance
 from fleetlight.operations.balancing.moves import MoveKind
 from fleetlight.operations.balancing.search import MadeMove, balance
-from fleetlight.operations.balancing.situation import NO_NODE, Placement, Situation, chosen_groups
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation, chosen_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,6 @@ def _planned(cluster: Cluster, made: MadeMove) -> PlannedMove:
     )
 
 
-def _nodes(cluster: Cluster, place: Placement) -> NodesOfInstance:
+def _nodes(cluster: Cluster, place: NodePair) -> NodesOfInstance:
     secondary = None if place.secondary == NO_NODE else cluster.nodes[place.secondary].name
     return NodesOfInstance(cluster.nodes[place.primary].name, secondary)

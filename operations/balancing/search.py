@@ -21,7 +21,7 @@ from fleetlight.operations.balancing.move_candidates import (
 from fleetlight.operations.balancing.moves import Changes, Move, changes_of, changes_of_placing, is_movable
 from fleetlight.operations.balancing.node_state import NodeState
 from fleetlight.operations.balancing.score import least_score, score
-from fleetlight.operations.balancing.situation import NO_NODE, Placement, Situation
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation
 from fleetlight.query.sort import nice_key
 
 MIN_GAIN: Final = 1e-2
@@ -41,7 +41,7 @@ class MadeMove:
     """A move of the search. before: where the instance was. score: after it. gain: what it has improved it by."""
 
     move: Move
-    before: Placement
+    before: NodePair
     score: float
     gain: float
 
@@ -74,7 +74,7 @@ class _Exact(NamedTuple):
 
 
 _Found = tuple[PlacedInstance, MoveCandidate]
-_ChangesOf = Callable[[Sequence[NodeState], PlacedInstance, Placement, Move], Changes | Obstacle]
+_ChangesOf = Callable[[Sequence[NodeState], PlacedInstance, NodePair, Move], Changes | Obstacle]
 
 
 class _Descent:
@@ -141,7 +141,7 @@ class _Descent:
             for candidate in moves_with_estimates(self._known, placed, place, self._targets(place)):
                 yield placed, candidate
 
-    def _targets(self, place: Placement) -> Sequence[int]:
+    def _targets(self, place: NodePair) -> Sequence[int]:
         """Nothing that is there is carried over from hosts with an agent to others, or back."""
         return self._with_agent if self._has_agent(place.primary) else self._without_agent
 
@@ -185,7 +185,7 @@ class _Descent:
         return found
 
 
-def _placing(states: Sequence[NodeState], placed: PlacedInstance, before: Placement, move: Move) -> Changes | Obstacle:
+def _placing(states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, move: Move) -> Changes | Obstacle:
     return changes_of_placing(states, placed, before, move.place)
 
 

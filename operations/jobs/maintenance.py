@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 _LOOK_AGAIN_AFTER_S = 60.0
 AT_ONCE = 100
-"""How many of its things a chore deals with between two jobs."""
+"""How many of its things a task deals with between two jobs."""
 
 
 class MaintenanceTask:

@@ -257,7 +257,7 @@ def _claim_each(
     candidates: _Candidates | None = None
     for number, uuid in enumerate(instance_uuids):
         if candidates is None or spec.group is not None:
-            # Each member of a group is a neighbour of the next one, which changes what suits it.
+            # Each member of a group changes what suits the next one.
             query = _query_of(connection, uuid, demand, spec)
             count = 1 if spec.group is not None else len(instance_uuids) - number
             candidates = _Candidates(connection, query, count=count, is_forthcoming=is_forthcoming)

@@ -27,7 +27,7 @@ from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import cell_state, changes, epochs
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from fleetlight.notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
-from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
@@ -129,7 +129,7 @@ def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
         "instance.create.end",
         "instance.power_off.end",
     ]
-    assert from_payload(InstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
+    assert from_payload(FullInstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
 
 
 def test_change_that_no_bus_takes_is_left_to_the_changelog_and_the_others_go_on(
@@ -626,7 +626,7 @@ def test_concurrent_changes_lose_nothing_and_keep_each_instance_in_order(
         assert row is not None
         assert row.revision == len(revisions[uuid])
         last = [message for message in bus.changes if message.headers["fleetlight-resource"] == uuid][-1]
-        assert from_payload(InstancePayload.unwrap(decode(last.body).payload)) == row.record
+        assert from_payload(FullInstancePayload.unwrap(decode(last.body).payload)) == row.record
     adapter.close()
 
 
