@@ -1,4 +1,4 @@
-"""What an agent answers: the arguments of each call, and what it does with its driver.
+"""The calls that an agent answers: the arguments of each call, and what it does with its driver.
 
 Which calls only read says fleetlight.agents.rpcs. The shapes of the old calls are those of
 contracts/ganeti-node-state-cache, 8.

@@ -1,4 +1,4 @@
-"""Which changing calls were carried out, so that none is carried out twice (docs/decisions/0131)."""
+"""Journal of the changing calls that were carried out, so that none is carried out twice (docs/decisions/0131)."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What goes over the connection between an agent and its caller (contracts/ganeti-node-state-cache, 2, 3 and 7).
+"""The protocol between an agent and its caller (contracts/ganeti-node-state-cache, 2, 3 and 7).
 
 `POST /v1/calls/NAME` with `{"arguments": {...}, "key": "..."}` is answered by `[true, PAYLOAD]` or `[false, TEXT]`,
 with status 200 when the call was made, whatever came of it, 202 when the one of that key is being made, or has to wait

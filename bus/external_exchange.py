@@ -1,4 +1,4 @@
-"""Where the notifications of other software come from: its exchange on the bus of a cell.
+"""The exchange of other software on the bus of a cell, from which its notifications come.
 
 It is named in the query of the cell's address, as in `amqp://fleetlight:…@bus4/nova?topics=versioned_notifications`, so
 that a cell has one address and not one and some options. All of it has defaults, which are Nova's (contracts/

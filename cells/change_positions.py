@@ -1,4 +1,4 @@
-"""Where a change of an instance is in the changelog of its cell."""
+"""Positions of changes of instances in the changelog of their cell."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the tables of the fleet database and of a cell database are made of: names of keys, and types of columns."""
+"""Names of keys and types of columns, for the tables of fleet and cells."""
 
 from sqlalchemy import JSON, BigInteger, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.dialects.postgresql import JSONB

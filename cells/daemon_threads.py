@@ -1,4 +1,4 @@
-"""Calls that block, in a bounded number of threads which keep no process from ending.
+"""Blocking calls in a bounded number of threads which keep no process from ending.
 
 Those of ThreadPoolExecutor are waited for when the interpreter ends (concurrent.futures.thread), so a call that hangs
 for ever, as one to a server that says nothing may, would keep its process alive.

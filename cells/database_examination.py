@@ -1,4 +1,4 @@
-"""What a database of the fleet or of a native cell says of itself, for people: server, tables, rights, clock."""
+"""Facts about a database of the fleet or of a native cell, for people: server, tables, rights, clock."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What can go wrong with a cell.
+"""Errors of cells.
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected

@@ -1,4 +1,4 @@
-"""Which cell a server lives in: the fleet database says it of native cells, Nova's API databases of theirs."""
+"""The cell of each server: from the fleet database for native cells, from Nova's API databases for theirs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""How much of the fleet a project takes up.
+"""Usage of the fleet by a project.
 
 The fleet database counts instances; their cores and memory are known by the cells alone, so of a cell that is down they
 do not count.

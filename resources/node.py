@@ -1,4 +1,5 @@
-"""What is kept of a node where no host has to be asked: in the row of its cell, in notifications, and in the index.
+"""The stored part of a node, for which no host has to be asked: in the row of its cell, in notifications, and in the
+index.
 
 A stored node is a record with the names of NODE_FIELDS. What of it a question sees is made here, so that the answer is
 the same whether a cell or the index has it.

@@ -1,4 +1,4 @@
-"""How many of one unit another one has."""
+"""Numbers of one unit in another."""
 
 from typing import Final
 

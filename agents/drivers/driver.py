@@ -1,4 +1,4 @@
-"""What an agent asks of the host that it runs on."""
+"""The interface of drivers: what an agent asks of the host that it runs on."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager

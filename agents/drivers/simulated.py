@@ -1,4 +1,4 @@
-"""A host that there is not: guests and volumes are rows of the agent's database, so they outlive its process.
+"""A simulated host: guests and volumes are rows of the agent's database, so they outlive its process.
 
 How slow it is, and what fails, says `behaviour.json` in the folder of the agent, which is read before each call:
 `{"node_snapshot": {"delay_s": 0.2}, "instance_start": {"failure": "no memory"}, "*": {"delay_s": 0.01}}`.

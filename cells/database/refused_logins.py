@@ -1,4 +1,4 @@
-"""Why PostgreSQL refuses a login, in whatever language it says so.
+"""Reasons of PostgreSQL for refusing a login, in any language.
 
 libpq keeps the text of such a refusal, which is in the language of the server, and not its SQLSTATE. But it can write
 down the messages that it gets; so a refused login is tried once more, and those are looked at.

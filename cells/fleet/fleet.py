@@ -1,4 +1,4 @@
-"""The fleet registry: which cells there are, and which cell an instance lives in."""
+"""The fleet registry: the cells, and the cell of each instance."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence, Set

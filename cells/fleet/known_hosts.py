@@ -1,4 +1,4 @@
-"""Which hosts native cells had when they were last seen: all that is known of the services of a cell that is down."""
+"""The hosts of native cells when they were last seen: all that is known of the services of a cell that is down."""
 
 from collections.abc import Collection, Mapping, Sequence
 

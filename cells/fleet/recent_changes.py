@@ -1,4 +1,4 @@
-"""What API processes tell each other of instances that have just changed (docs/decisions/0114)."""
+"""Instances that have just changed, as API processes announce them to each other (docs/decisions/0114)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

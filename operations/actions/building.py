@@ -1,4 +1,4 @@
-"""The words that the table of actions is written in: an action, and the usual forms of its steps."""
+"""The elements of the table of actions: an action, and the usual forms of its steps."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What the actions of instances are made of: steps, each of which is one transaction with one notification.
+"""Steps of the actions of instances, each of which is one transaction with one notification.
 
 A step names its event, what it sets, and which service announces it (contracts/nova-notifications, section 5). What has
 to be decided only when it runs is a function of the `Task`. Its parameters are what was asked for, and `origin` (where

@@ -8,18 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
@@ -41,11 +30,7 @@ from fleetlight.resources.instance import DEFAULT_ZONE
 from fleetlight.resources.uuids import beginning_of
 
 _HYPERVISOR_TYPE = "simulated"
-
-
 _HYPERVISOR_VERSION = 1_000_000
-
-
 _SERVICE_VERSION = 1
 
 

@@ -1,4 +1,4 @@
-"""What a worker does now and then between its jobs."""
+"""Maintenance tasks of a worker, now and then between its jobs."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a vocabulary is made of: the operations that jobs may consist of, by name (docs/decisions/0110).
+"""Vocabularies: the operations that jobs may consist of, by name (docs/decisions/0110).
 
 The engine knows none of them. One for the actions of servers is fleetlight.operations.actions.vocabulary.
 """

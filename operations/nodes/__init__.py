@@ -1,1 +1,1 @@
-"""The nodes of a cell that have an agent: how they are called, and what is remembered of their state."""
+"""Calls of the nodes of a cell that have an agent, and the cache of their state."""

@@ -1,4 +1,4 @@
-"""What is remembered of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
+"""The cache of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
 
 It calls no node: fleetlight.operations.nodes.rpc does, and reports when a call begins and ends.
 """

@@ -1,4 +1,4 @@
-"""What differs between what nodes say and what their cell has; remembered, so that each change is announced once."""
+"""Differences between what nodes say and what their cell has, stored so that each change is announced once."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""Nodes, and what came of calling one."""
+"""Nodes with agents, and results of calls."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the nodes of a cell that have an agent say of themselves and of their instances, for one answer.
+"""One observation of the nodes of a cell that have an agent, and of their instances.
 
 Only the nodes that are named are called, all at once, and none of them twice. What another node is remembered to run
 is looked up without calling it.

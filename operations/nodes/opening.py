@@ -1,4 +1,4 @@
-"""How a process calls the agents of its cells, as its settings say: one client and one memory for each cell."""
+"""The agents of the cells of a process, by its settings: one client and one cache for each cell."""
 
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager

@@ -1,4 +1,6 @@
-"""What is asked of a node, and what an entry can give of it (contracts/ganeti-node-state-cache, 2 to 4)."""
+"""Requests for the state of a node, and what of them an entry of the cache can answer
+(contracts/ganeti-node-state-cache, 2 to 4).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

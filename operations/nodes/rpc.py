@@ -1,4 +1,4 @@
-"""How the nodes of a cell are called: the one way to it, since what changes a node has to be known to the cache."""
+"""The one way to call the nodes of a cell, since the cache has to know what changes a node."""
 
 import time
 from collections import defaultdict

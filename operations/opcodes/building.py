@@ -1,4 +1,4 @@
-"""How operations of Ganeti become operations of jobs: a check, and steps behind it, each of which is a transaction.
+"""Construction of jobs' operations from Ganeti's: a check, and steps behind it, each of which is a transaction.
 
 What keeps an operation from beginning is a PrerequisiteError of the check, which changes nothing. A trial run is the
 check alone.

@@ -1,4 +1,4 @@
-"""What every operation of Ganeti has: a name, parameters, and what it is called in a list of jobs.
+"""The base of Ganeti's operations: a name, parameters, and a summary for lists of jobs.
 
 A class for each operation is the one definition of its parameters: what may be submitted, what a job keeps, and what
 the steps read (contracts/ganeti-rapi, 1: parameters that all have).

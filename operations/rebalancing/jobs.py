@@ -1,4 +1,4 @@
-"""The jobs of moves in one native cell: how they are submitted, and how far they are."""
+"""The jobs of moves in one native cell: submission and progress."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the instances are that a request names: those that a new one has to be beside, or apart from."""
+"""Hosts of the instances that a request names: those that a new one has to be beside, or apart from."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping

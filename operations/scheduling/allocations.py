@@ -1,4 +1,5 @@
-"""What instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their steps.
+"""Amounts that instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their
+steps.
 
 They are the only truth about what is taken; a claim locks the node first (fleetlight.operations.scheduling.hosts).
 """

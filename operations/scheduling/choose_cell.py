@@ -1,4 +1,4 @@
-"""Which cell new instances go to: the one with the most room for them.
+"""The choice of a cell for new instances: the one with the most room for them.
 
 What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
 claimed there (fleetlight.operations.scheduling.select_destinations).

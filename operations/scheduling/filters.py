@@ -1,4 +1,5 @@
-"""Which nodes may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one reason.
+"""Filters of the nodes that may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one
+reason.
 
 A node passes if every condition of every filter holds. Whether it has room is a condition on what is used of it, and so
 a matter of fleetlight.operations.scheduling.hosts.

@@ -1,4 +1,4 @@
-"""Where in a cell an amount could be taken, in the order of the scheduler; and claims of programs, which hold room."""
+"""Hosts of a cell that have room for an amount, in the scheduler's order; and claims of programs, which hold room."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the scheduler is asked for: how much an instance takes up of a node, and where it may go."""
+"""The request spec of the scheduler: how much an instance takes up of a node, and where it may go."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress

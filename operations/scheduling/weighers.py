@@ -1,4 +1,4 @@
-"""Which of the nodes that may take an instance is the best: weights in SQL, of which less is better.
+"""Weighers of the nodes that may take an instance: weights in SQL, of which less is better.
 
 The weight of the first weigher decides; what is equal there is left to the next. A weight of a node depends on this
 node alone and on where the instances are that a request names, never on what is free of other nodes.

@@ -1,4 +1,4 @@
-"""What the simulator's instances look like: names, flavors, images, hosts and addresses as a real fleet has them.
+"""The simulator's instances: names, flavors, images, hosts and addresses as a real fleet has them.
 
 Pure: everything comes from the random numbers that are passed in, so that the same seed makes the same fleet.
 """

@@ -1,4 +1,4 @@
-"""What a field of a query is: its definition, its flags, and the fields of one item type with their aliases.
+"""Fields of queries: definition, its flags, and the fields of one item type with their aliases.
 
 The rules are those of contracts/ganeti-query, 1.
 """

@@ -1,4 +1,4 @@
-"""What only Ganeti has words for, as the stored value of one field of an instance (`ganeti`).
+"""Facts that only Ganeti has words for, as the stored value of one field of an instance (`ganeti`).
 
 Fields of one disk, one network interface or one parameter are not kept: they follow from the lists and the parameters.
 """

@@ -1,4 +1,4 @@
-"""Which history the numbers of a cell's changes belong to.
+"""Epochs: the histories that the numbers of a cell's changes belong to.
 
 A database that was restored from a backup gives the same numbers to other changes. So what begins to number, a relay
 that takes over, begins a new epoch and writes down what had been numbered before it. The epoch travels with

@@ -1,4 +1,4 @@
-"""What became of an instance, change by change, as far back as the cell keeps its changelog.
+"""The history of an instance, change by change, as far back as the cell keeps its changelog.
 
 Each change has the whole state of its instance in its message, so two that follow each other tell what the later one
 did.

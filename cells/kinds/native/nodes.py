@@ -6,13 +6,7 @@ fleetlight.operations.hosts changes them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, Row, Select, select
 
 from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services

@@ -1,4 +1,4 @@
-"""Whether a relay can reach the bus of its cell, looked at before it takes over and now and then while it stands by."""
+"""A relay's view of its bus, which has to be reachable before it takes over and while it stands by."""
 
 import time
 from collections.abc import Callable

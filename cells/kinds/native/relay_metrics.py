@@ -1,4 +1,4 @@
-"""What the relays of a process count, for Prometheus."""
+"""Metrics of the relays of a process, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""For processes that share nothing: what is not kept cannot be of before a change that another process has made."""
+"""The store that keeps nothing, for processes that share no server: they could not see each other's changes."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""What a store of node state does, each time as one indivisible step (contracts/ganeti-node-state-cache, 6).
+"""The interface of stores of node state, each call one indivisible step (contracts/ganeti-node-state-cache, 6).
 
 A generation is a text that no other time has; it is another one after each change. So an answer that a change overtook
 is known by the generation that its fetch began with, also in a store that has forgotten everything in between.

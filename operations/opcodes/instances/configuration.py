@@ -1,4 +1,5 @@
-"""What an instance is made of in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the table).
+"""The configuration of an instance in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the
+table).
 
 Memory, processors and the sum of the disks are in the flavor of the record, which both faces read and by which
 placement counts. What only Ganeti has words for is kept beside (fleetlight.resources.query_fields.ganeti).

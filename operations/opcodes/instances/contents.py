@@ -1,4 +1,4 @@
-"""Operations on what is inside of instances, and on what hosts tell of them (contracts/ganeti-rapi, 6).
+"""Operations on the contents of instances, and on what hosts report of them (contracts/ganeti-rapi, 6).
 
 Simulated hosts keep no disks, so what would read or write them is done when the cell has noted it; what would carry
 contents elsewhere cannot be done, and says so.

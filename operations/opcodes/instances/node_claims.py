@@ -1,4 +1,4 @@
-"""On which nodes an instance is, in the words of Ganeti: a primary one, and a secondary one for mirrored disks.
+"""Claims of the nodes of an instance: a primary one, and a secondary one for mirrored disks.
 
 What is taken up of them is claimed by the one scheduler (fleetlight.operations.scheduling), reservations included, so
 that each of them can be made real (contracts/ganeti-reservations, 5).
