@@ -1,4 +1,4 @@
-"""What calls are made with, as pydantic checks it before anything is done."""
+"""Arguments of calls, as pydantic checks them before anything is done."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""What an agent answers: the arguments of each call, and what it does with its driver.
+"""The calls that an agent answers: the arguments of each call, and what it does with its driver.
 
 Which calls only read says fleetlight.agents.rpcs. The shapes of the old calls are those of
 contracts/ganeti-node-state-cache, 8.
@@ -28,7 +28,7 @@ from fleetlight.agents.arguments import (
     SnapshotArguments,
     VolumeArguments,
 )
-from fleetlight.agents.drivers.driver import Driver, Guest
+from fleetlight.agents.drivers.driver import Driver, GuestState
 from fleetlight.agents.errors import DriverError
 from fleetlight.agents.wire import (
     CACHE_REQ_BOOTID,
@@ -95,7 +95,7 @@ def _instance_info(driver: Driver, arguments: InstanceInfoArguments) -> dict[str
 
 
 def _all_instances_info(driver: Driver, arguments: AllInstancesArguments) -> dict[str, Any]:
-    found: dict[str, Guest] = {}
+    found: dict[str, GuestState] = {}
     for hypervisor in arguments.hypervisor_list:
         for name, guest in driver.hypervisor(hypervisor).guests.items():
             other = found.get(name)

@@ -152,7 +152,7 @@ def _certificate(text: bytes, whose: str) -> x509.Certificate:
 
 
 def _belongs_to(certificate: x509.Certificate, key: bytes) -> bool:
-    """Whether this is the key of a certificate; who was ended between the two files has left half of a new pair."""
+    """Whether this is the key of a certificate, and not of a new pair of which only one file was written."""
     try:
         return _key(key, "to renew").public_key() == certificate.public_key()
     except CertificateError:

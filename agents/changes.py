@@ -1,4 +1,4 @@
-"""What the calls do that change something, each by its driver."""
+"""The calls that change something, each by its driver."""
 
 from fleetlight.agents.arguments import (
     Arguments,

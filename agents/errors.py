@@ -1,4 +1,4 @@
-"""What can go wrong on a host, and with certificates.
+"""Errors of hosts, and of certificates.
 
 AgentError
 ├── CertificateError         a file has no certificate or key, or not the one that belongs to the other

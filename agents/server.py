@@ -1,4 +1,4 @@
-"""The agent over HTTPS: who shows no certificate of a worker of this cell gets no further than the handshake."""
+"""The agent over HTTPS: a client without a certificate of a worker of this cell gets no further than the handshake."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ _SHUTDOWN_TIMEOUT_S = 10
 _LOOK_INTERVAL_S = 1.0
 # Longer than the period in which nodes are asked for all they know, so that connections are used again.
 _KEEP_ALIVE_S = 900
-# A worker sends a call at once; who does not keeps a connection that others may need.
+# A worker sends a call at once; a client that does not keeps a connection that others may need.
 _REQUEST_TIMEOUT_S = 30
 # Half of the threads: guests that end slowly must not keep the host from saying how it is.
 _MOST_CHANGES = 20

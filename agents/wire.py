@@ -1,8 +1,8 @@
-"""What goes over the connection between an agent and who calls it (contracts/ganeti-node-state-cache, 2, 3 and 7).
+"""The protocol between an agent and its caller (contracts/ganeti-node-state-cache, 2, 3 and 7).
 
 `POST /v1/calls/NAME` with `{"arguments": {...}, "key": "..."}` is answered by `[true, PAYLOAD]` or `[false, TEXT]`,
 with status 200 when the call was made, whatever came of it, 202 when the one of that key is being made, or has to wait
-for others, and 4xx when it was not made. `GET /v1` says who answers.
+for others, and 4xx when it was not made. `GET /v1` names the agent.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -69,7 +69,7 @@ from fleetlight.api.settings import ApiSettings
 from fleetlight.api.shared_limits import SharedLimits
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.fleet_clock import FleetClock
-from fleetlight.cells.instance_mappings import Mappings
+from fleetlight.cells.instance_mappings import InstanceMappings
 from fleetlight.indexer.backends.base import IndexSearcher
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -132,7 +132,7 @@ def create_app(parts: ApiParts) -> Starlette:
     `state.mappings` connections, its `state.health` says what is for its monitoring only, its `state.answerer`,
     `state.writes` and `state.admission` answer the questions of faces that are not HTTP.
     """
-    mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
+    mappings = InstanceMappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     fleet_clock = parts.clock if isinstance(parts.clock, FleetClock) else None
     index = IndexGateway(
         parts.searcher,

@@ -18,7 +18,7 @@ from fleetlight.api.metrics import ApiMetrics
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.fleet_clock import FleetClock
-from fleetlight.cells.model import NOBODY, Cell
+from fleetlight.cells.model import NO_INSTANCE, Cell
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe, Probes
 from fleetlight.listing.index_gateway import IndexGateway
@@ -134,7 +134,7 @@ class Health:
 
     async def _is_up(self, cell: Cell) -> bool:
         try:
-            await self._reader.find(cell.uuid, NOBODY, _PROBE_TIMEOUT_S)
+            await self._reader.find(cell.uuid, NO_INSTANCE, _PROBE_TIMEOUT_S)
         except (CellUnreachableError, UnknownCellError):
             return False
         return True

@@ -24,12 +24,12 @@ from bench.faults.proxy import TcpProxy
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.agents.certificates import Pair, Role, issue, new_authority
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.tls import TlsFiles
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import Node
-from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.model import AgentNode
+from fleetlight.operations.nodes.requests import NodeStateRequest
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.stores.redis import RedisStore
 from fleetlight.operations.nodes.stores.store import Store
@@ -41,7 +41,7 @@ _INSTANCES = 1000
 _TTL_S = 600.0
 _SET_UP_S, _PARTIAL_S, _SNAPSHOT_S = 0.1, 0.033, 0.033 * 1.8
 _BEHAVIOUR = f'{{"node_snapshot": {{"delay_s": {_SNAPSHOT_S}}}, "*": {{"delay_s": {_PARTIAL_S}}}}}'
-_EVERYTHING = Request((("fake", {}),), ("xenvg",), boot_id=True)
+_EVERYTHING = NodeStateRequest((("fake", {}),), ("xenvg",), boot_id=True)
 _THREE_CALLS: Mapping[str, dict[str, Any]] = {
     "node_info": {"storage_units": [["lvm-vg", "xenvg", []]], "hv_specs": [["fake", {}]]},
     "instance_info": {"instance": "instance0", "hname": "fake"},
@@ -68,7 +68,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
 def _with_the_figures_of_the_document(folder: Path, files: TlsFiles, port: int, runs: int) -> Iterator[Figure]:
     (folder / BEHAVIOUR_FILE).write_text(_BEHAVIOUR)
     proxy = _SlowToConnect("127.0.0.1", port)
-    node = Node("node1", f"127.0.0.1:{proxy.port}")
+    node = AgentNode("node1", f"127.0.0.1:{proxy.port}")
     what = f"a connection takes 100 ms, a partial call 33, a snapshot 1.8 times that; {_INSTANCES} instances"
     try:
         three_s = _median(partial(_call, files, node, *_THREE_CALLS), runs)
@@ -79,13 +79,13 @@ def _with_the_figures_of_the_document(folder: Path, files: TlsFiles, port: int, 
     yield figure("cache.document.snapshot", snapshot_s * 1000, "ms", f"{what}, on a new connection", runs=runs)
     handlers = (snapshot_s - _SET_UP_S) / (three_s / 3 - _SET_UP_S)
     yield figure("cache.document.handlers", handlers, "ratio", "a snapshot to a partial call, on the node", runs=runs)
-    hit_s = yield from _hits("memory", MemoryStore(_TTL_S), files, Node("node1", f"127.0.0.1:{port}"), runs)
+    hit_s = yield from _hits("memory", MemoryStore(_TTL_S), files, AgentNode("node1", f"127.0.0.1:{port}"), runs)
     of = "a hit to a snapshot call"
     yield figure("cache.document.hit.cost", hit_s / snapshot_s, "ratio", of, runs=runs, goal=at_most(0.01))
 
 
 def _as_it_is(files: TlsFiles, port: int, runs: int) -> Iterator[Figure]:
-    node = Node("node1", f"127.0.0.1:{port}")
+    node = AgentNode("node1", f"127.0.0.1:{port}")
     with closing(AgentClient(files)) as client:
         single_s = {name: _median(partial(_ask, client, node, name), runs) for name in _THREE_CALLS}
         snapshot_s = _median(lambda: _ask(client, node, "node_snapshot"), runs)
@@ -104,7 +104,7 @@ def _as_it_is(files: TlsFiles, port: int, runs: int) -> Iterator[Figure]:
         yield from _hits("redis", RedisStore(url, uuid4().hex, _TTL_S), files, node, runs)
 
 
-def _hits(name: str, store: Store, files: TlsFiles, node: Node, runs: int) -> Generator[Figure, None, float]:
+def _hits(name: str, store: Store, files: TlsFiles, node: AgentNode, runs: int) -> Generator[Figure, None, float]:
     """What is remembered; returns the seconds of a hit."""
     with closing(AgentClient(files)) as client, closing(NodeRpc(client, NodeStateCache(store))) as rpc:
         rpc.node_snapshot([node], _EVERYTHING)
@@ -117,14 +117,14 @@ def _hits(name: str, store: Store, files: TlsFiles, node: Node, runs: int) -> Ge
     return hit_s
 
 
-def _call(files: TlsFiles, node: Node, *names: str) -> None:
+def _call(files: TlsFiles, node: AgentNode, *names: str) -> None:
     """Calls one after the other, each on a connection of its own."""
     for name in names:
         with closing(AgentClient(files)) as client:
             _ask(client, node, name)
 
 
-def _ask(client: AgentClient, node: Node, name: str) -> None:
+def _ask(client: AgentClient, node: AgentNode, name: str) -> None:
     arguments = _THREE_CALLS.get(name) or {"request": _EVERYTHING.to_json()}
     result = client.call(node, name, arguments, timeout_s=60)
     assert not result.has_failed, result.fail_msg
@@ -146,7 +146,7 @@ class _SlowToConnect(TcpProxy):
 def _fill(folder: Path) -> None:
     """The instances of the host, as an agent would have left them there."""
     with closing(AgentDatabase(folder)) as database, database.transaction():
-        driver = SimulatedDriver(database, folder, Size(memory_mib=_INSTANCES))
+        driver = SimulatedDriver(database, folder, HostSize(memory_mib=_INSTANCES))
         for number in range(_INSTANCES):
             driver.start("fake", f"instance{number}", memory=1, vcpus=1)
 

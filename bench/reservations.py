@@ -20,7 +20,6 @@ from sqlalchemy import Engine, Table, delete, func, insert, select, update
 from bench.measure import Figure, Pair, at_least, at_most, figure, interleaved
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.tables import instance_mappings
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, instances, job_locks, job_operations, jobs
 from fleetlight.operations.cell_worker import new_worker
@@ -32,6 +31,7 @@ from fleetlight.operations.opcodes.instances.create_parameters import InstanceCr
 from fleetlight.operations.opcodes.tags import TagsSet
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.real_servers import new_databases
@@ -41,7 +41,7 @@ _CELL = "north"
 _CLIENTS = 16
 _WORKERS = 8
 _HOSTS = 40
-_SIZE = Capacity(vcpus=6400, memory_mib=26_214_400, disk_gib=400_000)
+_SIZE = Amount.of_gib(vcpus=6400, memory_mib=26_214_400, disk_gib=400_000)
 _RESERVED = InstanceCreate.read(
     {
         "forthcoming": True,

@@ -14,18 +14,18 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.model import Cell
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.resources.amount import Amount
 
 _CELLS = 20
 _SMALL, _LARGE = 1000, 5000
-_DEMAND = Capacity(2, 4096, 20)
-_SIZE = Capacity(64, 262_144, 4000)
+_DEMAND = Amount.of_gib(2, 4096, 20)
+_SIZE = Amount.of_gib(64, 262_144, 4000)
 _ATTEMPTS = 3
 # Before there were alternates, placing took ten times the bare statements (docs/performance.md).
 _GOAL = 5

@@ -114,7 +114,7 @@ class Receiver:
     prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; then
         nothing more is read for some seconds. What a broker has sent beyond that is then read and let go of, and asked
         for again once some are acknowledged.
-    binding: an exchange of somebody else whose messages are received too; it has none of its queues taken away.
+    binding: an exchange of other software whose messages are received too; it has none of its queues taken away.
     After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
     it by its old delivery does nothing.
     """
@@ -175,7 +175,7 @@ class Receiver:
             deadline = monotonic() + _LONGEST_READ_S
             while not self._reads_nothing(self._link) and self._link.drain(0) and monotonic() < deadline:
                 pass
-            self._link.beat()
+            self._link.heartbeat()
         except BusUnavailableError:
             self._abandon()
 
@@ -265,7 +265,7 @@ class Receiver:
             link.drain(remaining_s)
         if self._flow_control.is_overdue:
             raise BusUnavailableError(link.address, "messages that were given back have not come again")
-        link.beat()
+        link.heartbeat()
         self._flow_control.hand_out((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
 
@@ -377,7 +377,7 @@ def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None 
 
 
 def unbind(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
-    """Have the cell's queue get nothing more from an exchange of somebody else, until a receiver binds it again.
+    """Have the cell's queue get nothing more from an exchange of other software, until a receiver binds it again.
 
     Raises BusError, BusUnavailableError.
     """

@@ -1,4 +1,4 @@
-"""Where the notifications of somebody else come from: an exchange of theirs on the bus of a cell.
+"""The exchange of other software on the bus of a cell, from which its notifications come.
 
 It is named in the query of the cell's address, as in `amqp://fleetlight:…@bus4/nova?topics=versioned_notifications`, so
 that a cell has one address and not one and some options. All of it has defaults, which are Nova's (contracts/
@@ -48,7 +48,7 @@ def split_address(transport_url: str) -> tuple[str, Binding]:
 
 
 def source_of(transport_url: str) -> str:
-    """What addresses have in common that get the same messages, whoever logs in. Raises BusError."""
+    """What addresses have in common that get the same messages, with any account. Raises BusError."""
     address, binding = split_address(transport_url)
     parts = urlsplit(address)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path} {binding.exchange}"

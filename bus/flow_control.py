@@ -1,4 +1,4 @@
-"""What a receiver holds in memory, and what it lets go of because it holds enough; no I/O.
+"""Flow control of a receiver: what it holds in memory, and what it lets go of; no I/O.
 
 The broker has all of it until it is acknowledged. What is let go of was read from the connection, since a broker ends
 one that takes nothing, and comes again when it is given back (docs/decisions/0018).
@@ -111,7 +111,7 @@ class FlowControl:
             self._asked_at_s = self._clock()
 
     def hand_out(self, sizes: Iterable[tuple[Tag, int]]) -> None:
-        """Messages that are held, by their tags, are given to whoever acknowledges them."""
+        """Messages that are held, by their tags, are given to the caller that acknowledges them."""
         self._outstanding.update(sizes)
 
     @property

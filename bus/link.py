@@ -29,7 +29,7 @@ from fleetlight.notifications.errors import BusError, BusUnavailableError, Messa
 
 # Messages under way before their confirms are awaited: 500 gave 12 times the rate of waiting for each (measured).
 CONFIRM_WINDOW = 500
-# The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
+# The in-memory bus has no disk to spill to; a relay that has to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
 # Class and method of AMQP: what a broker names when it closes a channel over what was published on it.
@@ -46,7 +46,7 @@ _SCHEMES = ("amqp", "amqps", _MEMORY)
 class Link:
     """A connection to `transport_url` with one channel, on which the cell's topology is declared.
 
-    binding: an exchange of somebody else whose messages the cell's queue gets too. address: for error texts.
+    binding: an exchange of other software whose messages the cell's queue gets too. address: for error texts.
     Not for several threads at once. Raises BusError for an address that can never work, and BusUnavailableError, after
     which only `abandon` is allowed.
     """
@@ -135,7 +135,7 @@ class Link:
             with self.translated():
                 channel.close()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Send a heartbeat if one is due, and notice when the broker's are missing; call it every few seconds."""
         if not self.is_memory:
             with self.translated():
@@ -171,7 +171,7 @@ class Link:
             ) from error
 
     def _find_exchange(self, binding: Binding) -> None:
-        """See that the exchange of somebody else is there; over a channel of its own, which a refusal closes."""
+        """See that the exchange of other software is there; over a channel of its own, which a refusal closes."""
         channel = self._transport.create_channel(self._raw)
         try:
             if binding.durable is None:

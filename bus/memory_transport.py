@@ -1,4 +1,4 @@
-"""kombu's in-memory transport, made fit for two threads of one process.
+"""kombu's in-memory transport, safe for two threads of one process.
 
 What differs from kombu's own: a receiver waits on the queue instead of polling it, a requeued message goes back to the
 front, and bodies stay bytes. Nothing survives the process; outbox and watermark close what is lost with it.

@@ -1,7 +1,8 @@
 """The fast path of receiving: all that has arrived is read in one go, and usual messages are made here.
 
 By itself py-amqp asks the system for each part of a frame: nine times for a message, and a dozen times more for time
-limits. With each of them a thread gives up its turn, and behind a thread that encodes documents it waits milliseconds
+limits. With each of them a thread gives up the interpreter, and behind a thread that encodes documents it waits
+milliseconds
 for the next one. And it reads all properties, each type of value by a list of comparisons. Here of the properties only
 headers are read, and only such values as our own messages have: texts and whole numbers.
 
@@ -229,7 +230,7 @@ class ReadAheadTransport(AmqpTransport):
     def drain_events(self, connection: _Connection, **options: Any) -> None:
         """Wait for what arrives next, and handle all that has arrived with it.
 
-        Not so while an answer of the broker is awaited: it may say to whom the messages go that came with it.
+        Not so while an answer of the broker is awaited: it may say where the messages go that came with it.
         """
         connection.drain_events(**options)
         connection.handle_arrived()

@@ -1,4 +1,4 @@
-"""What only the relay of a cell, or a producer, can make: a signature over what headers say of the cell, and the body.
+"""Signatures of relays and producers: over what headers say of the cell, and the body.
 
 HMAC with SHA-256 (RFC 2104) and a key that the signer and the indexers have. It is in a header, behind the name of the
 key, so that keys can be changed while messages are on their way.

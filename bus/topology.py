@@ -12,7 +12,7 @@ from fleetlight.bus.external_exchange import Binding
 
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"
-EPOCH_HEADER = "fleetlight-incarnation"
+EPOCH_HEADER = "fleetlight-epoch"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
 SIGNATURE_HEADER = "fleetlight-signature"
@@ -52,7 +52,7 @@ def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
         arguments = {
             "x-queue-type": "quorum",
             "x-single-active-consumer": True,
-            # Unless told otherwise, RabbitMQ 4 gives up after 20 deliveries, and each lost connection counts as one of
+            # By default RabbitMQ 4 gives up after 20 deliveries, and each lost connection counts as one of
             # everything that was prefetched: messages that nothing is wrong with but the network.
             "x-delivery-limit": _DELIVERY_LIMIT,
             # A broker that gives up on a message after too many deliveries must not drop it.
@@ -98,7 +98,7 @@ def unbind(channel: Any, cell_uuid: str, binding: Binding) -> None:
 
 
 def bind(channel: Any, cell_uuid: str, binding: Binding) -> None:
-    """Have the work queue of the cell get what is sent to an exchange of somebody else, besides its own; idempotent.
+    """Have the work queue of the cell get what is sent to an exchange of other software, besides its own; idempotent.
 
     The exchange has to be there, and `declare` must have been called. Theirs stay with all that is bound to them.
     """

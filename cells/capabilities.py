@@ -1,4 +1,4 @@
-"""The kinds of cells, and what each can be asked and told. Code asks for a capability, never for a kind."""
+"""The kinds of cells, and what each can do. Code asks for a capability, never for a kind."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Where a change of an instance is in the changelog of its cell."""
+"""Positions of changes of instances in the changelog of their cell."""
 
 from dataclasses import dataclass
 
@@ -20,10 +20,10 @@ class Numbered:
     epoch_history: EpochHistory
 
     def is_covered_by(self, epoch: str | None, watermark: int) -> bool:
-        """Whether who follows the cell up to `watermark`, as `epoch` calls it, knows the change.
+        """Whether a reader that follows the cell up to `watermark`, as `epoch` calls it, knows the change.
 
-        Not who has followed it into a future that it lost when it was restored from a backup: there the same number was
-        another change.
+        Not one that has followed it into a future that it lost when it was restored from a backup: there the same
+        number was another change.
         """
         if self.sequence > watermark:
             return False

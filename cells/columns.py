@@ -1,4 +1,4 @@
-"""What the tables of the fleet database and of a cell database are made of: names of keys, and types of columns."""
+"""Names of keys and types of columns, for the tables of fleet and cells."""
 
 from sqlalchemy import JSON, BigInteger, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -21,7 +21,7 @@ UUID_TEXT = String(36)
 
 
 class Bytes(TypeDecorator[bytes]):
-    """SQLite keeps a text in a column of bytes, if it is given one; who reads it gets bytes all the same."""
+    """SQLite keeps a text in a column of bytes, if it is given one; a reader gets bytes all the same."""
 
     impl = LargeBinary
     cache_ok = True

@@ -1,4 +1,4 @@
-"""How many rows a cell has, of whichever kind it is."""
+"""Counts of rows of cells of any kind."""
 
 from collections import Counter
 from dataclasses import replace

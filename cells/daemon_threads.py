@@ -1,4 +1,4 @@
-"""Calls that block, in a bounded number of threads which keep no process from ending.
+"""Blocking calls in a bounded number of threads which keep no process from ending.
 
 Those of ThreadPoolExecutor are waited for when the interpreter ends (concurrent.futures.thread), so a call that hangs
 for ever, as one to a server that says nothing may, would keep its process alive.
@@ -34,7 +34,7 @@ class DaemonThreads:
                 raise RuntimeError(f"the threads {self._name} take no more calls")
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-                # First, since a machine may have no thread left: then the caller is told, and nothing waits for it.
+                # First, since a machine may have no thread left: then the caller gets the error, and nothing waits.
                 thread.start()
                 self._threads.append(thread)
             self._calls.put(waiting)
@@ -78,7 +78,7 @@ class _Call(Generic[T]):
             return
         try:
             result = self._call()
-        except BaseException as error:  # noqa: BLE001  # whoever asks for the answer gets it
+        except BaseException as error:  # noqa: BLE001  # the caller of the answer gets it
             self.answer.set_exception(error)
         else:
             self.answer.set_result(result)

@@ -1,4 +1,4 @@
-"""What a database of the fleet or of a native cell says of itself, for people: server, tables, rights, clock."""
+"""Facts about a database of the fleet or of a native cell, for people: server, tables, rights, clock."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SCHEMAS: Mapping[str, tuple[MetaData, int]] = {"fleet": (fleet_metadata, 0), "c
 
 @dataclass(frozen=True, slots=True)
 class DatabaseExamination:
-    """server: program and version. account: who asked; None where there are no accounts.
+    """server: program and version. account: ours there; None where there are no accounts.
 
     revision, newest: of its tables, and of those that this program knows; None where there are none.
     lacks: what the account may not do and has to, in the words of the server: `SELECT on flavors`. Not looked at while
@@ -70,12 +70,12 @@ def file_of(engine_url: str) -> str | None:
 
 def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
     """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
-    from fleetlight.cells.database_accounts import ACCOUNTS, Rights  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells.postgresql_accounts import ACCOUNTS, TableRights  # noqa: PLC0415 -- has the driver
 
     metadata, place = _SCHEMAS[schema]
-    rights = ACCOUNTS.get(process, (Rights(), Rights()))[place]
-    unread = {table.name for table in rights.unread}
-    wanted = [("SELECT", name) for name in metadata.tables if name not in unread]
+    rights = ACCOUNTS.get(process, (TableRights(), TableRights()))[place]
+    hidden = {table.name for table in rights.hidden}
+    wanted = [("SELECT", name) for name in metadata.tables if name not in hidden]
     wanted += [(verb, may.table.name) for may in rights.changes for verb in may.verbs]
     # Rows may be added without some columns, so a right to any column is one to the table.
     asked = [

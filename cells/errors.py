@@ -1,8 +1,8 @@
-"""What can go wrong with a cell.
+"""Errors of cells.
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
-│   └── UnreadableRowError       one of its rows is damaged; for who needs that row it is as if the cell were away
+│   └── UnreadableRowError       one of its rows is damaged; for what needs that row it is as if the cell were away
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer

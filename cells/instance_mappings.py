@@ -1,4 +1,4 @@
-"""Which cell a server lives in: the fleet database says it of native cells, Nova's API databases of theirs."""
+"""The cell of each server: from the fleet database for native cells, from Nova's API databases for theirs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from threading import Lock
 
 from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
-from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaMapping, RequestSpec
+from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaMapping, NovaRequestSpec
 from fleetlight.cells.model import Cell
 
 
-class Mappings:
+class InstanceMappings:
     """May be used by several threads. Every call raises FleetUnreachableError when a database does not answer.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
@@ -48,7 +48,7 @@ class Mappings:
         found = deployment.mappings_of_cell(cell.nova_uuid, project_id=project_id, limit=limit)
         return tuple(_of_fleet(mapping, cell) for mapping in found)
 
-    def request_spec_of(self, cell: Cell, instance_uuid: str) -> RequestSpec | None:
+    def request_spec_of(self, cell: Cell, instance_uuid: str) -> NovaRequestSpec | None:
         """What Nova knows of a server of this cell while that is down; None where it knows nothing."""
         if cell.api_database_url is None:
             return None

@@ -17,9 +17,9 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 NO_REVISION = 0
-"""The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
+"""The revision of a notification of other software, which a cell only passes on: it is about none of its rows."""
 
-NOBODY = "00000000-0000-0000-0000-000000000000"
+NO_INSTANCE = "00000000-0000-0000-0000-000000000000"
 """A uuid that no instance has: asking for it costs next to nothing."""
 
 
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def can(self) -> Capabilities:
-        """What it can be asked and told."""
+        """What it can be asked and ordered to do."""
         return CAPABILITIES[self.kind]
 
     @property
@@ -65,7 +65,7 @@ class Cell:
 
 
 class DamagedRecord(Mapping[str, Any]):
-    """The record of a damaged row: who looks for what cannot be read of it is told UnreadableRowError.
+    """The record of a damaged row: what cannot be read of it raises UnreadableRowError.
 
     readable: the other fields, `uuid` among them.
     """
@@ -132,16 +132,16 @@ class ItemRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What asked for a change: the request's id, and who made it for which project."""
+class RequestContext:
+    """What asked for a change: the request's id, its user and its project."""
 
     request_id: str | None = None
     user_id: str | None = None
     project_id: str | None = None
 
 
-NO_REQUEST = Request()
-"""Nobody asked: the cell did it by itself."""
+NO_REQUEST = RequestContext()
+"""The cell did it by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: NO_REVISION for a notification of somebody else (fleetlight.cells.kinds.native.outbox.append_external).
+    revision: NO_REVISION for a notification of other software (fleetlight.cells.kinds.native.outbox.append_external).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 
@@ -211,8 +211,8 @@ class ItemsAdapter(CellAdapter, Protocol):
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the
         items that are wanted, None for all; others may come too.
         A record has the values of its fields, times in microseconds; None for what an item does not have, and
-        CellStatus.NO_DATA or CellStatus.OFFLINE in the place of what could not be fetched. It lacks what such a cell
-        cannot know. Raises CellUnreachableError.
+        ResultStatus.NO_DATA or ResultStatus.OFFLINE in the place of what could not be fetched. It lacks what such a
+        cell cannot know. Raises CellUnreachableError.
         """
         ...
 
@@ -270,7 +270,7 @@ class ConfirmsInstances(Protocol):
 
 @runtime_checkable
 class HostReportingAdapter(Protocol):
-    """A cell of somebody else that knows what its hosts are like."""
+    """A cell of other software that knows what its hosts are like."""
 
     def host_statuses(self) -> Mapping[str, str]:
         """By host, `UP`, `DOWN`, `MAINTENANCE` or `UNKNOWN`. Raises CellUnreachableError."""
@@ -326,7 +326,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
-        """Those of `uuids` that have a committed change without a sequence: nobody can know of it yet."""
+        """Those of `uuids` that have a committed change without a sequence: no reader can know of it yet."""
         ...
 
     def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:

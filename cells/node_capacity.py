@@ -3,25 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
+from fleetlight.resources.amount import Amount
+
 UNKNOWN_ZONE: Final = "zone"
 """There may be a zone."""
 UNKNOWN_RATIOS: Final = "ratios"
 """It may be overcommitted: what can be used is at least what there is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """Memory and disk in MiB."""
-
-    vcpus: int = 0
-    memory_mib: int = 0
-    disk_mib: int = 0
-
-    def __add__(self, other: "Amounts") -> "Amounts":
-        return Amounts(self.vcpus + other.vcpus, self.memory_mib + other.memory_mib, self.disk_mib + other.disk_mib)
-
-    def __sub__(self, other: "Amounts") -> "Amounts":
-        return Amounts(self.vcpus - other.vcpus, self.memory_mib - other.memory_mib, self.disk_mib - other.disk_mib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +26,15 @@ class NodeCapacity:
     group: str | None
     zone: str | None
     is_available: bool
-    total: Amounts
-    usable: Amounts
-    used: Amounts
-    reserved: Amounts
+    total: Amount
+    usable: Amount
+    used: Amount
+    reserved: Amount
     unknown: frozenset[str] = frozenset()
     has_agent: bool = False
     is_silent: bool = False
 
     @property
-    def free(self) -> Amounts:
+    def free(self) -> Amount:
         """What of the usable part is neither used nor reserved; below 0 where too much was given away."""
         return self.usable - self.used - self.reserved

@@ -1,6 +1,6 @@
 """Trying again what failed because something is away: the one policy of all that waits for its servers.
 
-Who waits for an event, or for a condition to come true, has no use for this module.
+Code that waits for an event, or for a condition to come true, has no use for this module.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tenacity.wait import wait_fixed, wait_random_exponential
 
 Failures = type[Exception] | tuple[type[Exception], ...]
 BeforeWait = Callable[[Any, int, float], None]
-"""Is told what failed with which exception, how many attempts there were, and how many seconds are waited now."""
+"""Called with what failed with which exception, how many attempts there were, and how many seconds are waited now."""
 
 _FIRST_WAIT_S = 0.2
 

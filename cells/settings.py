@@ -6,8 +6,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from fleetlight.bus.settings import CertificatesFile
-
-_MEBIBYTE = 1024 * 1024
+from fleetlight.resources.units import BYTES_PER_MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +14,7 @@ class FailureLimits:
     """How many failures of a cell are kept, and how many bytes all of them may have; the newest stays in any case."""
 
     count: int = 10_000
-    size: int = 256 * _MEBIBYTE
+    size: int = 256 * BYTES_PER_MIB
 
 
 class FleetSettings(BaseModel):
@@ -46,7 +45,7 @@ class FleetSettings(BaseModel):
 
     @property
     def failure_limits(self) -> FailureLimits:
-        return FailureLimits(self.failures_max_count, self.failures_max_mib * _MEBIBYTE)
+        return FailureLimits(self.failures_max_count, self.failures_max_mib * BYTES_PER_MIB)
 
 
 class RelaySettings(BaseModel):
@@ -70,7 +69,7 @@ class RelaySettings(BaseModel):
 
 
 class UpstreamSettings(BaseModel):
-    """The compute API that `fleetlight index sync --source api` reads, and who we are there: an administrator.
+    """The compute API that `fleetlight index sync --source api` reads, and our account there: an administrator's.
 
     url: with its version, as in https://nova.example.org:8774/v2.1.
     token: for X-Auth-Token; or username and password.

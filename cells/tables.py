@@ -81,7 +81,7 @@ instances = Table(
     Index(None, "updated_at"),
     Index(None, "display_name"),
 )
-# The default order of a list: of everybody, and of one project.
+# The default order of a list: of all projects, and of one.
 _NEWEST_FIRST = (instances.c.deleted, _NewestFirst(instances.c.created_at), instances.c.uuid)
 Index("ix_instances_by_age", *_NEWEST_FIRST)
 Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
@@ -122,7 +122,7 @@ cell_state = Table(
     Column("number", Integer),
 )
 
-# Who gave out the numbers, oldest first: see fleetlight.cells.kinds.native.epochs.
+# Epochs of the numbers, oldest first: see fleetlight.cells.kinds.native.epochs.
 epochs = Table(
     "epochs",
     cell_metadata,
@@ -324,7 +324,7 @@ reservation_expiries = Table(
 )
 
 # What is not as it is to be, as nodes said when they were asked last: the status of instances, and of nodes. What is
-# right has no row. So who asks again tells of changes alone.
+# right has no row. So a process that asks again announces changes alone.
 observed_statuses = Table(
     "observed_statuses",
     cell_metadata,

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from fleetlight.bus import accounts as bus_accounts
+from fleetlight.bus import rabbitmq_accounts as bus_accounts
 from fleetlight.bus.signatures import ProducerKey, is_producer_name
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
@@ -29,6 +29,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.errors import BusError, ProducerKeyError
 from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.units import MICROSECONDS_PER_HOUR
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,7 +50,6 @@ ProducerArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="What the producer is called.", show_default=False)
 ]
 _DEFAULT_FOLDER = Path("fleetlight-accounts")
-_MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
 @app.command(
@@ -129,22 +129,22 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from fleetlight.cells import database_accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells import postgresql_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         of_fleet = _open(engines, settings.fleet.database_url.get_secret_value())
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
-        for account, (in_fleet, in_cells) in database_accounts.ACCOUNTS.items():
+        for account, (in_fleet, in_cells) in postgresql_accounts.ACCOUNTS.items():
             role, path = ROLE_PREFIX + account, out / f"{account}.pgpass"
             line, is_new = kept_or_new(path, partial(_new_pgpass, role))
             if not line.startswith(_pgpass(role)):
                 raise CommandError(f"{path} is not a file that this command made; remove it to get a new one")
             password = line.removeprefix(_pgpass(role))
-            database_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
+            postgresql_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
             for name, engine in of_cells.items():
-                database_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
+                postgresql_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
             _report(account, f"PGUSER={role}, PGPASSFILE", path, is_new=is_new)
 
 
@@ -172,7 +172,7 @@ def cell_keys(
         fleet.clock.look()
         for each in native:
             now = fleet.clock()
-            accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+            accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
             key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
             print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
 
@@ -217,7 +217,7 @@ def producer(
             raise CommandError(f"the key in {path} is not that of producer {name} (any more); remove it for a new one")
         fleet.clock.look()
         now = fleet.clock()
-        accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+        accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
         allowed = fleet.producer_keys.accept(key, [cell.uuid for cell in given], now=now, accepted_until=accepted_until)
         names = _names(fleet)
         _report(f"{name} in {', '.join(sorted(names[uuid] for uuid in allowed))}", "its key", path, is_new=is_new)

@@ -18,14 +18,14 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.errors import UnknownGroupError
 from fleetlight.operations.balancing.moves import MoveKind
-from fleetlight.operations.balancing.plan import GroupPlan, NodesOfInstance, Plan, PlannedMove, plan_balance
+from fleetlight.operations.balancing.plan import BalancePlan, GroupPlan, NodesOfInstance, PlannedMove, plan_balance
 from fleetlight.operations.rebalancing.execution import ExecutedMove, Execution
 from fleetlight.operations.rebalancing.jobs import MoveJobs
 
 app = typer.Typer()
 
 _COLUMNS = ("INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE")
-_Plans = Mapping[str, Plan]
+_Plans = Mapping[str, BalancePlan]
 """By the name of the cell; empty for the cluster of a file."""
 
 

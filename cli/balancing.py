@@ -13,7 +13,7 @@ from fleetlight.cli.fleet import chosen_cells, open_fleet
 from fleetlight.cli.output import counted, print_notice
 from fleetlight.cli.settings import Settings
 from fleetlight.cli.work_progress import shown_progress
-from fleetlight.operations.balancing.plan import Plan
+from fleetlight.operations.balancing.plan import BalancePlan
 from fleetlight.operations.rebalancing.execution import Execution, finish_unfinished
 from fleetlight.operations.rebalancing.jobs import MoveJobs
 
@@ -59,7 +59,7 @@ def _changeable(fleet: Fleet, name: str | None) -> Iterator[Cell]:
             raise ConfigurationError(f"--execute: {text}")
 
 
-def carry_out(jobs: Mapping[str, MoveJobs], plans: Mapping[str, Plan]) -> Mapping[str, Execution]:
+def carry_out(jobs: Mapping[str, MoveJobs], plans: Mapping[str, BalancePlan]) -> Mapping[str, Execution]:
     """Make the moves of each cell, by its name, and wait for their end; whatever ends that first says what goes on."""
     executions = {
         name: Execution(jobs[name], [move for group in plan.groups for move in group.moves])

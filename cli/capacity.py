@@ -20,14 +20,15 @@ from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
 from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
-from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
+from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of, without_reservations
 from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.resources.amount import Amount
+from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
 
 _COLUMNS = ("CELL", "ZONE", "GROUP", "NODES", "OF", "TOTAL", "USED", "RESERVED", "FREE", "LARGEST HOLE")
 _AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
-_MIB_OF_GIB = 1024
 _SIZE_PARTS = 3
 
 
@@ -147,18 +148,19 @@ def _overview_row(summary: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _amounts(said: Mapping[str, int]) -> str:
     """Processors, memory and disk, for people."""
-    return f"{said['vcpus']} / {said['memory_mib'] / _MIB_OF_GIB:.1f}G / {said['disk_mib'] / _MIB_OF_GIB:.1f}G"
+    return f"{said['vcpus']} / {said['memory_mib'] / MIB_PER_GIB:.1f}G / {said['disk_mib'] / MIB_PER_GIB:.1f}G"
 
 
-def _size(text: str) -> InstanceSize:
+def _size(text: str) -> Amount:
     parts = text.split(",")
     if len(parts) != _SIZE_PARTS or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise ConfigurationError(f"--size: {text!r} is not memory,disk,processors, such as 4096,20480,2")
-    return InstanceSize(*map(int, parts))
+    memory_mib, disk_mib, vcpus = map(int, parts)
+    return Amount(vcpus, memory_mib, disk_mib)
 
 
 def _room(
-    name: str, cluster: Cluster, size: InstanceSize, template: DiskTemplate, *, stays_redundant: bool
+    name: str, cluster: Cluster, size: Amount, template: DiskTemplate, *, stays_redundant: bool
 ) -> Mapping[str, Any]:
     tiers = tiers_of(cluster, size, template, stays_redundant=stays_redundant)
     alone = without_reservations(cluster)

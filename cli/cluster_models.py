@@ -31,7 +31,7 @@ from fleetlight.operations.balancing.items import (
     cluster_of_items,
     left_out,
 )
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 if TYPE_CHECKING:
     from fleetlight.api.app import ApiParts
@@ -156,7 +156,7 @@ async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -
         answer = await call(app, "POST", "/fleetlight/query", body=body)
         page = document_of(answer)
         for (_, of_cell), *values in page["data"]:
-            read = (value if status == CellStatus.NORMAL else None for status, value in values)
+            read = (value if status == ResultStatus.NORMAL else None for status, value in values)
             found[of_cell].append(dict(zip(fields, read, strict=True)))
         is_complete &= answer.headers["fleetlight-complete"] == "true"
         marker = page["marker"]

@@ -18,7 +18,7 @@ def renew_rights(fleet_url: str, cells: Sequence[Cell]) -> Sequence[str]:
     """
     if not fleet_url.startswith("postgresql"):
         return ()
-    from fleetlight.cells import database_accounts as accounts  # noqa: PLC0415 -- has the driver
+    from fleetlight.cells import postgresql_accounts as accounts  # noqa: PLC0415 -- has the driver
 
     engine = create_database_engine(fleet_url, pool_size=1)
     try:

@@ -11,7 +11,7 @@ from fleetlight.cli.query_table import TableStyle, table
 from fleetlight.query.fields_query import definitions
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 app = typer.Typer()
 
@@ -75,7 +75,7 @@ def _column(title: str) -> dict[str, Any]:
     return {"name": title, "title": title, "kind": Kind.TEXT.value, "doc": title}
 
 
-def _row(definition: dict[str, Any]) -> list[tuple[CellStatus, str]]:
+def _row(definition: dict[str, Any]) -> list[tuple[ResultStatus, str]]:
     kind = _KIND_NAMES[Kind(definition["kind"])]
     values = (definition["name"], kind, definition["title"], definition["doc"])
-    return [(CellStatus.NORMAL, value) for value in values]
+    return [(ResultStatus.NORMAL, value) for value in values]

@@ -26,7 +26,7 @@ from fleetlight.query.errors import FilterTextError
 from fleetlight.query.filter_text import from_arguments, of_named
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
+from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 
 app = typer.Typer()
 
@@ -202,7 +202,7 @@ async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Map
     rows = [
         [
             *((group["statuses"][name], value) for name, value in group["by"].items()),
-            (CellStatus.NORMAL, group["count"]),
+            (ResultStatus.NORMAL, group["count"]),
         ]
         for group in counted["groups"]
     ]

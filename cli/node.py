@@ -15,7 +15,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.jobs import read_jobs
 from fleetlight.cells.kinds.opening import open_changelog_adapter
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
@@ -118,7 +118,7 @@ def _names(agent: AgentAddress) -> set[str]:
 
 def _submit(each: _Refresh) -> None:
     opcode = NodeSnapshotRefresh(nodes=list(each.nodes))
-    each.number = JobSubmission(each.engine, each.cell).submit([opcode], Request(f"req-{uuid4()}"))
+    each.number = JobSubmission(each.engine, each.cell).submit([opcode], RequestContext(f"req-{uuid4()}"))
 
 
 def _results(asked: Sequence[_Refresh], shows: Sequence[Show], wait_s: float) -> Iterable[str]:

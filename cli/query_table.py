@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetlight.cli.output import one_line
 from fleetlight.resources.fields import Kind
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 Cell = Sequence[Any]
 """[status, value]"""
@@ -22,16 +22,16 @@ Format = Callable[[Any], str]
 _MIB_IN = {"m": 1, "g": 1024, "t": 1024 * 1024}
 _RIGHT_ALIGNED = {Kind.NUMBER, Kind.FLOAT, Kind.UNIT}
 _TERSE = {
-    CellStatus.UNKNOWN: "??",
-    CellStatus.NO_DATA: "?",
-    CellStatus.UNAVAILABLE: "-",
-    CellStatus.OFFLINE: "*",
+    ResultStatus.UNKNOWN: "??",
+    ResultStatus.NO_DATA: "?",
+    ResultStatus.UNAVAILABLE: "-",
+    ResultStatus.OFFLINE: "*",
 }
 _VERBOSE = {
-    CellStatus.UNKNOWN: "(unknown)",
-    CellStatus.NO_DATA: "(nodata)",
-    CellStatus.UNAVAILABLE: "(unavail)",
-    CellStatus.OFFLINE: "(offline)",
+    ResultStatus.UNKNOWN: "(unknown)",
+    ResultStatus.NO_DATA: "(nodata)",
+    ResultStatus.UNAVAILABLE: "(unavail)",
+    ResultStatus.OFFLINE: "(offline)",
 }
 
 
@@ -83,9 +83,9 @@ def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Ce
     """Whether there were fields that do not exist, or else values that are missing."""
     statuses = {cell[0] for cell in chain.from_iterable(rows)}
     asks_for_unknown = any(definition["kind"] == Kind.UNKNOWN for definition in definitions)
-    if CellStatus.UNKNOWN in statuses or (asks_for_unknown and not rows):
+    if ResultStatus.UNKNOWN in statuses or (asks_for_unknown and not rows):
         return Outcome.UNKNOWN_FIELDS
-    return Outcome.INCOMPLETE if statuses - {CellStatus.NORMAL} else Outcome.NORMAL
+    return Outcome.INCOMPLETE if statuses - {ResultStatus.NORMAL} else Outcome.NORMAL
 
 
 def size_text(mebibytes: float, unit: Unit) -> str:
@@ -125,10 +125,10 @@ def _format(definition: Mapping[str, Any], unit: Unit, formats: Mapping[str, For
     return str
 
 
-def _text(cell: Cell, as_text: Format, placeholders: Mapping[CellStatus, str]) -> str:
+def _text(cell: Cell, as_text: Format, placeholders: Mapping[ResultStatus, str]) -> str:
     status, value = cell
-    if status != CellStatus.NORMAL:
-        return placeholders[CellStatus(status)]
+    if status != ResultStatus.NORMAL:
+        return placeholders[ResultStatus(status)]
     # A line is one item, whatever its owner has called it.
     return one_line(as_text(value))
 

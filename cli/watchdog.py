@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from fleetlight.indexer.stream.liveness import Probes
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _TIMES_PER_LIMIT = 3
 """One sign that gets lost, or is late, is not the end."""
@@ -30,7 +31,7 @@ def watched(probes: Probes, environment: Mapping[str, str] = os.environ) -> Iter
         return
     stop = threading.Event()
     address = environment["NOTIFY_SOCKET"]
-    interval_s = int(environment["WATCHDOG_USEC"]) / 1_000_000 / _TIMES_PER_LIMIT
+    interval_s = int(environment["WATCHDOG_USEC"]) / MICROSECONDS_PER_SECOND / _TIMES_PER_LIMIT
     # A probe may hang, and must not keep the process from ending.
     threading.Thread(target=_give_signs, args=(probes, address, interval_s, stop), name="watchdog", daemon=True).start()
     try:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-_MICROSECONDS = 1_000_000
 _DOCUMENT_OUTCOMES = ("applied", "stale", "rejected")
 
 
@@ -197,5 +197,5 @@ class IndexerMetrics:
         cell = progress.cell_uuid
         self._watermark.labels(cell).set(progress.watermark)
         self._lag.labels(cell).set(max(0, highest_known - progress.watermark))
-        self._fresh_as_of.labels(cell).set(progress.fresh_as_of / _MICROSECONDS)
+        self._fresh_as_of.labels(cell).set(progress.fresh_as_of / MICROSECONDS_PER_SECOND)
         self._is_complete.labels(cell).set(progress.is_complete)

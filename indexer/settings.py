@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.resources.units import BYTES_PER_MIB
 
 if TYPE_CHECKING:
     from fleetlight.cells.model import Cell
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["IndexSettings", "IndexerSettings"]
 
 PositiveSeconds = Annotated[float, Field(gt=0)]
-_MEBIBYTE = 1024 * 1024
 
 
 class IndexerSettings(BaseModel):
@@ -47,10 +47,10 @@ class IndexerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     batch_max_messages: int = Field(default=500, ge=1, le=10_000)
-    batch_max_bytes: int = Field(default=8 * _MEBIBYTE, ge=1024)
+    batch_max_bytes: int = Field(default=8 * BYTES_PER_MIB, ge=1024)
     batch_wait_s: PositiveSeconds = 0.1
     prefetch: int = Field(default=1500, ge=1, le=65_535)
-    prefetch_max_bytes: int = Field(default=32 * _MEBIBYTE, ge=1024)
+    prefetch_max_bytes: int = Field(default=32 * BYTES_PER_MIB, ge=1024)
     writes_in_flight: int = Field(default=2, ge=1, le=8)
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)

@@ -12,8 +12,8 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.notifications.errors import BusError
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 # What all cells and buses together may take: one that hangs must not hold back what the others say.
 _TIMEOUT_S = 5.0
 _MOST_THREADS = 256
@@ -113,7 +113,11 @@ def _cell_status(
 ) -> CellIndexStatus:
     published, dead, problems = answers.published, answers.dead, answers.problems
     is_numbered = cell.can.numbers_changes
-    age_s = None if progress is None or not progress.fresh_as_of else max(0, now - progress.fresh_as_of) / _MICROSECONDS
+    age_s = (
+        None
+        if progress is None or not progress.fresh_as_of
+        else max(0, now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
+    )
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
     return CellIndexStatus(
         cell=cell,

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import CapacityAdapter, Cell, CellAdapter
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.sources import CellReader, log_failure
+from fleetlight.resources.amount import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class CapacitySummary:
     group: str | None
     nodes: int
     available_nodes: int
-    total: Amounts
-    used: Amounts
-    reserved: Amounts
-    free: Amounts
-    largest_hole: Amounts
+    total: Amount
+    used: Amount
+    reserved: Amount
+    free: Amount
+    largest_hole: Amount
     unknown: Sequence[str]
     silent_nodes: Sequence[str]
 
@@ -113,7 +114,7 @@ def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[Nod
         _sum(node.used for node in nodes),
         _sum(node.reserved for node in nodes),
         _sum(node.free for node in available),
-        max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amounts()),
+        max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amount()),
         sorted({what for node in nodes for what in node.unknown}),
         _silent(nodes),
     )
@@ -123,5 +124,5 @@ def _silent(nodes: Iterable[NodeCapacity]) -> Sequence[str]:
     return sorted(node.name for node in nodes if node.is_silent)
 
 
-def _sum(amounts: Iterable[Amounts]) -> Amounts:
-    return sum(amounts, Amounts())
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    return sum(amounts, Amount())

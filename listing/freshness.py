@@ -2,6 +2,7 @@
 
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.answer import Consistency
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class Freshness:
@@ -18,7 +19,7 @@ class Freshness:
 
     def __init__(self, now: int, limit_s: float, *, is_sure: bool = True) -> None:
         self._now = now
-        self._limit_us = limit_s * 1e6
+        self._limit_us = limit_s * MICROSECONDS_PER_SECOND
         self._is_sure = is_sure
 
     def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
@@ -36,7 +37,7 @@ class Freshness:
 
     def behind_s(self, progress: CellProgress) -> float:
         """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""
-        return (self._now - progress.fresh_as_of) / 1e6
+        return (self._now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
 
     def age_s(self, progress: CellProgress) -> float:
         """As `behind_s`, and never negative."""

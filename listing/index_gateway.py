@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import structlog
 
-from fleetlight.cells.model import NOBODY
+from fleetlight.cells.model import NO_INSTANCE
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from fleetlight.indexer.backends.damaged import log_damaged_document
 from fleetlight.indexer.errors import IndexDocumentError, IndexerError
@@ -207,5 +207,5 @@ class IndexGateway:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
         if self._searcher is not None:
             await self._searcher.progress()
-            nothing = PageRequest(Eq("uuid", NOBODY), INSTANCES_BY_UUID, 1)
-            await self._searcher.search(nothing, {NOBODY}, FieldValues(INSTANCE_FIELDS, ("uuid",)))
+            nothing = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
+            await self._searcher.search(nothing, {NO_INSTANCE}, FieldValues(INSTANCE_FIELDS, ("uuid",)))

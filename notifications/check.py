@@ -69,7 +69,7 @@ def find_problems(notification: Notification) -> list[Problem]:
 def unknown_event(notification: Notification) -> Problem | None:
     """What is wrong with an event type that is not known to carry its payload; None if nothing is.
 
-    For those who send: a reader takes it, since new events appear without notice.
+    For producers: a reader takes it, since new events appear without notice.
     """
     event_type = notification.event_type
     sent = (str(notification.payload.get(NAMESPACE_KEY)), str(notification.payload.get(NAME_KEY)))

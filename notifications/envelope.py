@@ -17,7 +17,7 @@ from fleetlight.notifications.errors import EnvelopeError
 
 ENVELOPE_VERSION = "2.0"
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
-"""Larger bodies are neither sent nor read. As much as a RabbitMQ 4 takes unless told otherwise (max_message_size)."""
+"""Larger bodies are neither sent nor read. As much as a RabbitMQ 4 takes by default (max_message_size)."""
 _MAJOR, _MINOR = 2, 0
 
 

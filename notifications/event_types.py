@@ -1,7 +1,7 @@
 """Which events there are, and which payload each carries (contracts/nova-notifications, sections 5 and 8).
 
-An event type is `<object>.<action>` or `<object>.<action>.<phase>`. The list is for those who check what they send: a
-reader takes any event type whose payload it knows, since new ones appear without notice.
+An event type is `<object>.<action>` or `<object>.<action>.<phase>`. The list is for producers that check what they
+send: a reader takes any event type whose payload it knows, since new ones appear without notice.
 """
 
 import re

@@ -23,12 +23,22 @@ def new_worker(
     cell: Cell,
     *,
     clock: Clock = system_clock,
-    chores: Sequence[Callable[[], object]] = (),
-    beat: Callable[[], None] = lambda: None,
+    maintenance: Sequence[Callable[[], object]] = (),
+    heartbeat: Callable[[], None] = lambda: None,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
 ) -> Worker:
     """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
     rpcs = rpcs or NodeRpcs(NodesSettings())
     nodes = RefreshingHosts(engine, cell, rpcs, CellHosts(engine, cell, rpcs, SimulatedHosts()))
-    return Worker(engine, fleet, cell, ALL_OPERATIONS, nodes, clock=clock, chores=chores, beat=beat, metrics=metrics)
+    return Worker(
+        engine,
+        fleet,
+        cell,
+        ALL_OPERATIONS,
+        nodes,
+        clock=clock,
+        maintenance=maintenance,
+        heartbeat=heartbeat,
+        metrics=metrics,
+    )

@@ -8,8 +8,9 @@ from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.adoption import MappingComparison
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import CellAdapter
-from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.operations.jobs.metrics import WorkerMetrics
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ class MappingUpkeep:
 
     def step(self) -> int:
         """Compare a page if it is time to; returns AT_ONCE while there are more pages
-        (fleetlight.operations.jobs.chores).
+        (fleetlight.operations.jobs.maintenance).
 
         Raises CellUnreachableError. While the fleet database is away nothing is compared: jobs go on without it.
         """
@@ -80,4 +81,4 @@ class MappingUpkeep:
             return True
         # By another worker too.
         self._recorded_at = known.compared_at
-        return self._fleet.clock() - known.compared_at >= self._interval_s * 1_000_000
+        return self._fleet.clock() - known.compared_at >= self._interval_s * MICROSECONDS_PER_SECOND

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.job_numbers import job_number
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.opcodes.filters.applying import apply_filters
@@ -27,7 +27,7 @@ class JobSubmission:
         self._cell = cell
         self._clock = clock
 
-    def submit(self, opcodes: Sequence[OpCode], request: Request) -> int:
+    def submit(self, opcodes: Sequence[OpCode], request: RequestContext) -> int:
         """Queue a job of these operations, and return its number in the fleet. Raises OtherCellError."""
         depends_on = {
             job_id: statuses for opcode in opcodes for job_id, statuses in dependencies_of(opcode, self._cell).items()

@@ -1,4 +1,4 @@
-"""How much of the fleet a project takes up.
+"""Usage of the fleet by a project.
 
 The fleet database counts instances; their cores and memory are known by the cells alone, so of a cell that is down they
 do not count.
@@ -6,7 +6,6 @@ do not count.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,18 +21,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_operations
 from fleetlight.operations.native_cells import NativeCells
+from fleetlight.resources.amount import Amount
 
 _log = structlog.get_logger(__name__)
 # Operations that know the flavor that their instance is about to have.
 _GROWING = ("resize", "revertResize")
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """cores: virtual processors. ram: MiB of memory."""
-
-    cores: int
-    ram: int
 
 
 def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
@@ -47,10 +39,10 @@ def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | No
     return with_sizes(fleet.quotas.counts(project_id, user_id), _sizes(native, cells, project_id))
 
 
-def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[Size]:
+def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[Amount]:
     """What the cells say, of those that answer in time."""
 
-    def ask(cell: Cell) -> Size:
+    def ask(cell: Cell) -> Amount:
         return size_in(native.engine(cell), cell, project_id)
 
     threads = DaemonThreads(len(cells), "usage")
@@ -68,14 +60,14 @@ def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[
     return sizes
 
 
-def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, int]:
+def with_sizes(counts: Mapping[str, int], sizes: Sequence[Amount]) -> dict[str, int]:
     """What counts against the quotas, by resource, from what the fleet database and the cells know."""
-    return {**counts, "cores": sum(size.cores for size in sizes), "ram": sum(size.ram for size in sizes)}
+    return {**counts, "cores": sum(size.vcpus for size in sizes), "ram": sum(size.memory_mib for size in sizes)}
 
 
 def project_lock(project_id: str) -> str:
-    """The turn (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then let it
-    have more.
+    """The advisory lock (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then
+    let it have more.
     """
     return f"quotas of project {project_id}"
 
@@ -111,7 +103,7 @@ def check_restored_instance(
     check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
 
 
-def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
+def size_in(engine: Engine, cell: Cell, project_id: str) -> Amount:
     """The size of a project's instances in one cell, and of what they are about to become.
 
     Raises CellUnreachableError.
@@ -137,7 +129,7 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
             more = _more_than(row.flavor or {}, row.parameters.get("flavor") or {})
             cores += max(0, more["cores"])
             ram += max(0, more["ram"])
-    return Size(cores, ram)
+    return Amount(cores, ram)
 
 
 def _more_than(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, int]:

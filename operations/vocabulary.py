@@ -1,4 +1,4 @@
-"""What jobs of a native cell may consist of: the actions of servers, and the operations of Ganeti."""
+"""The operations of jobs of a native cell: actions of servers, and operations of Ganeti."""
 
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.jobs.vocabulary import Vocabulary

@@ -35,6 +35,7 @@ from fleetlight.query.operators.anything import AtTime, Compares, Contains, Find
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind, from_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 MAX_LEVELS = 10
 """How many lists may be inside each other, the condition among them."""
@@ -44,7 +45,6 @@ _EQUAL = {"==", "="}
 _JOINED = {"|": _EQUAL, "&": {"!="}}
 _SIZE_OF_COMPARISON = 3
 _ORDERED: dict[str, Callable[[str, Any], Leaf]] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge}
-_MICROSECONDS = 1_000_000
 _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
 
@@ -307,7 +307,7 @@ def _split_time(field: QueryField, value: object) -> int:
     try:
         if isinstance(value, list):
             seconds, microseconds = value
-            return _microseconds(seconds) + _microseconds(microseconds) // _MICROSECONDS
+            return _microseconds(seconds) + _microseconds(microseconds) // MICROSECONDS_PER_SECOND
         return _microseconds(value)
     except (TypeError, ValueError, OverflowError):
         raise FilterValueError(field.name, value, "seconds since the epoch, or [seconds, microseconds]") from None
@@ -316,7 +316,7 @@ def _split_time(field: QueryField, value: object) -> int:
 def _microseconds(seconds: object) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError
-    return round(Fraction(seconds) * _MICROSECONDS)
+    return round(Fraction(seconds) * MICROSECONDS_PER_SECOND)
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind
@@ -139,5 +139,5 @@ class SortOrder:
         return all(self.item_type[key.field].is_constant for key in self.keys)
 
 
-INSTANCES_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
-"""The order of instances that needs no other key."""
+INSTANCES_BY_UUID: Final = SortOrder.of(INSTANCE_FIELDS, ())
+"""The order in which instances are read where no caller asked for one."""

@@ -1,4 +1,4 @@
-"""What can be wrong with the use of a field.
+"""Errors in the use of fields.
 
 FieldError
 ├── UnknownFieldError  no such field, or not one that can be used this way

@@ -1,4 +1,6 @@
-"""Which items other than instances an index has: a line for each type, beside what reads and announces it in a cell."""
+"""The types of items, other than instances, that an index has: a line for each type, beside what reads and announces it
+in a cell.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass

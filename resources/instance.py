@@ -84,4 +84,4 @@ BLANK_INSTANCE: Record = {
 """The record of an instance of which nothing is known."""
 
 DEFAULT_ZONE = "nova"
-"""The availability zone of hosts that nobody has put into another one."""
+"""The availability zone of hosts that operators have not put into another one."""

@@ -1,4 +1,4 @@
-"""What msgspec raises for bytes of others that are no JSON."""
+"""The exceptions of msgspec for bytes that are no JSON."""
 
 import msgspec
 

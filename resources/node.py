@@ -1,13 +1,15 @@
-"""What is kept of a node where no host has to be asked: in the row of its cell, in notifications, and in the index.
+"""The stored part of a node, for which no host has to be asked: in the row of its cell, in notifications, and in the
+index.
 
 A stored node is a record with the names of NODE_FIELDS. What of it a question sees is made here, so that the answer is
 the same whether a cell or the index has it.
 """
 
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.node import NODE
 from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.resources.units import MIB_PER_GIB
 
 AGENT_ADDRESS = "agent_address"
 """What a record says beside the fields that can be asked for: where the agent of the node answers, if it has one."""
@@ -46,8 +48,6 @@ NOT_STORED = frozenset({"mfree", "dfree", "pinst_cnt", "pinst_list", "sinst_cnt"
 
 STORED_NODE_FIELDS = frozenset(NODE) - NOT_STORED
 """Fields of which a stored node says all that its cell knows."""
-
-_MIB_OF_GIB = 1024
 
 
 def shown_node(stored: Record) -> Record:
@@ -88,13 +88,13 @@ def has_size(stored: Record) -> bool:
 def _sizes(stored: Record) -> Record:
     """What a node without an agent is made of; one with an agent says so itself."""
     if stored["offline"]:
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), CellStatus.OFFLINE)
+        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.OFFLINE)
     if not has_size(stored):
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), CellStatus.NO_DATA)
+        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.NO_DATA)
     return {
         "ctotal": stored["vcpus"],
         "mtotal": stored["memory_mib"],
-        "dtotal": stored["disk_gib"] * _MIB_OF_GIB,
+        "dtotal": stored["disk_gib"] * MIB_PER_GIB,
     }
 
 

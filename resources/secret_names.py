@@ -1,4 +1,4 @@
-"""By which names values go that no log, and no answer about a body that is wrong, may show."""
+"""Names of secret values, which no log and no answer about a wrong body may show."""
 
 import re
 

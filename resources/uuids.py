@@ -1,4 +1,4 @@
-"""What looks like a uuid, and numbers for clients that know no uuids."""
+"""Texts that look like uuids, and numbers for clients that know no uuids."""
 
 from uuid import UUID
 

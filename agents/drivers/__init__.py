@@ -1,1 +1,1 @@
-"""What an agent does its work by: one driver for each kind of host."""
+"""Drivers of agents, one for each kind of host."""

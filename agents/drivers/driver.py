@@ -1,4 +1,4 @@
-"""What an agent asks of the host that it runs on."""
+"""The interface of drivers: what an agent asks of the host that it runs on."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ RUNNING, SHUT_DOWN = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class GuestState:
     """An instance as its hypervisor has it. memory: MiB. time: seconds of processor time."""
 
     memory: int
@@ -30,7 +30,7 @@ class HypervisorState:
     """
 
     node: Mapping[str, int]
-    guests: Mapping[str, Guest]
+    guests: Mapping[str, GuestState]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 from fleetlight.agents.drivers.driver import (
     RUNNING,
     SHUT_DOWN,
-    Guest,
+    GuestState,
     HypervisorState,
     VolumeGroup,
     disk_name,
@@ -249,7 +249,7 @@ class LibvirtDriver:
         }
         return HypervisorState(node, guests)
 
-    def _guests(self, connection: Any) -> Iterator[tuple[str, Guest]]:
+    def _guests(self, connection: Any) -> Iterator[tuple[str, GuestState]]:
         """By name. What was removed since it was listed is left out, and does not cost what is said of the others."""
         for domain in connection.listAllDomains():
             try:
@@ -258,10 +258,10 @@ class LibvirtDriver:
                 if error.get_error_code() != self._libvirt.VIR_ERR_NO_DOMAIN:
                     raise
 
-    def _guest(self, domain: Any) -> Guest:
+    def _guest(self, domain: Any) -> GuestState:
         _, _, memory_kib, vcpus, time_ns = domain.info()
         state = RUNNING if domain.isActive() else SHUT_DOWN
-        return Guest(memory_kib // _KIB_IN_MIB, vcpus, state, time_ns / _NANOSECONDS)
+        return GuestState(memory_kib // _KIB_IN_MIB, vcpus, state, time_ns / _NANOSECONDS)
 
     def _switch(self, name: str, state: int, change: Callable[[Any], object]) -> None:
         """Bring a domain into a state of libvirt's, unless it is in that."""

@@ -1,4 +1,4 @@
-"""What libvirt is told of a new guest: its memory, its processors and its disks; the rest is libvirt's choice."""
+"""The definition of a new guest for libvirt: memory, processors and disks; the rest is libvirt's choice."""
 
 from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring

@@ -1,4 +1,4 @@
-"""A host that there is not: guests and volumes are rows of the agent's database, so they outlive its process.
+"""A simulated host: guests and volumes are rows of the agent's database, so they outlive its process.
 
 How slow it is, and what fails, says `behaviour.json` in the folder of the agent, which is read before each call:
 `{"node_snapshot": {"delay_s": 0.2}, "instance_start": {"failure": "no memory"}, "*": {"delay_s": 0.01}}`.
@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.driver import RUNNING, Guest, HypervisorState, VolumeGroup, disk_name, is_disk_of
+from fleetlight.agents.drivers.driver import RUNNING, GuestState, HypervisorState, VolumeGroup, disk_name, is_disk_of
 from fleetlight.agents.errors import DriverError, UnknownGuestError
 
 BEHAVIOUR_FILE = "behaviour.json"
@@ -44,7 +44,7 @@ class _Behaviours(RootModel[dict[str, Behaviour]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class HostSize:
     """What the host has. memory_mib, disk_mib: as whole MiB; the host itself takes none of them."""
 
     vcpus: int = 16
@@ -61,7 +61,7 @@ class SimulatedDriver:
         self,
         database: AgentDatabase,
         folder: Path,
-        size: Size,
+        size: HostSize,
         *,
         hypervisors: Sequence[str] = ("fake",),
         volume_group: str = "xenvg",
@@ -105,7 +105,7 @@ class SimulatedDriver:
             ).fetchall()
             used = connection.execute("SELECT coalesce(sum(memory), 0) FROM guests").fetchone()[0]
         guests = {
-            guest: Guest(memory, vcpus, RUNNING, round(max(0.0, now - started_at), 1))
+            guest: GuestState(memory, vcpus, RUNNING, round(max(0.0, now - started_at), 1))
             for guest, memory, vcpus, started_at in rows
         }
         node = {

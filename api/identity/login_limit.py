@@ -21,6 +21,7 @@ from fleetlight.api.http.errors import TooManyLoginsError, UnauthorizedError
 from fleetlight.api.http.shared_memory import SharedMemory
 from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 MOST_FAILURES = 10
 MOST_FAILURES_OF_ADDRESS = 100
@@ -28,7 +29,6 @@ MOST_WAITING = 256
 MOST_WAITING_OF_ADDRESS = 64
 WINDOW_S = 60
 _RETRY_AFTER_S = 2
-_SECOND = 1_000_000
 _MOST_KEYS = 10_000
 _DIGEST_BYTES = 16
 _SETS = 2048
@@ -103,7 +103,7 @@ class LoginLimit:
         if pair not in self._right:
             wait_us = max(wait_us, self._failures_of_address.wait_us(address))
         if wait_us > 0:
-            raise TooManyLoginsError(-(-wait_us // _SECOND))
+            raise TooManyLoginsError(-(-wait_us // MICROSECONDS_PER_SECOND))
 
     def _remember(self, pair: _Key) -> None:
         self._right[pair] = None
@@ -138,7 +138,7 @@ class _Failures:
         """How long `key` has to wait; 0: it need not."""
         with self._memory.locked() as memory:
             _, since, count = self._found(memory, key)
-        return since + WINDOW_S * _SECOND - self._clock() if count >= self._most else 0
+        return since + WINDOW_S * MICROSECONDS_PER_SECOND - self._clock() if count >= self._most else 0
 
     def add(self, key: _Key) -> None:
         with self._memory.locked() as memory:
@@ -158,7 +158,7 @@ class _Failures:
         places = range(first, first + _KEYS_OF_SET * _FAILED.size, _FAILED.size)
         known = {place: _FAILED.unpack_from(memory, place) for place in places}
         for place, (found, since, count) in known.items():
-            if found == key and self._clock() < since + WINDOW_S * _SECOND:
+            if found == key and self._clock() < since + WINDOW_S * MICROSECONDS_PER_SECOND:
                 return place, since, count
             if found == key:
                 return place, 0, 0

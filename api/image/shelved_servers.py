@@ -16,13 +16,11 @@ from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.filters import Eq, In, all_of, any_of
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
 SUFFIX = "-shelved"
 _log = structlog.get_logger(__name__)
 _MOST_OF_CELL = 1000
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _SHELVED = any_of(
     In("vm_state", ("shelved", "shelved_offloaded")),
     In("task_state", ("shelving", "shelving_image_pending_upload", "shelving_image_uploading")),
@@ -46,7 +44,7 @@ class ShelvedServers:
         terms = [Eq("project_id", project_id), Eq("deleted", False), Eq("hidden", False), _SHELVED]
         if uuid is not None:
             terms.append(Eq("uuid", uuid))
-        request = PageRequest(all_of(*terms), _BY_UUID, _MOST_OF_CELL)
+        request = PageRequest(all_of(*terms), INSTANCES_BY_UUID, _MOST_OF_CELL)
         cells = [cell for cell in await self._reader.cells() if cell.can.takes_changes]
         found = await asyncio.gather(*(self._rows(cell, request) for cell in cells))
         images = [shelved_image_view(row.record, SUFFIX) for rows in found for row in rows]

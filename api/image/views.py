@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleetlight.api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES, Image
+from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES, DefaultImage
 from fleetlight.resources.fields import Record, from_microseconds
 
 IMAGE = Shape(
@@ -26,7 +26,7 @@ VERSIONS = Shape({"versions": ListOf(Shape({"id": TEXT, "status": TEXT, "links":
 _CREATED_AT = "2026-01-01T00:00:00Z"
 
 
-def image_view(image: Image) -> dict[str, Any]:
+def image_view(image: DefaultImage) -> dict[str, Any]:
     path = f"/v2/images/{image.id}"
     return {
         "id": image.id,

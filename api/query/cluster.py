@@ -5,11 +5,11 @@ from importlib.metadata import version
 from typing import Any
 
 from fleetlight.resources.fields import Record
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 FLEET = "fleetlight"
 """What the whole fleet is called as one cluster."""
 _PROTOCOL_VERSION = 2
-_MICROSECONDS = 1_000_000
 
 _KEYS = """
     architecture beparams blacklisted_os candidate_pool_size compression_tools config_version ctime
@@ -49,8 +49,8 @@ def cluster_info(name: str, uuid: str | None, configured: Record | None = None) 
 def _as_configured(record: Record) -> dict[str, Any]:
     return {
         **{key: record[key] for key in _KEYS.split() if key in record},
-        "ctime": record["ctime"] / _MICROSECONDS,
-        "mtime": record["mtime"] / _MICROSECONDS,
+        "ctime": record["ctime"] / MICROSECONDS_PER_SECOND,
+        "mtime": record["mtime"] / MICROSECONDS_PER_SECOND,
         "default_hypervisor": record["enabled_hypervisors"][0],
         "drbd_helper": record["drbd_usermode_helper"],
         "vg_name": record["volume_group_name"],

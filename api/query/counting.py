@@ -24,7 +24,7 @@ from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.views.query2.cell_facts import CellFacts
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 from fleetlight.views.query2.items import CELL
@@ -153,7 +153,7 @@ def _of_store(name: str, value: Any, cell: str) -> Cell:
     """The cell of a field whose stored value, or one of whose members, is `value`."""
     stored = INSTANCE_VALUES[name].stored
     if stored is not None and INSTANCE_FIELDS[stored].is_list:
-        return UNAVAILABLE if value is None else (CellStatus.NORMAL, value)
+        return UNAVAILABLE if value is None else (ResultStatus.NORMAL, value)
     known = INSTANCE_VALUES[name]
     record = {**dict.fromkeys(known.needs), **({} if stored is None else {stored: value})}
     return known.make(Facts(record, None, CellFacts(cell)))
@@ -175,8 +175,8 @@ def _members(cell: tuple[int, Any], name: str) -> Sequence[tuple[int, Any]]:
         if isinstance(member, list | dict):
             raise BadRequestError(f"by: '{name}' has values that make no groups: they are lists of lists, or objects")
     if isinstance(value, list) and not value:
-        return [(int(CellStatus.UNAVAILABLE), None)]
+        return [(int(ResultStatus.UNAVAILABLE), None)]
     return [
-        (int(CellStatus.UNAVAILABLE) if member is None and status == CellStatus.NORMAL else status, member)
+        (int(ResultStatus.UNAVAILABLE) if member is None and status == ResultStatus.NORMAL else status, member)
         for member in dict.fromkeys(members)
     ]

@@ -8,7 +8,7 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.query.expressions import MAX_LEVELS, named_one_of, one_of
 from fleetlight.query.filter_text import Expression
 from fleetlight.query.filters import EVERYTHING, Filter, any_of
-from fleetlight.resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields, ResultStatus
 from fleetlight.views.query2.projection import Cells
 
 _EQUAL = ("=", "==")
@@ -157,9 +157,9 @@ def _is_abbreviated(known: QueryFields) -> bool:
 
 def lost_job(known: QueryFields, names: Sequence[str], number: str | int, *, is_certain: bool) -> Cells:
     """The cells of a job that is not there. is_certain: as of `looked_up`."""
-    missing = CellStatus.UNAVAILABLE if is_certain else CellStatus.NO_DATA
-    of_known: Mapping[str, tuple[int, Any]] = {"id": (int(CellStatus.NORMAL), number)}
-    unknown = (int(CellStatus.UNKNOWN), None)
+    missing = ResultStatus.UNAVAILABLE if is_certain else ResultStatus.NO_DATA
+    of_known: Mapping[str, tuple[int, Any]] = {"id": (int(ResultStatus.NORMAL), number)}
+    unknown = (int(ResultStatus.UNKNOWN), None)
     return [of_known.get(name, (int(missing), None)) if name in known else unknown for name in names]
 
 

@@ -16,11 +16,11 @@ from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.shapes import OBJECT, ListOf, Shape
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
-from fleetlight.operations.scheduling.candidates import Candidate, read_candidates
+from fleetlight.operations.scheduling.host_candidates import HostCandidate, read_candidates
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import resources_of
+from fleetlight.resources.amount import Amount
 
 CANDIDATES = Operation(
     "GET",
@@ -40,7 +40,7 @@ _DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    demand: Capacity
+    demand: Amount
     required: tuple[str, ...]
     forbidden: tuple[str, ...]
     aggregates: Sequence[Collection[str]]
@@ -80,7 +80,7 @@ class CandidatesHandler:
         return tuple(sorted(set.intersection(*groups)))
 
 
-def _merged(answers: Sequence[tuple[Cell, Sequence[Candidate]]]) -> Sequence[Candidate]:
+def _merged(answers: Sequence[tuple[Cell, Sequence[HostCandidate]]]) -> Sequence[HostCandidate]:
     """The candidates of all cells in the order of the scheduler; what only a cell can compare is left to its order."""
     ranked = [
         (candidate.host.weights[:-1], number, place, candidate)
@@ -90,12 +90,12 @@ def _merged(answers: Sequence[tuple[Cell, Sequence[Candidate]]]) -> Sequence[Can
     return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:3])]
 
 
-def _request(candidate: Candidate, demand: Capacity) -> Mapping[str, Any]:
+def _request(candidate: HostCandidate, demand: Amount) -> Mapping[str, Any]:
     uuid = candidate.host.node_uuid
     return {"allocations": {uuid: {"resources": resources_of(demand)}}, "mappings": {"": [uuid]}}
 
 
-def _summary(candidate: Candidate) -> Mapping[str, Any]:
+def _summary(candidate: HostCandidate) -> Mapping[str, Any]:
     host = candidate.host
     amounts = zip(
         _CLASSES,
@@ -129,7 +129,7 @@ def _wanted(request: ComputeRequest) -> _Wanted:
     )
 
 
-def _demand(text: str) -> Capacity:
+def _demand(text: str) -> Amount:
     """`VCPU:2,MEMORY_MB:4096` as an amount. Raises BadRequestError."""
     amounts: dict[str, int] = {}
     for part in text.split(","):
@@ -141,7 +141,7 @@ def _demand(text: str) -> Capacity:
         if not _is_number(amount) or int(amount) < 1:
             raise BadRequestError(f"resources: {part!r}; a number above 0 is needed")
         amounts[name] = int(amount)
-    return Capacity(*(amounts.get(name, 0) for name in _CLASSES))
+    return Amount.of_gib(*(amounts.get(name, 0) for name in _CLASSES))
 
 
 def _limit(text: str | None) -> int:

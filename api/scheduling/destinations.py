@@ -25,14 +25,12 @@ from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.actions.new_instance import completed_flavor
 from fleetlight.operations.actions.request_spec import request_spec_payload
 from fleetlight.operations.scheduling.announced_selection import announced_selection, tried_selection
-from fleetlight.operations.scheduling.candidates import release_claims
 from fleetlight.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
@@ -40,7 +38,9 @@ from fleetlight.operations.scheduling.choose_cell import (
     read_capacity,
     requested_cells,
 )
+from fleetlight.operations.scheduling.host_candidates import release_claims
 from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
+from fleetlight.resources.amount import Amount
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MOST = 1000
@@ -112,7 +112,7 @@ class _Asked:
 
     uuids: Sequence[str]
     flavor: dict[str, Any]
-    demand: Capacity
+    demand: Amount
     spec: RequestSpec
     cells: CellRequestSpec
 

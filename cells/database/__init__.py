@@ -1,1 +1,1 @@
-"""Databases of fleet and cells: connections, who may do what there, locks that die with their process."""
+"""Databases of fleet and cells: connections, rights of accounts, locks that die with their process."""

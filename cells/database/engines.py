@@ -131,7 +131,7 @@ def translated_failures(unreachable: Callable[[str], Exception], *, when_older: 
 
 
 def reason_of(error: BaseException | None) -> str:
-    """What a driver says, in one line, and who may do what nobody else may."""
+    """What a driver says, in one line, and which account may do what others may not."""
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__
     is_refusal = getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE

@@ -22,7 +22,7 @@ class FileLock:
     def acquire(self, *, shared: bool = False) -> bool:
         """Take the lock, which this object must not hold; False, at once, while another holder has it.
 
-        shared: any number of holders may have it, as long as nobody has it alone.
+        shared: any number of holders may have it, as long as none has it alone.
         """
         return self._locked((fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
@@ -38,7 +38,7 @@ class FileLock:
         return True
 
     def write_note(self, note: str) -> None:
-        """Say in the file who holds it, for others to read; only while the lock is held."""
+        """Name the holder in the file, for others to read; only while the lock is held."""
         if self._descriptor is None:
             raise ValueError(f"nothing holds {self._path}")
         os.ftruncate(self._descriptor, 0)
@@ -58,7 +58,7 @@ class FileLock:
             self._descriptor = None
 
     def _locked(self, how: int) -> bool:
-        # For this user alone: whoever can read a lock can hold it.
+        # For this user alone: an account that can read a lock can hold it.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, how)

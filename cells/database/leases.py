@@ -1,10 +1,11 @@
 """Leases: locks that one process holds on a database, and that die with it.
 
-A lease that runs out by the clock would have to be longer than any pause of its holder and shorter than anybody's
-patience, and could end in the middle of the holder's work. These end exactly when their holder does, however it ends.
+A lease that runs out by the clock would have to be longer than any pause of its holder and shorter than any
+wait of its callers, and could end in the middle of the holder's work. These end exactly when their holder does, however
+it ends.
 
-PostgreSQL: advisory locks, all in one session, which says by its `application_name` who holds them. SQLite: locks on
-files beside the database, whose text says who holds them.
+PostgreSQL: advisory locks, all in one session, whose `application_name` names the holder. SQLite: locks on
+files beside the database, whose text names the holder.
 
 A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
 of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0019). What its holder does
@@ -51,9 +52,9 @@ class Leases(Protocol):
     """Leases of one process, by name; threads may share one. Calls raise what `failures` of `open_leases` does."""
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
-        """Take a lease that this object does not hold; False, at once, while somebody else holds it.
+        """Take a lease that this object does not hold; False, at once, while another process holds it.
 
-        shared: any number of holders may have it, as long as nobody has it alone.
+        shared: any number of holders may have it, as long as none has it alone.
         """
         ...
 
@@ -62,9 +63,9 @@ class Leases(Protocol):
         ...
 
     def count(self, names: Collection[str]) -> Mapping[str, int]:
-        """How many hold each of some leases; those that nobody holds are left out.
+        """How many holders some leases have; those without one are left out.
 
-        Of files nobody can count the holders, so SQLite knows of those of this object alone.
+        Holders of files cannot be counted, so SQLite knows of those of this object alone.
         """
         ...
 
@@ -73,7 +74,7 @@ class Leases(Protocol):
         ...
 
     def holder(self, name: str) -> str:
-        """Who has the lease, as a phrase."""
+        """The holder of the lease, as a phrase."""
         ...
 
     def close(self) -> None:
@@ -282,7 +283,7 @@ class _SessionLeases:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Whatever fails, the session is done for: nobody knows what it still holds."""
+        """Whatever fails, the session is done for: it is not known what it still holds."""
         try:
             with self._failures():
                 yield

@@ -1,6 +1,6 @@
 """Locks of databases, which die with their process: advisory locks of PostgreSQL, and files beside a SQLite database.
 
-Who holds a lock for long takes a lease (fleetlight.cells.database.leases); this is what leases and the locks of a fleet
+What is held for long is a lease (fleetlight.cells.database.leases); this is what leases and the locks of a fleet
 share.
 """
 

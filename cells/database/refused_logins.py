@@ -1,7 +1,7 @@
-"""Why PostgreSQL lets somebody not in, in whatever language it says so.
+"""Reasons of PostgreSQL for refusing a login, in any language.
 
 libpq keeps the text of such a refusal, which is in the language of the server, and not its SQLSTATE. But it can write
-down the messages that it gets; so whoever was refused tries once more and looks at those.
+down the messages that it gets; so a refused login is tried once more, and those are looked at.
 """
 
 import os

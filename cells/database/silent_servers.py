@@ -91,12 +91,12 @@ class _AnsweringConnection(psycopg.Connection[Any]):
     def _give_up(self, reason: str) -> None:
         """Raises OperationalError."""
         type(self).given_up_at_s = time.monotonic()
-        # So that nobody takes it for one that can be asked something else.
+        # So that it is not taken for one that can be asked something else.
         self.pgconn.finish()
         raise psycopg.OperationalError(reason)
 
     def _lets_others_in(self) -> bool:
-        """Whether the very server that this connection is to answers somebody who comes now, be it with a refusal."""
+        """Whether the very server that this connection is to answers a new connection, be it with a refusal."""
         arguments, options = self.opened_with
         # Its name may be that of another server by now.
         address = {"host": self.info.host, "hostaddr": self.info.hostaddr, "port": self.info.port}

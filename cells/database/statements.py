@@ -1,4 +1,4 @@
-"""What a database is asked on a connection, written down while it is asked."""
+"""Record of the statements that a connection carries out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""How a file of SQLite comes into write-ahead mode, in which readers and the writer do not wait for each other."""
+"""Write-ahead mode of SQLite files, in which readers and the writer do not wait for each other."""
 
 import sqlite3
 

@@ -16,7 +16,7 @@ import structlog
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.fan_out.guarded_cell import GuardedCell
-from fleetlight.cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
+from fleetlight.cells.model import NO_INSTANCE, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
 from fleetlight.query.page import PageRequest
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class CellPool:
     async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
         """Whether `cells` are all of the fleet, as of `proves_for_s` ago at most.
 
-        cell_uuids: cells that somebody knows of; the registry is read again if one of them is not there.
+        cell_uuids: cells that callers know of; the registry is read again if one of them is not there.
         Raises as `cells` does.
         """
         await self.cells()
@@ -121,7 +121,7 @@ class CellPool:
         return await self.ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
 
     async def describe(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Mapping[str, Any] | None:
-        """The statement that a page of one cell takes, as its adapter compiles it; None where that cannot be told."""
+        """The statement that a page of one cell takes, as its adapter compiles it; None where that is not known."""
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
             return adapter.describe(request) if isinstance(adapter, DescribingAdapter) else None
@@ -185,7 +185,7 @@ class CellPool:
         return not self._is_failing or time.monotonic() - self._read_at <= self._proves_for_s
 
     def _begin_refresh(self) -> "asyncio.Task[FleetUnreachableError | None]":
-        """Read the registry, once for all who wait for it; a reading that hangs goes on, and no second one begins."""
+        """Read the registry, once for all callers that wait for it; while one hangs, no other begins."""
         self._tried_at = time.monotonic()
         reading = self._refreshing
         if reading is None or reading.done():
@@ -195,7 +195,7 @@ class CellPool:
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
         reading = self._begin_refresh()
-        # From its beginning, which may have been long before anybody had to wait for it.
+        # From its beginning, which may have been long before a caller had to wait for it.
         left_s = self._refreshing_since + self._list_timeout_s - time.monotonic()
         least_s = min(_FAILING_TIMEOUT_S, self._list_timeout_s)
         timeout_s = least_s if self._is_failing else max(least_s, left_s)
@@ -247,7 +247,7 @@ def _probe(adapter: CellAdapter) -> None:
     if isinstance(adapter, ProbedAdapter):
         adapter.probe()
     else:
-        adapter.find(NOBODY)
+        adapter.find(NO_INSTANCE)
 
 
 class _OpenCell(GuardedCell):

@@ -1,4 +1,4 @@
-"""A circuit breaker around one cell: who hangs is waited for once, and not asked again before a probe was answered.
+"""A circuit breaker around one cell: one that hangs is waited for once, and not asked again before it answers a probe.
 
 A question that takes too long does not make a cell one that hangs: it may be a heavy one, or its caller may have been
 in a hurry. A cell hangs when none of its answers arrived for as long as one may take (`deadline_s`), and when the cell
@@ -65,7 +65,7 @@ class GuardedCell:
     async def ask(self, question: Callable[[], T], timeout_s: float) -> T:
         """What `question` returns or raises; raises CellUnreachableError after `timeout_s`.
 
-        At once if the cell hangs, and as soon as somebody else finds out that it does.
+        At once if the cell hangs, and as soon as another caller finds out that it does.
         """
         self._refuse_if_it_hangs()
         began = time.monotonic()
@@ -94,7 +94,7 @@ class GuardedCell:
             raise
 
     async def act(self, change: Callable[[], T]) -> T:
-        """What `change` returns or raises, however late: nobody could say whether a late one was made.
+        """What `change` returns or raises, however late: otherwise it would not be known whether a late one was made.
 
         Raises CellHangsError at once if the cell hangs; then nothing was changed.
         """

@@ -1,1 +1,1 @@
-"""What belongs to the whole fleet: which cells there are, flavors, key pairs, quotas, server groups, locks on it."""
+"""State of the whole fleet: its cells, flavors, key pairs, quotas, server groups, locks on it."""

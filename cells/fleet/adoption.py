@@ -15,17 +15,16 @@ from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.model import CellAdapter, InstanceRow
 from fleetlight.query.filters import EVERYTHING, In
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _BATCH_SIZE = 500
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _FIELDS = (*InstanceMapping.FIELDS, "vm_state", "task_state")
 _SOFT_DELETED = "soft-delete"
 # A creation maps an instance before its row can be seen, and takes far less.
-_CREATION_US = 3600 * 1_000_000
+_CREATION_US = 3600 * MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,9 @@ class MappingComparison:
         """
         # The rows first: whatever they show was mapped before.
         now = self._pass
-        rows = self._adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE, now.after, fields=_FIELDS))
+        rows = self._adapter.read_page(
+            PageRequest(EVERYTHING, INSTANCES_BY_UUID, _BATCH_SIZE, now.after, fields=_FIELDS)
+        )
         found, live = self._compared(rows)
         is_last = len(rows) < _BATCH_SIZE
         if is_last:
@@ -102,7 +103,7 @@ class MappingComparison:
         now.found += found
         now.live += live
         if not is_last:
-            now.after = _BY_UUID.values(rows[-1].record)
+            now.after = INSTANCES_BY_UUID.values(rows[-1].record)
             return None
         self._suspects = now.suspects
         self._pass = _Pass()
@@ -135,7 +136,7 @@ class MappingComparison:
         return found, live
 
     def _wanted(self, row: InstanceRow, known: InstanceMapping | None) -> InstanceMapping | None:
-        """What the mapping of a row has to be; None where the row is damaged, so that it cannot be told."""
+        """What the mapping of a row has to be; None where the row is damaged, so that it is not known."""
         try:
             if known is not None and _says_the_same(known, row.record):
                 return known
@@ -184,7 +185,9 @@ class MappingComparison:
     def _rows(self, uuids: Sequence[str]) -> Sequence[InstanceRow]:
         if not uuids:
             return ()
-        return self._adapter.read_page(PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=("uuid",)))
+        return self._adapter.read_page(
+            PageRequest(In("uuid", tuple(uuids)), INSTANCES_BY_UUID, len(uuids), fields=("uuid",))
+        )
 
 
 def _says_the_same(known: InstanceMapping, record: Record) -> bool:

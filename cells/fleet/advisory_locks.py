@@ -55,7 +55,7 @@ class AdvisoryLocks:
             self._places.release()
 
     def _locked_file(self) -> FileLock:
-        lock = FileLock(lock_path(self._engine, "turn"))
+        lock = FileLock(lock_path(self._engine, "advisory"))
         with translated_fleet_failures():
             if lock.wait(_LONGEST_WAIT_S):
                 return lock
@@ -66,9 +66,9 @@ class AdvisoryLocks:
             session = self._engine.connect()
             try:
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LONGEST_WAIT_S}s'"))
-                # In one order for everybody, so that no two requests wait for each other.
+                # All take them in one order, so that no two requests wait for each other.
                 for name in sorted(set(names)):
-                    wait_for_lock(session, f"turn of {name}")
+                    wait_for_lock(session, f"lock on {name}")
             except BaseException:
                 session.close()
                 raise

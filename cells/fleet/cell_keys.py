@@ -23,9 +23,9 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _ID_BYTES, _SECRET_BYTES = 4, 32
-# Anybody can name a key that there is not.
+# A message of any origin can name a key that there is not.
 _LOOK_AGAIN_S = 1.0
-# It may hang, and who waits for it here has messages to deal with.
+# It may hang, and the thread that waits for it here has messages to deal with.
 _LOOK_AGAIN_AFTER_FAILURE_S = 30.0
 
 
@@ -81,7 +81,7 @@ def add_key(connection: Connection, cell_uuid: str, now: int) -> SigningKey:
     return key
 
 
-class Pace:
+class KeyLookups:
     """Looks for a key that is not known, but not as often as messages may name one."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Keyring:
         self._clock = clock
         self._known: Mapping[str, Sequence[CellKey]] = {}
         self._by_id: Mapping[tuple[str, str], CellKey] = {}
-        self._pace = Pace()
+        self._pace = KeyLookups()
 
     def refresh(self) -> None:
         """Raises FleetUnreachableError; then what is known stays."""

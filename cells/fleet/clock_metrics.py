@@ -1,4 +1,4 @@
-"""What a process measures of its clock, for Prometheus."""
+"""Metrics of the clock of a process, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Gauge
 

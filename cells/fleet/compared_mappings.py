@@ -1,6 +1,4 @@
-"""What comparisons of the mappings of each cell with its rows have found (fleetlight.cells.fleet.adoption), for those
-who look.
-"""
+"""Results of the comparisons of mappings with the rows of each cell (fleetlight.cells.fleet.adoption)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

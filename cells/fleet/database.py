@@ -14,7 +14,7 @@ _LOOK = "see fleet.database_url"
 # An address need not name an account, and then libpq takes it from its own variables.
 _LOGIN = f"{_LOOK}, and PGUSER, PGPASSFILE and PGPASSWORD in the environment"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
-# What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
+# What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL refuses a login, libpq
 # keeps its text and not its code; where that is none of these, it is looked for
 # (fleetlight.cells.database.refused_logins).
 _REMEDIES = {
@@ -27,7 +27,7 @@ _REMEDIES = {
     "no pg_hba.conf entry": _LOGIN,
 }
 # SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already; a wrong
-# password, a user whom nobody lets in, and no such database.
+# password, a user that may not log in, and no such database.
 _CODES = {"42P01": UPGRADE, "42703": UPGRADE, "42501": "", "28P01": _LOGIN, "28000": _LOGIN, "3D000": _NEW}
 
 

@@ -1,4 +1,4 @@
-"""Messages that could not be indexed, in the fleet database, from any bus, until somebody has solved or dropped them.
+"""Messages that could not be indexed, in the fleet database, from any bus, until an operator solves or drops them.
 
 No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
 counted. What became of a message is not judged here; see fleetlight.indexer.writing.dead_letters for how it gets here,
@@ -80,12 +80,12 @@ def failure_id(source: str, body: bytes, about: str = "") -> str:
 
 
 def storable(text: str) -> str:
-    """`text` as every database can hold it, cut off where nobody reads on."""
+    """`text` as every database can hold it, cut off at a length that people read."""
     shown = text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
     return shown.replace("\0", "\\x00")
 
 
-class FailureStore:
+class FailedMessages:
     """The failures of all cells. Every call raises FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase, limits: FailureLimits) -> None:
@@ -152,7 +152,7 @@ class FailureStore:
             return {row[0]: row[1] for row in connection.execute(select(dropped_failures))}
 
     def forget_dropped(self, cell_uuids: Collection[str]) -> None:
-        """Somebody has taken notice that failures of these cells are gone."""
+        """An operator has taken notice that failures of these cells are gone."""
         with self._database.writing() as connection:
             connection.execute(delete(dropped_failures).where(dropped_failures.c.cell_uuid.in_(sorted(cell_uuids))))
 

@@ -1,4 +1,4 @@
-"""The fleet registry: which cells there are, and which cell an instance lives in."""
+"""The fleet registry: the cells, and the cell of each instance."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -39,7 +39,7 @@ from fleetlight.cells.fleet.compute.keypairs import Keypairs
 from fleetlight.cells.fleet.compute.quotas import Quotas
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
-from fleetlight.cells.fleet.failures import FailureStore
+from fleetlight.cells.fleet.failures import FailedMessages
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.journals import Journals, remove_journal
 from fleetlight.cells.fleet.known_hosts import KnownHosts
@@ -113,7 +113,7 @@ class Fleet:
         self.server_groups = ServerGroups(database)
         self.known_hosts = KnownHosts(database)
         self.aggregates = Aggregates(database)
-        self.failures = FailureStore(database, failure_limits or FailureLimits())
+        self.failures = FailedMessages(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.cell_keys = CellKeys(database)
         self.producer_keys = ProducerKeys(database)
@@ -207,7 +207,7 @@ class Fleet:
         """
         columns = cells_table.c
         with self.database.writing() as connection:
-            # Locked, so that nobody enables it between the look and the removal.
+            # Locked, so that no process enables it between the look and the removal.
             disabled = connection.execute(
                 select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
             ).scalar_one_or_none()
@@ -225,7 +225,7 @@ class Fleet:
         return open_leases(self._engine, purpose, translated_fleet_failures, takeover_after_s=self._takeover_after_s)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
-        """Work that two must not do at once for any of `names`, whoever they are; see
+        """Work that two must not do at once for any of `names`, in any processes; see
         fleetlight.cells.fleet.advisory_locks.
         """
         return self._locks.take(*names)

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -19,7 +20,7 @@ _TOLERANCE_US = 1_000_000
 class FleetClock:
     """Microseconds since the epoch, by the clock of the fleet database when it was last looked at.
 
-    Since then it goes on as the machine's monotonic clock does, which nobody sets. So a machine whose own clock is
+    Since then it goes on as the machine's monotonic clock does, which is never set. So a machine whose own clock is
     wrong, or is set, is right all the time, and one that was suspended is right again after the next look.
     A fleet in SQLite is on one machine, whose clock is that of the fleet. Any thread may ask.
     own: that clock, and any machine's before the first look. monotonic_ns: what goes on in between.
@@ -61,7 +62,7 @@ class FleetClock:
     @property
     def offset_s(self) -> float:
         """How far the machine's own clock is ahead of the fleet's, in seconds; 0 before the first look."""
-        return (self._own() - self()) / 1e6
+        return (self._own() - self()) / MICROSECONDS_PER_SECOND
 
     @property
     def agrees(self) -> bool:

@@ -2,7 +2,8 @@
 
 They are what watches of lists follow (docs/decisions/0005). An entry is the newest state of one instance, so a journal
 is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an epoch,
-as the numbers of a native cell have: a new one begins when nobody can say any more what has changed since the last one.
+as the numbers of a native cell have: a new one begins when it is not known any more what has changed since the last
+one.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,7 +21,7 @@ from fleetlight.cells.fleet.tables import journal_entries, journals
 from fleetlight.resources.fields import Record
 
 KEPT = 5_000
-"""Numbers that a journal goes back: who knows less has to list again."""
+"""Numbers that a journal goes back: a follower that knows less has to list again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Journals:
             # Another indexer of the cell may begin one at the same moment: the later one counts.
             new = self._dialect.insert(journals)
             connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
-            # Now that nobody can append to the one before.
+            # Now that no process can append to the one before.
             connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))
         return epoch
 

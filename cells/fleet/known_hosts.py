@@ -1,4 +1,4 @@
-"""Which hosts native cells had when they were last seen: all that is known of the services of a cell that is down."""
+"""The hosts of native cells when they were last seen: all that is known of the services of a cell that is down."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -17,7 +17,7 @@ class KnownHosts:
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
         dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
-        # Somebody else may note the same at the same time.
+        # Another process may note the same at the same time.
         self._insert = dialect.insert(known_hosts).on_conflict_do_nothing()
 
     def of(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]]:

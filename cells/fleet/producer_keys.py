@@ -11,7 +11,7 @@ from sqlalchemy import delete, insert, select, update
 
 from fleetlight.bus.signatures import ProducerKey, SigningKey, is_signed, key_id_of
 from fleetlight.bus.topology import CELL_HEADER, PRODUCER_HEADER
-from fleetlight.cells.fleet.cell_keys import Pace
+from fleetlight.cells.fleet.cell_keys import KeyLookups
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import producer_keys
 from fleetlight.resources.clock import Clock, system_clock
@@ -20,14 +20,14 @@ _COLUMNS = producer_keys.c
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedAnnouncement:
     """Why an announcement is not taken, as a sentence without a period."""
 
     why: str
 
 
-Announcer = str | Refusal
-"""The name of who made an announcement, or why it is not taken."""
+Announcer = str | RefusedAnnouncement
+"""The name of the producer of an announcement, or why it is not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ProducerKeyring:
     def __init__(self, keys: ProducerKeys, clock: Clock = system_clock) -> None:
         self._keys = keys
         self._clock = clock
-        self._pace = Pace()
+        self._pace = KeyLookups()
         self._known: Mapping[tuple[str, str, str], AcceptedKey] = {}
 
     def refresh(self) -> None:
@@ -112,14 +112,16 @@ class ProducerKeyring:
         self._known = {(each.cell_uuid, each.producer, each.key.id): each for each in self._keys.all()}
 
     def announcer(self, cell_uuid: str, headers: Mapping[str, Any], body: bytes) -> Announcer:
-        """Who made a message on the bus of a cell, of those that the cell takes announcements from."""
+        """The producer of a message on the bus of a cell, of those that the cell takes announcements from."""
         producer, key_id = headers.get(PRODUCER_HEADER), key_id_of(headers)
         if not isinstance(producer, str):
-            return Refusal(f"headers.{PRODUCER_HEADER}: an announcement has to say who made it, and be signed")
+            return RefusedAnnouncement(
+                f"headers.{PRODUCER_HEADER}: an announcement has to name its producer, and be signed"
+            )
         if key_id is None:
-            return Refusal(f"an announcement of producer {producer!r} has to be signed")
+            return RefusedAnnouncement(f"an announcement of producer {producer!r} has to be signed")
         if headers.get(CELL_HEADER) != cell_uuid:
-            return Refusal(
+            return RefusedAnnouncement(
                 f"headers.{CELL_HEADER}: an announcement has to be signed for {cell_uuid}, whose bus this is"
             )
         key = self._known.get((cell_uuid, producer, key_id))
@@ -128,9 +130,13 @@ class ProducerKeyring:
             self._pace.look(cell_uuid, self.refresh)
             key = self._known.get((cell_uuid, producer, key_id))
         if key is None:
-            return Refusal(f"producer {producer!r} has no key {key_id!r} in this cell (any more)")
+            return RefusedAnnouncement(f"producer {producer!r} has no key {key_id!r} in this cell (any more)")
         if key.expires_at is not None and key.expires_at <= self._clock():
-            return Refusal(f"key {key_id} of producer {producer!r} is not accepted any more; there is a newer one")
+            return RefusedAnnouncement(
+                f"key {key_id} of producer {producer!r} is not accepted any more; there is a newer one"
+            )
         if not is_signed(headers, body, key.key):
-            return Refusal(f"the signature is not that of producer {producer!r}, or the message was changed since")
+            return RefusedAnnouncement(
+                f"the signature is not that of producer {producer!r}, or the message was changed since"
+            )
         return producer

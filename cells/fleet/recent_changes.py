@@ -1,4 +1,4 @@
-"""What API processes tell each other of instances that have just changed (docs/decisions/0004)."""
+"""Instances that have just changed, as API processes announce them to each other (docs/decisions/0004)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import listening_processes, recent_changes
 from fleetlight.resources.clock import system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _NOW_OF_POSTGRESQL: ColumnElement[int] = literal_column(
     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)"
@@ -57,8 +58,12 @@ class RecentChanges:
             ]
             connection.execute(insert(recent_changes).values(rows))
             if forget_after_s is not None:
-                connection.execute(delete(recent_changes).where(_COLUMNS.noted_at < now - round(forget_after_s * 1e6)))
-        # Behind the commit: a process that begins to listen after this look reads what was just told.
+                connection.execute(
+                    delete(recent_changes).where(
+                        _COLUMNS.noted_at < now - round(forget_after_s * MICROSECONDS_PER_SECOND)
+                    )
+                )
+        # Behind the commit: a process that begins to listen after this look reads what was just written.
         others = exists().where(_PROCESSES.uuid != process, _PROCESSES.listened_at > self._now() - _LISTENS_FOR_US)
         with self._database.reading() as connection:
             return bool(connection.scalar(select(others)))
@@ -81,10 +86,10 @@ class RecentChanges:
                 )
 
     def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
-        """What other processes than this one have told in the last `age_s` seconds, in order."""
+        """What other processes than this one have noted in the last `age_s` seconds, in order."""
         wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision)
         statement = select(*wanted).where(
-            _COLUMNS.noted_at > self._now() - round(age_s * 1e6), _COLUMNS.process != process
+            _COLUMNS.noted_at > self._now() - round(age_s * MICROSECONDS_PER_SECOND), _COLUMNS.process != process
         )
         with self._database.reading() as connection:
             return [RecentChange(*row) for row in connection.execute(statement.order_by(_COLUMNS.noted_at))]

@@ -1,1 +1,1 @@
-"""How each kind of cell is asked: a module per kind, and `opening`, which makes the adapter of a cell."""
+"""Adapters for each kind of cell, a package per kind, and `opening`, which makes the adapter of a cell."""

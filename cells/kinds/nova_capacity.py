@@ -6,9 +6,8 @@ What a service keeps for its host counts as used, as Nova has it. Nova has no re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts, NodeCapacity
-
-_MIB_OF_GIB = 1024
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, NodeCapacity
+from fleetlight.resources.amount import Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class NovaInventory:
     """
 
     total: int | None
-    used: int | None
+    used: int | None = None
     ratio: float | None = None
 
     @property
@@ -41,9 +40,9 @@ def nova_node_capacity(
     if not all(each.ratio for each in inventories):
         unknown.add(UNKNOWN_RATIOS)
 
-    def amounts(values: Sequence[int]) -> Amounts:
+    def amounts(values: Sequence[int]) -> Amount:
         vcpus, memory_mib, disk_gib = values
-        return Amounts(vcpus, memory_mib, disk_gib * _MIB_OF_GIB) if is_known else Amounts()
+        return Amount.of_gib(vcpus, memory_mib, disk_gib) if is_known else Amount()
 
     return NodeCapacity(
         name=name,
@@ -53,7 +52,7 @@ def nova_node_capacity(
         total=amounts([each.total or 0 for each in inventories]),
         usable=amounts([each.usable for each in inventories]),
         used=amounts([each.used or 0 for each in inventories]),
-        reserved=Amounts(),
+        reserved=Amount(),
         unknown=frozenset(unknown),
         is_silent=not is_known,
     )

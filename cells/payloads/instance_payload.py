@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, RequestContext
 from fleetlight.notifications.payloads import fleetlight as ours
 from fleetlight.notifications.payloads import instance as nova
 from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
@@ -24,7 +24,7 @@ _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is 
 _DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 
 
-def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
+def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.FullInstancePayload:
     """The complete payload of a complete record; `request` is what changed it.
 
     Raises PayloadError (fleetlight.notifications.errors) naming the field when the record holds what the contract does
@@ -46,7 +46,7 @@ def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePa
     for name, part in _PARTS.items():
         if record[name] is not None:
             fields[name] = [part(**item) for item in record[name]]
-    return ours.InstancePayload(
+    return ours.FullInstancePayload(
         **fields,
         request_id=request.request_id,
         action_initiator_user=request.user_id,
@@ -61,7 +61,7 @@ def from_payload(payload: VersionedPayload) -> dict[str, Any]:
     the API shows; its `ip_addresses` are the fixed ones. Raises TypeError for a payload that is not of an instance.
     """
     match payload:
-        case ours.InstancePayload():
+        case ours.FullInstancePayload():
             return _from_ours(payload)
         case nova.InstancePayload():
             return _from_nova(payload)
@@ -79,7 +79,7 @@ _PARTS: Mapping[str, type[VersionedPayload]] = {
 }
 
 
-def _from_ours(payload: ours.InstancePayload) -> dict[str, Any]:
+def _from_ours(payload: ours.FullInstancePayload) -> dict[str, Any]:
     values = payload.__dict__
     record = {name: values.get(name) for name in INSTANCE_FIELDS}
     for name, convert in _CONVERSIONS.items():

@@ -5,7 +5,7 @@ from typing import Any
 from fleetlight.notifications.payloads.fleetlight import HypervisorPayload
 from fleetlight.resources.fields import Record, from_microseconds, to_microseconds
 from fleetlight.resources.node import NODE_FIELDS
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 _TIMES = ("created_at", "updated_at", "status_since")
 
@@ -27,4 +27,4 @@ def from_payload(payload: HypervisorPayload) -> Record:
 
 
 def _moment(value: int | None) -> Any:
-    return None if value is None or isinstance(value, CellStatus) else from_microseconds(value)
+    return None if value is None or isinstance(value, ResultStatus) else from_microseconds(value)

@@ -1,4 +1,4 @@
-"""The address of an API with where to find out who we are there; the secrets themselves are never part of it.
+"""The address of an API with where our account for it is; the secrets themselves are never part of it.
 
 As in `https://nova.example.org:8774/v2.1?cloud=east&clouds_file=/etc/openstack/clouds.yaml`. So the fleet database has
 no secret, and a new password needs no command.
@@ -13,7 +13,7 @@ from fleetlight.cells.errors import UpstreamError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAddress:
-    """One of: cloud and clouds_file; token_file; username and password_file; none of them, where nobody asks.
+    """One of: cloud and clouds_file; token_file; username and password_file; none of them, where the API asks for none.
 
     ca_certs: PEM file of the authority behind the certificate of the API; that of the cloud, or those that the system
     trusts, unless given.

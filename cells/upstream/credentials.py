@@ -1,4 +1,4 @@
-"""Who we are at the API of other software: an administrator, by a token, a password, or a login at Keystone."""
+"""Our account at the API of other software: an administrator's, by a token, a password, or a login at Keystone."""
 
 import base64
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token in a file that somebody else keeps up to date."""
+    """A token in a file that another program keeps up to date."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 
 from fleetlight.agents.wire import PORT
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
@@ -23,13 +22,14 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.hosts.inventories import Inventories, InventoryChange
 from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.instance import DEFAULT_ZONE
+from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list cell1", "fleetlight host add --help"))
 
 T = TypeVar("T")
 
-_MIB_IN_GIB = 1024
 
 _TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
 
@@ -63,7 +63,7 @@ def add(
     data_dir: DataDirOption = None,
 ) -> None:
     """Let simulated hosts join a cell. Those that are there already stay as they are."""
-    capacity = Capacity(vcpus, memory_gib * _MIB_IN_GIB, disk_gib)
+    capacity = Amount.of_gib(vcpus, memory_gib * MIB_PER_GIB, disk_gib)
     with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
@@ -95,7 +95,7 @@ def set_inventory(
     data_dir: DataDirOption = None,
 ) -> None:
     """Say how much of hosts the scheduler may give away, and which traits they have. The rest stays as it is."""
-    memory_mib = None if reserve_memory_gib is None else reserve_memory_gib * _MIB_IN_GIB
+    memory_mib = None if reserve_memory_gib is None else reserve_memory_gib * MIB_PER_GIB
     change = InventoryChange(
         reserved=_given(vcpus=reserve_vcpus, memory_mib=memory_mib, disk_gib=reserve_disk_gib),
         ratios=_given(vcpus=vcpu_ratio, memory_mib=memory_ratio, disk_gib=disk_ratio),
@@ -177,7 +177,7 @@ def list_hosts(
         [
             *(str(host[name]) for name in ("host", "zone", "state", "status", "instances")),
             f"{host['vcpus_used']} / {host['vcpus']}",
-            f"{host['memory_mib_used'] / _MIB_IN_GIB:g} / {host['memory_mib'] / _MIB_IN_GIB:g}",
+            f"{host['memory_mib_used'] / MIB_PER_GIB:g} / {host['memory_mib'] / MIB_PER_GIB:g}",
             f"{host['disk_gib_used']} / {host['disk_gib']}",
             host["agent"] or "-",
         ]

@@ -17,10 +17,8 @@ from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.output import counted
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _LOOKED_FOR = 500
 
 
@@ -54,7 +52,7 @@ def _require_its_instances(fleet: Fleet, cell: Cell) -> None:
     if not known:
         return
     with closing(open_adapter(cell)) as adapter:
-        found = adapter.read_page(PageRequest(In("uuid", tuple(known)), _BY_UUID, 1, fields=("uuid",)))
+        found = adapter.read_page(PageRequest(In("uuid", tuple(known)), INSTANCES_BY_UUID, 1, fields=("uuid",)))
     if not found:
         raise ConfigurationError(
             f"--database-url: this is another database than that of cell {cell.name}, which has "

@@ -18,11 +18,9 @@ from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 
 BUILD_REQUESTS = "build-requests"
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _LOOKED_FOR = 500
 
 
@@ -145,7 +143,7 @@ def _require_its_servers(fleet: Fleet, name: str, database_url: str, api_databas
     moved = replace(before, database_url=database_url, api_database_url=api_database_url)
     try:
         with closing(open_adapter(moved)) as adapter:
-            found = adapter.read_page(PageRequest(In("uuid", tuple(newest)), _BY_UUID, 1, fields=("uuid",)))
+            found = adapter.read_page(PageRequest(In("uuid", tuple(newest)), INSTANCES_BY_UUID, 1, fields=("uuid",)))
     except CellUnreachableError:
         return
     if not found:

@@ -22,11 +22,11 @@ from fleetlight.cli.doctor.findings import Findings, ok, wrong
 from fleetlight.cli.settings import Settings
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _SOON = timedelta(days=14)
 """Those who renew by a timer begin a month before the end: what is nearer was not renewed."""
 _RENEW = "renew it: docs/operations/runbooks/certificates.md"
-_MICROSECONDS = 1_000_000
 _PATIENCE_S = 3.0
 """Shorter than the doctor's own: what hangs is named by the question that is about it."""
 _AMQPS_PORT, _POSTGRESQL_PORT = 5671, 5432
@@ -88,7 +88,7 @@ def _ask(server: Server, clock: Clock) -> Findings:
         return []
     about = f"certificate of {server.host}:{server.port}"
     ends = ends_at(ssl.DER_cert_to_PEM_cert(certificate).encode())
-    left = ends - datetime.fromtimestamp(clock() / _MICROSECONDS, UTC)
+    left = ends - datetime.fromtimestamp(clock() / MICROSECONDS_PER_SECOND, UTC)
     if left <= timedelta():
         return [wrong(about, f"has ended at {ends:%Y-%m-%d %H:%M} UTC", _RENEW)]
     says = f"ends at {ends:%Y-%m-%d}, in {left.days} days"

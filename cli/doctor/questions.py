@@ -26,8 +26,8 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import examine_index, open_searcher
 from fleetlight.indexer.status import IndexHealth, read_status
 from fleetlight.resources.clock import Clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
 _WHO_MAY = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
@@ -187,7 +187,7 @@ def _of_database(about: str, schema: str, found: DatabaseExamination) -> Iterato
         yield ok(about, f"{found.server}{account}")
     if found.lacks:
         yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _WHO_MAY)
-    ahead_s = found.ahead_us / _MICROSECONDS
+    ahead_s = found.ahead_us / MICROSECONDS_PER_SECOND
     if abs(ahead_s) > _CLOCK_LIMIT_S:
         side = "ahead of" if ahead_s > 0 else "behind"
         yield wrong(

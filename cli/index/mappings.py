@@ -12,10 +12,11 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
 from fleetlight.operations.mapping_upkeep import COMPARISON_INTERVAL_S
 from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _SHOWN = 20
-_LATE_US = 3 * COMPARISON_INTERVAL_S * 1e6
-_TOLD_US = 24 * 3600 * 1e6
+_LATE_US = 3 * COMPARISON_INTERVAL_S * MICROSECONDS_PER_SECOND
+_TOLD_US = 24 * 3600 * MICROSECONDS_PER_SECOND
 
 
 def report_mappings(cells: Sequence[Cell], compared: Mapping[str, ComparedMappings], now: int) -> bool:

@@ -19,7 +19,7 @@ import uvloop
 from fleetlight.agents.agent import Agent
 from fleetlight.agents.database import AgentDatabase
 from fleetlight.agents.drivers.libvirt import LibvirtDriver
-from fleetlight.agents.drivers.simulated import SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import HostSize, SimulatedDriver
 from fleetlight.agents.errors import AgentError
 from fleetlight.agents.journal import Journal
 from fleetlight.agents.tls import RenewedContext, TlsFiles
@@ -27,11 +27,11 @@ from fleetlight.agents.wire import PORT
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.cli.options import examples
+from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
-_MIB_IN_GIB = 1024
 
 
 @app.command(
@@ -83,7 +83,7 @@ def node_agent(
     try:
         tls = RenewedContext(TlsFiles(certificate, key, trusted), is_server=True)
         with closing(AgentDatabase(folder)) as database:
-            size = Size(vcpus, memory_gib * _MIB_IN_GIB, disk_gib * _MIB_IN_GIB)
+            size = HostSize(vcpus, memory_gib * MIB_PER_GIB, disk_gib * MIB_PER_GIB)
             driver = (
                 SimulatedDriver(database, folder, size, hypervisors=hypervisors or ("fake",), volume_group=volume_group)
                 if libvirt is None

@@ -54,7 +54,7 @@ def run_relay(
             settings.relay,
             clock,
             sign=partial(keys.sign, cell.uuid),
-            beat=beat,
+            heartbeat=beat,
             check_bus=publisher.check,
             metrics=metrics,
             takeover_after_s=takeover_after_s,

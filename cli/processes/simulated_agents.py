@@ -15,16 +15,17 @@ from threading import Event
 
 import structlog
 
-from fleetlight.agents.drivers.simulated import Size
+from fleetlight.agents.drivers.simulated import HostSize
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import EmbeddedCell
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.opcodes.refresh import postpone_refresh
 from fleetlight.operations.simulation.simulated_instances import node_of, zone_of
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER_DEFAULTS
+from fleetlight.resources.units import MIB_PER_GIB
 
 _log = structlog.get_logger(__name__)
 
@@ -34,8 +35,7 @@ _START_S = 30.0
 _LOOK_INTERVAL_S = 0.5
 _RESTART_WAIT_S = 1.0
 _END_TIMEOUT_S = 15.0
-_MIB_IN_GIB = 1024
-_SIZE = Size(vcpus=64, memory_mib=256 * _MIB_IN_GIB, disk_mib=4000 * _MIB_IN_GIB)
+_SIZE = HostSize(vcpus=64, memory_mib=256 * MIB_PER_GIB, disk_mib=4000 * MIB_PER_GIB)
 _NAME = "{cell}-agent-{number:02d}"
 
 
@@ -69,7 +69,7 @@ class SimulatedAgents:
         for child in self._children:
             child.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_certificates(folder.certificates, cell.cell.name, map(node_of, names), ["worker"], tell=_log.debug)
-        capacity = Capacity(_SIZE.vcpus, _SIZE.memory_mib, _SIZE.disk_mib // _MIB_IN_GIB)
+        capacity = Amount(_SIZE.vcpus, _SIZE.memory_mib, _SIZE.disk_mib)
         nodes = CellNodes(cell.engine, cell.cell)
         nodes.add_hosts([NewHost(name, capacity, zone_of(cell.cell.name, name), node_of(name)) for name in names])
         fleet.known_hosts.remember({cell.cell.uuid: [service.host for service in nodes.services()]})
@@ -108,8 +108,8 @@ class SimulatedAgents:
     def _command(self, child: _Child, port: int) -> list[str]:
         node = node_of(child.host)
         files = {"certificate": f"agent-{node}.pem", "key": f"agent-{node}.key", "trusted": "authority.pem"}
-        sizes = {"vcpus": _SIZE.vcpus, "memory-gib": _SIZE.memory_mib // _MIB_IN_GIB}
-        sizes["disk-gib"] = _SIZE.disk_mib // _MIB_IN_GIB
+        sizes = {"vcpus": _SIZE.vcpus, "memory-gib": _SIZE.memory_mib // MIB_PER_GIB}
+        sizes["disk-gib"] = _SIZE.disk_mib // MIB_PER_GIB
         command = [sys.executable, "-m", "fleetlight.cli", "node-agent", node, "--until-stdin-ends"]
         command += ["--folder", str(child.folder), "--host", _LOOPBACK, "--port", str(port)]
         for name, file in files.items():

@@ -16,14 +16,14 @@ from fleetlight.cli.settings import Settings
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.reclaiming import Reclaimer
 from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.jobs.chores import Chore
+from fleetlight.operations.jobs.maintenance import MaintenanceTask
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.pruning import Pruner
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.mapping_upkeep import MappingUpkeep
 from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.operations.opcodes.filters.applying import HeldJobs
-from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.opcodes.refresh import Refresher
 
 _EXPIRY_INTERVAL_S = 1.0
@@ -87,17 +87,17 @@ def worker_of(
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
     metrics = metrics or WorkerMetrics()
     mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)
-    chores = [
-        Chore(pruner.prune),
-        Chore(mappings.step),
-        Chore(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
-        Chore(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
+    maintenance = [
+        MaintenanceTask(pruner.prune),
+        MaintenanceTask(mappings.step),
+        MaintenanceTask(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
+        MaintenanceTask(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
     ]
     if settings.nodes.refresh_interval_s:
         refresher = Refresher(engine, cell, settings.nodes.refresh_interval_s)
-        chores.append(Chore(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
+        maintenance.append(MaintenanceTask(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
     interval_s = settings.fleet.reclaim_instance_interval_s
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
-        chores.append(Chore(reclaimer.reclaim, interval_s))
-    return new_worker(engine, fleet, cell, chores=chores, beat=beat, rpcs=rpcs, metrics=metrics)
+        maintenance.append(MaintenanceTask(reclaimer.reclaim, interval_s))
+    return new_worker(engine, fleet, cell, maintenance=maintenance, heartbeat=beat, rpcs=rpcs, metrics=metrics)

@@ -33,7 +33,7 @@ from fleetlight.resources.clock import Clock, system_clock
 
 
 class ChangesFailures(RecordsFailures, Protocol):
-    """The part of fleetlight.cells.fleet.failures.FailureStore that a retry needs."""
+    """The part of fleetlight.cells.fleet.failures.FailedMessages that a retry needs."""
 
     def drop(self, ids: Collection[str]) -> int: ...
 

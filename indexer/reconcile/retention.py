@@ -17,10 +17,10 @@ from fleetlight.indexer.backends.base import HORIZONS, IndexWriter
 from fleetlight.indexer.errors import IndexerError, LeaseHeldError, StopRequestedError
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
-_MICROSECONDS = 1_000_000
 _INTERVAL_S = 3600.0
 _RETRY_INTERVAL_S = 60.0
 LISTS_DELAY_S = 10.0
@@ -43,7 +43,7 @@ def announce(writer: IndexWriter, cell_uuids: Collection[str], retention_s: floa
     A horizon never goes back, also when the retention was made longer: what is gone is gone.
     """
     known = load_horizons(writer)
-    wanted = max(0, now - round(retention_s * _MICROSECONDS))
+    wanted = max(0, now - round(retention_s * MICROSECONDS_PER_SECOND))
     horizons = {uuid: max(wanted, known.get(uuid, 0)) for uuid in cell_uuids}
     writer.save_state(HORIZONS, {uuid: horizon for uuid, horizon in horizons.items() if horizon != known.get(uuid)})
     return horizons

@@ -26,6 +26,7 @@ from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from fleetlight.indexer.writing.ownership import OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.notifications.errors import BusError
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -105,7 +106,7 @@ class ExternalFollower(Follower):
         compared_at = self._tracker.snapshot().fresh_as_of
         if self._tracker.needs_sync or not compared_at:
             return 0.0
-        age_s = max(0, self._parts.clock() - compared_at) / 1e6
+        age_s = max(0, self._parts.clock() - compared_at) / MICROSECONDS_PER_SECOND
         return time.monotonic() + self._parts.settings.interval_s(self.cell) - age_s
 
     def _compare(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> float:

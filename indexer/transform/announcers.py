@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
+from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.errors import RefusedAnnouncementError
 from fleetlight.indexer.extra_fields import Extra
@@ -17,7 +17,7 @@ KnowsAnnouncers = Callable[[str, Mapping[str, Any], bytes], Announcer]
 """Finds the producer of a message on the bus of a cell, by the uuid of the cell, headers and body
 (fleetlight.cells.fleet.producer_keys)."""
 
-_UNKNOWN = Refusal("this process knows of no producer")
+_UNKNOWN = RefusedAnnouncement("this process knows of no producer")
 
 
 def no_producers(_cell_uuid: str, _headers: Mapping[str, Any], _body: bytes) -> Announcer:
@@ -37,7 +37,9 @@ class Announcers:
         """The producer of what the outbox passes on: writing there takes an account in the database of the cell."""
         self._refusal = None
         if not cell.takes_announcements:
-            self._refusal = self.outbox = Refusal(f"cell {cell.name} takes no announcements: {remedy} lets it")
+            self._refusal = self.outbox = RefusedAnnouncement(
+                f"cell {cell.name} takes no announcements: {remedy} lets it"
+            )
 
     def of_message(self, headers: Mapping[str, Any], body: bytes) -> Announcer:
         """The producer of a message that the relay of the cell has not made."""
@@ -47,7 +49,7 @@ class Announcers:
 def announced(change: ExternalChange, announcer: Announcer | None) -> ExternalChange:
     """The change with the name of its producer. Raises RefusedAnnouncementError."""
     match announcer or _UNKNOWN:
-        case Refusal(why):
+        case RefusedAnnouncement(why):
             raise RefusedAnnouncementError(change.uuid, why)
         case name:
             said = change.extra

@@ -21,9 +21,10 @@ from fleetlight.indexer.transform.documents import ExternalChange, NativeChange,
 from fleetlight.indexer.transform.external_rows import settle
 from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 # Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
-_AHEAD = 600 * 1_000_000
+_MOST_AHEAD_S = 600
 
 Source = TypeVar("Source")
 
@@ -175,11 +176,11 @@ class Batch:
         return _Documents(self._native_documents, [*self._external_documents(read), *items])
 
     def _refuse_future(self, change: ExternalChange) -> None:
-        if change.version > self._now + _AHEAD:
-            ahead_s = (change.version - self._now) // 1_000_000
+        if change.version > self._now + _MOST_AHEAD_S * MICROSECONDS_PER_SECOND:
+            ahead_s = (change.version - self._now) // MICROSECONDS_PER_SECOND
             raise MalformedMessageError(
                 DeadLetterReason.MALFORMED,
-                f"timestamp: must not be more than {_AHEAD // 1_000_000} s ahead of our clock, not {ahead_s} s",
+                f"timestamp: must not be more than {_MOST_AHEAD_S} s ahead of our clock, not {ahead_s} s",
             )
 
     def _keep_newest(self, kept: dict[str, _Change], uuid: str, change: _Change) -> Sequence[str]:

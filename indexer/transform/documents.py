@@ -16,6 +16,7 @@ from fleetlight.indexer.extra_fields import Extra, merged
 from fleetlight.notifications.event_types import INSTANCE_DELETE_END
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.compute.view import render_view
 
 
@@ -115,7 +116,7 @@ def _news(change: ExternalChange, record: Record, version: int) -> Record:
 
 def _second(time: int | None) -> int:
     """Nulls are lowest; databases keep more of a second than notifications carry."""
-    return 0 if time is None else time // 1_000_000
+    return 0 if time is None else time // MICROSECONDS_PER_SECOND
 
 
 # What can change without a new time of the row (section 11).

@@ -119,10 +119,10 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
     except UnsupportedVersionError as error:
         raise MalformedMessageError(DeadLetterReason.UNSUPPORTED_VERSION, str(error)) from error
     match payload:
-        case fleetlight.InstancePayload() if revision is not None:
+        case fleetlight.FullInstancePayload() if revision is not None:
             extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
             return NativeChange(revision, from_payload(payload), extra)
-        case fleetlight.InstancePayload() | instance.InstancePayload():
+        case fleetlight.FullInstancePayload() | instance.InstancePayload():
             return _external_change(notification, payload)
         case fleetlight.CellHeartbeatPayload():
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
@@ -154,7 +154,7 @@ def _aside(notification: Notification) -> Hint | OtherNotification | None:
 
 
 def _external_change(
-    notification: Notification, payload: fleetlight.InstancePayload | instance.InstancePayload
+    notification: Notification, payload: fleetlight.FullInstancePayload | instance.InstancePayload
 ) -> ExternalChange:
     version = to_microseconds(notification.timestamp)
     if version < OLDEST_TIME_VERSION:

@@ -14,7 +14,7 @@ import msgspec
 
 from fleetlight.cells.payloads.instance_payload import POWER_STATES
 from fleetlight.notifications.envelope import ENVELOPE_VERSION
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.versioned import (
     DATA_KEY,
     NAME_KEY,
@@ -77,7 +77,7 @@ def _types_of(payload: type[VersionedPayload]) -> dict[str, Any]:
     return {name: _type_of(hints[name]) for name in payload.model_fields}
 
 
-_NOT_IN_A_RECORD = [name for name in InstancePayload.model_fields if name not in INSTANCE_FIELDS]
+_NOT_IN_A_RECORD = [name for name in FullInstancePayload.model_fields if name not in INSTANCE_FIELDS]
 _TIMES = [name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP]
 _FIRST_TIME, _LAST_TIME = to_microseconds(FIRST_MOMENT), to_microseconds(LAST_MOMENT)
 _PART_LISTS = ("ip_addresses", "block_devices", "keypairs", "shares")
@@ -93,8 +93,8 @@ class _Outer(msgspec.Struct, gc=False):
 _Data = msgspec.defstruct(
     "_Data",
     [
-        (name, type_, msgspec.field(name=wire_name(InstancePayload, name)))
-        for name, type_ in _types_of(InstancePayload).items()
+        (name, type_, msgspec.field(name=wire_name(FullInstancePayload, name)))
+        for name, type_ in _types_of(FullInstancePayload).items()
     ],
     gc=False,
 )
@@ -105,7 +105,7 @@ _decode_inner = msgspec.json.Decoder(
         "_Inner",
         [
             *((name, str) for name in ("event_type", "publisher_id", "priority", "timestamp", "message_id")),
-            ("payload", _wrapper_of(InstancePayload, _Data)),
+            ("payload", _wrapper_of(FullInstancePayload, _Data)),
         ],
         gc=False,
     )

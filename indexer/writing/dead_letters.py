@@ -54,7 +54,7 @@ class DeadLetter:
 
 
 class RecordsFailures(Protocol):
-    """The part of fleetlight.cells.fleet.failures.FailureStore that the indexer writes to; raises
+    """The part of fleetlight.cells.fleet.failures.FailedMessages that the indexer writes to; raises
     FleetUnreachableError.
     """
 

@@ -11,6 +11,7 @@ from fleetlight.cells.change_positions import Numbered
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.consistency.tokens import ChangeToken
 from fleetlight.resources.clock import Clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _MAX_NOTES = 10_000
 
@@ -40,7 +41,7 @@ class OwnChanges:
     """
 
     def __init__(self, kept_s: float, clock: Clock) -> None:
-        self._kept_us = round(kept_s * 1e6)
+        self._kept_us = round(kept_s * MICROSECONDS_PER_SECOND)
         self._clock = clock
         self._of_reader: dict[str, dict[str, OwnChange]] = {}
         self._ends: deque[tuple[int, OwnChange]] = deque()

@@ -15,6 +15,7 @@ from fleetlight.cells.model import NO_REVISION, Cell, CellAdapter, Change, Chang
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class Changelogs:
         return reading
 
     def _require_follower(self, cell: Cell, reading: JournalReading) -> None:
-        if abs(self._clock() - reading.followed_at) > _SILENT_AFTER_S * 1_000_000:
+        if abs(self._clock() - reading.followed_at) > _SILENT_AFTER_S * MICROSECONDS_PER_SECOND:
             raise CellUnreachableError(cell.name, "no indexer follows it")
 
 

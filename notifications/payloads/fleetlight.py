@@ -1,6 +1,6 @@
 """Payloads of our own, namespace `fleetlight`: what native cells publish.
 
-Fields that Nova has too have Nova's names on the wire, so that whoever reads Nova's notifications can read these.
+Fields that Nova has too have Nova's names on the wire, so that what reads Nova's notifications can read these.
 Times have microseconds.
 """
 
@@ -96,7 +96,7 @@ _NAMES_OF_NOVA = {
 def payload_fields(fields: ItemType) -> dict[str, Any]:
     """Name -> type and definition, as pydantic.create_model takes them, of every field that a payload tells.
 
-    What is derived from another field is not told. Raises KeyError for a field of kind `other` without a type here.
+    What is derived from another field is left out. Raises KeyError for a field of kind `other` without a type here.
     """
     return {
         name: (
@@ -131,7 +131,7 @@ else:
     )
 
 
-class InstancePayload(_InstanceFields):
+class FullInstancePayload(_InstanceFields):
     """All there is to know of one instance, read in the transaction that changed it.
 
     A reader needs no second source: the payload has every field of fleetlight.resources.instance.
@@ -141,6 +141,7 @@ class InstancePayload(_InstanceFields):
     """
 
     NAMESPACE: ClassVar[str] = "fleetlight"
+    NAME: ClassVar[str] = "InstancePayload"
     VERSION: ClassVar[str] = "1.1"
     request_id: str | None
     action_initiator_user: str | None

@@ -1,6 +1,6 @@
 """Accepting what callers want to do with instances: one transaction that checks, announces and queues.
 
-The row of the instance is locked before its state is looked at, so of two callers who pass each other one is refused.
+The row of the instance is locked before its state is looked at, so of two callers that meet one is refused.
 What was accepted is carried out by a worker (fleetlight.operations.cell_worker).
 """
 
@@ -28,7 +28,7 @@ from fleetlight.cells.errors import (
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, Request
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, RequestContext
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.notifications.versioned import Wrapped
 from fleetlight.operations.actions.building import Action
@@ -73,7 +73,7 @@ _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 class Order:
     """What a caller wants to be done. action: its name in fleetlight.operations.actions.server_actions.
 
-    values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
+    values: fields of the record that are set at once. parameters: JSON for the steps. request: of the caller.
     is_admin: whether locks do not count, and hints may name instances of any project.
     depends_on: numbers of jobs of the cell that have to succeed before.
     """
@@ -81,7 +81,7 @@ class Order:
     action: str
     values: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    request: Request = NO_REQUEST
+    request: RequestContext = NO_REQUEST
     is_admin: bool = False
     depends_on: Collection[int] = ()
 
@@ -113,7 +113,7 @@ class Acceptance:
         self,
         instances_values: Sequence[Mapping[str, Any]],
         parameters: Mapping[str, Any],
-        request: Request,
+        request: RequestContext,
         *,
         needs_hosts: bool = False,
     ) -> Sequence[InstanceRow]:
@@ -262,7 +262,7 @@ class Acceptance:
             [job_id] = add_jobs(connection, VOCABULARY, [job], now)
             return instance.row, job_id
 
-    def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
+    def update(self, uuid: str, values: Mapping[str, Any], request: RequestContext) -> InstanceRow:
         """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
         return self.revise(uuid, lambda _record: values, request)
 
@@ -270,7 +270,7 @@ class Acceptance:
         self,
         uuid: str,
         decide: Callable[[Record], Mapping[str, Any]],
-        request: Request,
+        request: RequestContext,
         *,
         announces_always: bool = False,
     ) -> InstanceRow:
@@ -294,7 +294,7 @@ class Acceptance:
             )
             return instance.row
 
-    def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
+    def lock(self, uuid: str, *, by: str, reason: str | None, request: RequestContext) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self._cell, uuid)
@@ -304,7 +304,7 @@ class Acceptance:
             return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
     def unlock(
-        self, uuid: str, *, request: Request, check: Callable[[Record], None] = lambda _record: None
+        self, uuid: str, *, request: RequestContext, check: Callable[[Record], None] = lambda _record: None
     ) -> InstanceRow:
         """check: is given the record, which no other transaction can change meanwhile, and may raise as in `revise`."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
@@ -315,7 +315,7 @@ class Acceptance:
                 instance, "instance.unlock", values, request, record="unlock", work="api_unlock"
             )
 
-    def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> InstanceRow:
+    def reset_state(self, uuid: str, vm_state: str, *, request: RequestContext) -> InstanceRow:
         """An administrator says what the state is: "active" or "error". What is under way is given up."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self._cell, uuid)
@@ -329,7 +329,7 @@ class Acceptance:
         instance: LockedInstance,
         event_type: str,
         values: Mapping[str, Any],
-        request: Request,
+        request: RequestContext,
         *,
         record: str,
         work: str | None = None,

@@ -1,4 +1,4 @@
-"""The words that the table of actions is written in: an action, and the usual forms of its steps."""
+"""The elements of the table of actions: an action, and the usual forms of its steps."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.actions.effects import choose_host, require_destination_up
-from fleetlight.operations.actions.steps import Effect, HostCall, PublisherService, Step, Values
+from fleetlight.operations.actions.steps import ActionStep, Effect, HostCall, PublisherService, Values
 from fleetlight.operations.jobs.vocabulary import Task
 
 IDLE: Collection[str | None] = (None,)
@@ -20,7 +20,7 @@ class Action:
     word: what refusals call it. record: what instance actions call it; None: they do not mention it.
     vm_states: where it is allowed; empty: everywhere. task_states: likewise, None stands for idle.
     needs_host, needs_launch: whether the instance must be on a host, must have run once.
-    respects_lock: whether a lock stops everybody but administrators.
+    respects_lock: whether a lock stops all callers but administrators.
     task: the task_state at acceptance; None: it stays. event_type: how the acceptance is announced.
     migration: type and first status of the migration that begins with it.
     continues: the status that the migration which waits to be confirmed gets.
@@ -33,7 +33,7 @@ class Action:
     name: str
     word: str
     record: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[ActionStep, ...]
     vm_states: Collection[str] = ()
     task_states: Collection[str | None] = IDLE
     needs_host: bool = False
@@ -52,64 +52,66 @@ class Action:
     undo: HostCall | None = None
 
 
-def start(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
-    return Step(f"instance.{base}.start", values, source, effects)
+def start(
+    base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any
+) -> ActionStep:
+    return ActionStep(f"instance.{base}.start", values, source, effects)
 
 
-def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
+def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> ActionStep:
     """The last of a pair. The task is over, unless `values` say something else."""
-    return Step(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
+    return ActionStep(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
 
 
-def progress(**values: Any) -> Step:
+def progress(**values: Any) -> ActionStep:
     """A change of state that has no event of its own."""
-    return Step(INSTANCE_UPDATE, values)
+    return ActionStep(INSTANCE_UPDATE, values)
 
 
-def exists(source: PublisherService = PublisherService.COMPUTE) -> Step:
-    return Step("instance.exists", source=source)
+def exists(source: PublisherService = PublisherService.COMPUTE) -> ActionStep:
+    return ActionStep("instance.exists", source=source)
 
 
-def scheduling(choose: Effect = choose_host) -> tuple[Step, Step]:
+def scheduling(choose: Effect = choose_host) -> tuple[ActionStep, ActionStep]:
     """A host is looked for, and claimed. choose: what does so, or finds what was claimed before."""
     select = "scheduler.select_destinations"
     return (
-        Step(f"{select}.start", source=PublisherService.SCHEDULER),
-        Step(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose,)),
+        ActionStep(f"{select}.start", source=PublisherService.SCHEDULER),
+        ActionStep(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose,)),
     )
 
 
-def scheduling_in_place() -> tuple[Step, Step]:
+def scheduling_in_place() -> tuple[ActionStep, ActionStep]:
     """The scheduler is asked whether the instance may stay where it is; nothing is claimed."""
     select = "scheduler.select_destinations"
-    return Step(f"{select}.start", source=PublisherService.SCHEDULER), Step(
+    return ActionStep(f"{select}.start", source=PublisherService.SCHEDULER), ActionStep(
         f"{select}.end", source=PublisherService.SCHEDULER
     )
 
 
-def work(event: str, *steps: Step) -> tuple[Step, ...]:
+def work(event: str, *steps: ActionStep) -> tuple[ActionStep, ...]:
     """`steps` as one event of the instance action."""
     return tuple(replace(step, work=event) for step in steps)
 
 
 def calling(
     name: str,
-    step: Step,
+    step: ActionStep,
     parameters: Callable[[Task], Mapping[str, Any]] | None = None,
     *,
     host: Callable[[Task], str | None] | None = None,
-) -> Step:
+) -> ActionStep:
     """`step`, once the host has done what it is called for. parameters, host: as of HostCall."""
     call = HostCall(name, host=host) if parameters is None else HostCall(name, parameters, host)
     return replace(step, call=call)
 
 
-def rescheduling(*steps: Step) -> tuple[Step, ...]:
+def rescheduling(*steps: ActionStep) -> tuple[ActionStep, ...]:
     """`steps` on a destination that has to be up; when it fails, all of them begin again on the next alternate."""
     return tuple(replace(step, effects=(require_destination_up, *step.effects), reschedules=True) for step in steps)
 
 
-def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:
+def only_if(applies: Callable[[Task], bool], *steps: ActionStep) -> tuple[ActionStep, ...]:
     return tuple(replace(step, applies=applies) for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""What hosts are told of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
+"""What hosts get to know of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
 end).
 """
 
@@ -10,8 +10,8 @@ from fleetlight.operations.actions.steps import destination_of, origin_of
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _OFF = frozenset({"stopped", "shelved"})
 
 
@@ -89,4 +89,4 @@ def _disks(record: Record, flavor: Mapping[str, Any]) -> list[int]:
     if record["ganeti"] is not None:
         return [size for size in own_value(record, DISK_LISTS["size"]) or () if size]
     sizes = [flavor.get("root_gb") or 0, flavor.get("ephemeral_gb") or 0]
-    return [size * _MIB_OF_GIB for size in sizes if size]
+    return [size * MIB_PER_GIB for size in sizes if size]

@@ -29,11 +29,11 @@ from fleetlight.operations.actions.host_parameters import (
     reverted_guest,
     to_target,
 )
-from fleetlight.operations.actions.steps import HostCall, PublisherService, Step
+from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService
 from fleetlight.operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
 
 
-def _cold_migration() -> tuple[Step, ...]:
+def _cold_migration() -> tuple[ActionStep, ...]:
     """A host is looked for; the scheduling of a move is two events of its instance action."""
     began, ended = scheduling(choose_host_and_alternates)
     return *work("cold_migrate", began), *work("conductor_migrate_server", ended)
@@ -54,7 +54,7 @@ def _move(name: str, migration_type: str) -> Action:
                     start("resize_prep", source=PublisherService.DESTINATION),
                     calling(
                         "prepare",
-                        Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                        ActionStep("instance.resize_prep.end", source=PublisherService.DESTINATION),
                         moved_guest,
                     ),
                 ),
@@ -64,7 +64,7 @@ def _move(name: str, migration_type: str) -> Action:
                 start("resize", migration_is("migrating"), task_state="resize_migrating"),
                 calling(
                     "resize",
-                    Step(
+                    ActionStep(
                         "instance.resize.end",
                         {"task_state": "resize_migrated"},
                         effects=(migration_is("post-migrating"),),
@@ -75,7 +75,7 @@ def _move(name: str, migration_type: str) -> Action:
                 "compute_finish_resize",
                 calling(
                     "arrive",
-                    Step("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
+                    ActionStep("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
                     moved_guest,
                 ),
                 end("resize_finish", migration_is("finished"), vm_state="resized"),
@@ -104,7 +104,9 @@ MOVES = (
             start("resize_confirm"),
             calling(
                 "delete",
-                Step("instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))),
+                ActionStep(
+                    "instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))
+                ),
                 host=host_left_behind,
             ),
         ),
@@ -117,11 +119,11 @@ MOVES = (
         record="revertResize",
         steps=work(
             "compute_revert_resize",
-            Step("instance.exists", effects=(aim_back,)),
+            ActionStep("instance.exists", effects=(aim_back,)),
             start("resize_revert", source=PublisherService.DESTINATION),
             calling(
                 "revert",
-                Step(
+                ActionStep(
                     "instance.resize_revert.end",
                     reverted,
                     PublisherService.DESTINATION,
@@ -143,16 +145,18 @@ MOVES = (
             *work(
                 "compute_live_migration",
                 start("live_migration_pre", migration_is("preparing"), source=PublisherService.DESTINATION),
-                Step("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
+                ActionStep("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
                 calling("migrate", start("live_migration_post", migration_is("running")), to_target),
                 start("live_migration_post_dest", migration_is("post-migrating"), source=PublisherService.DESTINATION),
-                Step(
+                ActionStep(
                     "instance.live_migration_post_dest.end",
                     placed(None),
                     PublisherService.DESTINATION,
                     effects=(give_back_origin, migration_is("completed")),
                 ),
-                calling("leave", Step("instance.live_migration_post.end", source=PublisherService.ORIGIN), to_target),
+                calling(
+                    "leave", ActionStep("instance.live_migration_post.end", source=PublisherService.ORIGIN), to_target
+                ),
             ),
         ),
         vm_states=("active", "paused"),
@@ -169,10 +173,10 @@ MOVES = (
         record="evacuate",
         steps=(
             *scheduling(),
-            Step("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
+            ActionStep("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
-                Step(
+                ActionStep(
                     "instance.rebuild.start",
                     placed("rebuilding"),
                     PublisherService.DESTINATION,
@@ -182,7 +186,7 @@ MOVES = (
                 progress(task_state="rebuild_spawning"),
                 calling(
                     "evacuate",
-                    Step("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
+                    ActionStep("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
                     evacuated_guest,
                 ),
             ),

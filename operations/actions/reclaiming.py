@@ -7,12 +7,13 @@ from sqlalchemy import Engine, select
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.errors import InstanceNotFoundError, StateConflictError
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import instances
 from fleetlight.operations.actions.accepting import Acceptance, Order
-from fleetlight.operations.jobs.chores import AT_ONCE
 from fleetlight.operations.jobs.failures import ends_alone
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +39,7 @@ class Reclaimer:
         for uuid in due:
             try:
                 # Locks do not count: the owner has deleted it.
-                self._acceptance.accept(uuid, Order("delete", request=Request(f"req-{uuid4()}"), is_admin=True))
+                self._acceptance.accept(uuid, Order("delete", request=RequestContext(f"req-{uuid4()}"), is_admin=True))
             except (InstanceNotFoundError, StateConflictError) as error:
                 _log.info("reclaim.not_now", cell=self._cell.name, instance=uuid, reason=str(error))
             except Exception as error:
@@ -51,7 +52,7 @@ class Reclaimer:
 
     def _due(self) -> list[str]:
         columns = instances.c
-        last = self._clock() - round(self._interval_s * 1_000_000)
+        last = self._clock() - round(self._interval_s * MICROSECONDS_PER_SECOND)
         statement = (
             select(columns.uuid)
             .where(columns.vm_state == "soft-delete", columns.deleted.is_(False), columns.task_state.is_(None))

@@ -55,7 +55,7 @@ def request_spec_payload(
 ) -> RequestSpecPayload:
     """What the scheduler is asked about an instance. record: its fields, or those of them that a request has.
 
-    fields: of the payload, which are told beside those of the record.
+    fields: of the payload, announced beside those of the record.
     """
     given: dict[str, Any] = {
         "instance_uuid": record["uuid"],

@@ -34,7 +34,7 @@ from fleetlight.operations.actions.effects import (
 )
 from fleetlight.operations.actions.host_parameters import destination_host, host_left_behind, rebuilt_guest, with_copies
 from fleetlight.operations.actions.move_actions import MOVES
-from fleetlight.operations.actions.steps import HostCall, PublisherService, Step
+from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService
 from fleetlight.operations.actions.values import (
     as_before,
     deleted,
@@ -91,7 +91,7 @@ _CONFIRM_FIRST = only_if(
         start("resize_confirm", confirm_what_waits),
         calling(
             "delete",
-            Step(
+            ActionStep(
                 "instance.resize_confirm.end",
                 {"vm_state": "active"},
                 effects=(give_back_others, migration_is("confirmed")),
@@ -108,13 +108,13 @@ _DELETE = (
             is_on_a_host,
             start("delete"),
             start("shutdown"),
-            calling("delete", Step("instance.shutdown.end"), with_copies),
-            Step(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
+            calling("delete", ActionStep("instance.shutdown.end"), with_copies),
+            ActionStep(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
         ),
         *only_if(
             is_on_no_host,
             start("delete", source=PublisherService.API),
-            Step(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all, give_up_addresses)),
+            ActionStep(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all, give_up_addresses)),
         ),
     ),
 )
@@ -144,10 +144,10 @@ _ALL = (
                 "compute__do_build_and_run_instance",
                 *rescheduling(
                     start("create", source=PublisherService.DESTINATION, task_state=None),
-                    Step(INSTANCE_UPDATE, placed("networking")),
-                    Step(INSTANCE_UPDATE, networked),
+                    ActionStep(INSTANCE_UPDATE, placed("networking")),
+                    ActionStep(INSTANCE_UPDATE, networked),
                     progress(task_state="spawning"),
-                    calling("create", Step("instance.create.end", launched)),
+                    calling("create", ActionStep("instance.create.end", launched)),
                 ),
             ),
         ),
@@ -220,7 +220,7 @@ _ALL = (
         record="rebuild",
         steps=(
             *scheduling_in_place(),
-            Step("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
+            ActionStep("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
                 exists(),
@@ -233,7 +233,7 @@ _ALL = (
                     start("power_off"),
                     end("power_off", vm_state="stopped", power_state=SHUT_DOWN),
                 ),
-                calling("rebuild", Step("instance.rebuild.end", rebuilt), rebuilt_guest),
+                calling("rebuild", ActionStep("instance.rebuild.end", rebuilt), rebuilt_guest),
             ),
         ),
         vm_states=("active", "stopped", "error"),
@@ -300,8 +300,8 @@ _ALL = (
                 *only_if(
                     was_offloaded,
                     start("unshelve", source=PublisherService.DESTINATION),
-                    Step(INSTANCE_UPDATE, placed("spawning")),
-                    calling("create", Step("instance.unshelve.end", launched)),
+                    ActionStep(INSTANCE_UPDATE, placed("spawning")),
+                    calling("create", ActionStep("instance.unshelve.end", launched)),
                 ),
                 *only_if(
                     was_only_shelved,
@@ -331,7 +331,7 @@ _ALL = (
         steps=work(
             "compute_trigger_crash_dump",
             start("trigger_crash_dump"),
-            calling("crash", Step("instance.trigger_crash_dump.end")),
+            calling("crash", ActionStep("instance.trigger_crash_dump.end")),
         ),
         failure=as_before,
         vm_states=("active", "paused", "rescued", "resized", "error"),

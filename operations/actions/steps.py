@@ -1,10 +1,10 @@
-"""What the actions of instances are made of: steps, each of which is one transaction with one notification.
+"""Steps of the actions of instances, each of which is one transaction with one notification.
 
-A step names its event, what it sets, and who announces it (contracts/nova-notifications, section 5). What has to be
-decided only when it runs is a function of the `Task`. Its parameters are what was asked for, and `origin` (where the
-instance was when the action was accepted), `is_by_administrator` (whether hints may name instances of other projects);
-its notes tell later steps `destination` (the host that was chosen), `selections` (the hosts that are left to try),
-`tried` (those that have failed) and `work` (the event of the instance action that is under way).
+A step names its event, what it sets, and which service announces it (contracts/nova-notifications, section 5). What has
+to be decided only when it runs is a function of the `Task`. Its parameters are what was asked for, and `origin` (where
+the instance was when the action was accepted), `is_by_administrator` (whether hints may name instances of other
+projects); its notes tell later steps `destination` (the host that was chosen), `selections` (the hosts that are left to
+try), `tried` (those that have failed) and `work` (the event of the instance action that is under way).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from fleetlight.operations.jobs.vocabulary import Task
 
 
 class PublisherService(StrEnum):
-    """Who announces an event: the service in its `publisher_id`."""
+    """The service that announces an event, in its `publisher_id`."""
 
     COMPUTE = "nova-compute"  # of the host that the instance is on
     DESTINATION = "nova-compute of the destination"
@@ -54,7 +54,7 @@ def _nothing_more(_task: Task) -> Mapping[str, Any]:
 class HostCall:
     """What a host is called for.
 
-    parameters: what it is told beside the instance. host: which one, None: none is called; unless given, that of the
+    parameters: what it gets beside the instance. host: which one, None: none is called; unless given, that of the
         step.
     """
 
@@ -64,7 +64,7 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ActionStep:
     """One transaction of a job.
 
     values: fields of the record to set. effects: what else the transaction does, before the values are set.

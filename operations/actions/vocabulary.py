@@ -16,7 +16,7 @@ from fleetlight.operations.actions.effects import go_to_next_host
 from fleetlight.operations.actions.host_parameters import guest_of
 from fleetlight.operations.actions.request_spec import to_payload
 from fleetlight.operations.actions.server_actions import ACTIONS
-from fleetlight.operations.actions.steps import HostCall, PublisherService, Step, host_of, origin_of, publisher_id
+from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService, host_of, origin_of, publisher_id
 from fleetlight.operations.actions.values import as_before, unplaced
 from fleetlight.operations.instances.instance_actions import begin_event, finish_event
 from fleetlight.operations.jobs import vocabulary
@@ -53,8 +53,8 @@ def _is_deleted(task: Task) -> bool:
     return bool(task.record["deleted"])
 
 
-def call_of(step: Step | None, call: HostCall, task: Task) -> NodeCall | None:
-    """What a host is called for; None: nobody is. step: of the call, if it belongs to one."""
+def call_of(step: ActionStep | None, call: HostCall, task: Task) -> NodeCall | None:
+    """What a host is called for; None: no host is. step: of the call, if it belongs to one."""
     source = PublisherService.COMPUTE if step is None else step.source
     host = host_of(task, source) if call.host is None else call.host(task)
     if host is None:
@@ -63,7 +63,7 @@ def call_of(step: Step | None, call: HostCall, task: Task) -> NodeCall | None:
     return NodeCall(host, call.name, {**about, **call.parameters(task)})
 
 
-def run_step(step: Step, task: Task) -> None:
+def run_step(step: ActionStep, task: Task) -> None:
     """Announce a step, with what it changes of the instance."""
     instance, job = task.instance, task.job
     if step.work is not None and step.work != task.notes.get(_WORK):
@@ -128,7 +128,7 @@ def _announce_failed_host(action: Action, task: Task) -> None:
 def _show_failure(action: Action, task: Task, error: Exception) -> None:
     """Let the instance show what happened."""
     if isinstance(error, NodeCallError) and not error.is_certain:
-        # Nobody knows whether it runs, or where.
+        # It is not known whether it runs, or where.
         failure: Mapping[str, Any] = {"vm_state": "error"}
     elif isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
         failure = as_before(task)

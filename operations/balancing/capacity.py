@@ -17,58 +17,39 @@ from fleetlight.operations.balancing.cluster import (
     InstanceStatus,
 )
 from fleetlight.operations.balancing.estimates import Estimates, Share
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.node_state import NodeState
 from fleetlight.operations.balancing.policy import policy_refusal
 from fleetlight.operations.balancing.redundancy import Redundancy
 from fleetlight.operations.balancing.score import score
-from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation
+from fleetlight.resources.amount import Amount
 
 MEMORY_STEP_MIB: Final = 64
 DISK_STEP_MIB: Final = 256
 _ESTIMATE_ERROR: Final = 1e-7
 # In the order of htools, which decides where attempts failed equally often.
 _CAUSES: Final = (
-    Refusal.MEMORY,
-    Refusal.DISK,
-    Refusal.PROCESSORS,
-    Refusal.REDUNDANCY,
-    Refusal.EXCLUSION,
-    Refusal.MIGRATION,
-    Refusal.DISK_COUNT,
-    Refusal.SPINDLES,
+    Obstacle.MEMORY,
+    Obstacle.DISK,
+    Obstacle.PROCESSORS,
+    Obstacle.REDUNDANCY,
+    Obstacle.EXCLUSION,
+    Obstacle.MIGRATION,
+    Obstacle.DISK_COUNT,
+    Obstacle.SPINDLES,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceSize:
-    memory_mib: int
-    disk_mib: int
-    vcpus: int
-
-    def smaller(self, cause: Refusal) -> "InstanceSize | None":
-        """One step smaller in what instances are refused for; None if it cannot be."""
-        match cause:
-            case Refusal.MEMORY if self.memory_mib >= 2 * MEMORY_STEP_MIB:
-                return replace(self, memory_mib=self.memory_mib - MEMORY_STEP_MIB)
-            case Refusal.DISK if self.disk_mib >= 2 * DISK_STEP_MIB:
-                return replace(self, disk_mib=self.disk_mib - DISK_STEP_MIB)
-            case Refusal.PROCESSORS if self.vcpus > 1:
-                return replace(self, vcpus=self.vcpus - 1)
-        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
     """So many instances of a size."""
 
-    size: InstanceSize
+    size: Amount
     count: int
 
 
-def tiers_of(
-    cluster: Cluster, size: InstanceSize, template: DiskTemplate, *, stays_redundant: bool = True
-) -> Sequence[Tier]:
+def tiers_of(cluster: Cluster, size: Amount, template: DiskTemplate, *, stays_redundant: bool = True) -> Sequence[Tier]:
     """How many there is room for of this size, then of each smaller one that still fits.
 
     stays_redundant: whether all that is on a node has to have room on others, of whichever node; not of mirrored ones,
@@ -78,7 +59,7 @@ def tiers_of(
     return list(_tiers(space, size))
 
 
-def count_of(size: InstanceSize, tiers: Sequence[Tier]) -> int:
+def count_of(size: Amount, tiers: Sequence[Tier]) -> int:
     """How many there are of one size."""
     return sum(tier.count for tier in tiers if tier.size == size)
 
@@ -87,8 +68,8 @@ def without_reservations(cluster: Cluster) -> Cluster:
     return replace(cluster, instances=tuple(each for each in cluster.instances if not each.is_forthcoming))
 
 
-def _tiers(space: "_Space", size: InstanceSize) -> Iterator[Tier]:
-    tried: list[tuple[InstanceSize, Mapping[Refusal, int]]] = []
+def _tiers(space: "_Space", size: Amount) -> Iterator[Tier]:
+    tried: list[tuple[Amount, Mapping[Obstacle, int]]] = []
     while True:
         count, failures = space.fill(size)
         if count:
@@ -96,13 +77,13 @@ def _tiers(space: "_Space", size: InstanceSize) -> Iterator[Tier]:
             yield Tier(size, count)
         tried.append((size, failures))
         # Smaller in what most places refuse it for, then, where it cannot be, in what alone is enough.
-        following = size.smaller(_by_frequency(failures)[0]) or _sufficient(space, tried)
+        following = _smaller(size, _by_frequency(failures)[0]) or _sufficient(space, tried)
         if following is None:
             return
         size = following
 
 
-def _sufficient(space: "_Space", tried: list[tuple[InstanceSize, Mapping[Refusal, int]]]) -> InstanceSize | None:
+def _sufficient(space: "_Space", tried: list[tuple[Amount, Mapping[Obstacle, int]]]) -> Amount | None:
     """The largest size that fits and differs in one resource from one that was tried; the last one counts first."""
     while tried:
         size, failures = tried.pop()
@@ -113,19 +94,31 @@ def _sufficient(space: "_Space", tried: list[tuple[InstanceSize, Mapping[Refusal
     return None
 
 
-def _shrunk_until_it_fits(space: "_Space", size: InstanceSize, cause: Refusal) -> InstanceSize | None:
-    found: InstanceSize | None = size
+def _shrunk_until_it_fits(space: "_Space", size: Amount, cause: Obstacle) -> Amount | None:
+    found: Amount | None = size
     while found is not None:
         failures = space.failures(found)
         if space.fits(failures):
             return found
         if not failures[cause]:
             return None
-        found = found.smaller(cause)
+        found = _smaller(found, cause)
     return None
 
 
-def _by_frequency(failures: Mapping[Refusal, int]) -> Sequence[Refusal]:
+def _smaller(size: Amount, cause: Obstacle) -> Amount | None:
+    """One step smaller in what instances are refused for; None if it cannot be."""
+    match cause:
+        case Obstacle.MEMORY if size.memory_mib >= 2 * MEMORY_STEP_MIB:
+            return replace(size, memory_mib=size.memory_mib - MEMORY_STEP_MIB)
+        case Obstacle.DISK if size.disk_mib >= 2 * DISK_STEP_MIB:
+            return replace(size, disk_mib=size.disk_mib - DISK_STEP_MIB)
+        case Obstacle.PROCESSORS if size.vcpus > 1:
+            return replace(size, vcpus=size.vcpus - 1)
+    return None
+
+
+def _by_frequency(failures: Mapping[Obstacle, int]) -> Sequence[Obstacle]:
     """Why places refuse an instance, the most frequent cause first, and of equal ones the last of htools' order."""
     return sorted(_CAUSES, key=lambda cause: (failures[cause], _CAUSES.index(cause)), reverse=True)
 
@@ -152,7 +145,7 @@ class _Space:
         has_reservations = any(each.is_forthcoming for each in cluster.instances)
         self._estimates = Estimates(dict(enumerate(self._states)), has_reservations=has_reservations)
 
-    def fill(self, size: InstanceSize) -> tuple[int, Mapping[Refusal, int]]:
+    def fill(self, size: Amount) -> tuple[int, Mapping[Obstacle, int]]:
         """Place as many as there is room for: how many, and for what the next one was refused, by how many places."""
         placed, count = self._instance(size), 0
         while (best := self._best(placed)) is not None:
@@ -164,31 +157,31 @@ class _Space:
                 self._redundancy.settle(changes, placed, place)
             count += 1
         failures = self._refusals(placed)
-        failures[Refusal.REDUNDANCY] += sum(1 for _ in self._places(placed))
+        failures[Obstacle.REDUNDANCY] += sum(1 for _ in self._places(placed))
         return count, failures
 
-    def failures(self, size: InstanceSize) -> Mapping[Refusal, int]:
+    def failures(self, size: Amount) -> Mapping[Obstacle, int]:
         """For what an instance is refused, and by how many places; those behind one that fits are not looked at."""
         placed = self._instance(size)
         failures = self._refusals(placed)
         for place in self._places(placed) if self._redundancy is not None else ():
             if self._is_redundant(placed, place, self._after(placed, place)):
                 break
-            failures[Refusal.REDUNDANCY] += 1
+            failures[Obstacle.REDUNDANCY] += 1
         return failures
 
-    def _refusals(self, placed: PlacedInstance) -> Counter[Refusal]:
+    def _refusals(self, placed: PlacedInstance) -> Counter[Obstacle]:
         """What nodes refuse it for by themselves."""
         primaries = {index: self._as_primary(index, placed) for index in self._targets}
         if not self._is_mirrored:
-            return Counter(state for state in primaries.values() if isinstance(state, Refusal))
-        failures = Counter[Refusal]()
+            return Counter(state for state in primaries.values() if isinstance(state, Obstacle))
+        failures = Counter[Obstacle]()
         as_secondary = {index: self._refusal_as_secondary(index, placed, NO_NODE) for index in self._targets}
         for targets in self._by_group().values():
             usual = Counter(as_secondary[index] for index in targets)
             for primary in targets:
                 state = primaries[primary]
-                if isinstance(state, Refusal):
+                if isinstance(state, Obstacle):
                     failures[state] += len(targets) - 1
                     continue
                 found = usual.copy()
@@ -199,7 +192,7 @@ class _Space:
                 failures.update({refusal: count for refusal, count in found.items() if refusal is not None})
         return failures
 
-    def fits(self, failures: Mapping[Refusal, int]) -> bool:
+    def fits(self, failures: Mapping[Obstacle, int]) -> bool:
         """Whether there is a place that does not refuse what so many places refuse."""
         groups = self._by_group().values()
         places = sum(len(group) * (len(group) - 1) for group in groups) if self._is_mirrored else len(self._targets)
@@ -215,15 +208,15 @@ class _Space:
         """The nodes that keep memory free for that one already."""
         return (index for index in targets if index != primary and self._states[index].peers.get(primary))
 
-    def _refusal_as_secondary(self, index: int, placed: PlacedInstance, primary: int) -> Refusal | None:
+    def _refusal_as_secondary(self, index: int, placed: PlacedInstance, primary: int) -> Obstacle | None:
         found = self._states[index].with_secondary(placed, primary)
-        return found if isinstance(found, Refusal) else None
+        return found if isinstance(found, Obstacle) else None
 
     @property
     def _is_mirrored(self) -> bool:
         return self._template is DiskTemplate.DRBD
 
-    def _instance(self, size: InstanceSize) -> PlacedInstance:
+    def _instance(self, size: Amount) -> PlacedInstance:
         instance = ClusterInstance(
             "",
             size.memory_mib,
@@ -238,39 +231,39 @@ class _Space:
         )
         return PlacedInstance(len(self._states), instance, (), frozenset())
 
-    def _places(self, placed: PlacedInstance) -> Iterator[Place]:
+    def _places(self, placed: PlacedInstance) -> Iterator[NodePair]:
         """Each place that does not refuse it, in their order."""
         group_of = {index: group for group in self._by_group().values() for index in group}
-        refusals: dict[tuple[int, int], Refusal | None] = {}
+        refusals: dict[tuple[int, int], Obstacle | None] = {}
         for primary in self._targets:
-            if isinstance(self._as_primary(primary, placed), Refusal):
+            if isinstance(self._as_primary(primary, placed), Obstacle):
                 continue
             if not self._is_mirrored:
-                yield Place(primary, NO_NODE)
+                yield NodePair(primary, NO_NODE)
                 continue
             for secondary in group_of[primary]:
                 key = (secondary, self._states[secondary].peers.get(primary, 0))
                 if key not in refusals:
                     refusals[key] = self._refusal_as_secondary(secondary, placed, primary)
                 if secondary != primary and refusals[key] is None:
-                    yield Place(primary, secondary)
+                    yield NodePair(primary, secondary)
 
-    def _as_primary(self, index: int, placed: PlacedInstance) -> NodeState | Refusal:
+    def _as_primary(self, index: int, placed: PlacedInstance) -> NodeState | Obstacle:
         state = self._states[index]
         refusal = policy_refusal(placed.instance, state.limits.policy, state)
         return refusal or state.with_primary(placed, None)
 
-    def _best(self, placed: PlacedInstance) -> tuple[Place, Mapping[int, NodeState]] | None:
+    def _best(self, placed: PlacedInstance) -> tuple[NodePair, Mapping[int, NodeState]] | None:
         """The place where the score is the least, and the nodes after that; the last of equals."""
         for place, after in self._best_first(placed):
             if self._is_redundant(placed, place, after):
                 return place, after
         return None
 
-    def _is_redundant(self, placed: PlacedInstance, place: Place, after: Mapping[int, NodeState]) -> bool:
+    def _is_redundant(self, placed: PlacedInstance, place: NodePair, after: Mapping[int, NodeState]) -> bool:
         return self._redundancy is None or self._redundancy.holds(after, placed, place)
 
-    def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[Place, Mapping[int, NodeState]]]:
+    def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[NodePair, Mapping[int, NodeState]]]:
         """The places that do not refuse it, by the score itself, and the nodes after it is placed there."""
         estimated = sorted(self._estimated(placed), key=lambda each: each[0])
         begin = 0
@@ -284,7 +277,7 @@ class _Space:
             yield from sorted(exact, key=lambda each: self._score(each[1])) if len(exact) > 1 else exact
             begin = end
 
-    def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, Place]]:
+    def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, NodePair]]:
         """About what the score is for each place, and its number."""
         shares: dict[tuple[int, int], Share] = {}
 
@@ -303,7 +296,7 @@ class _Space:
             else:
                 yield base.score_with(share(place.secondary, place.primary)), number, place
 
-    def _after(self, placed: PlacedInstance, place: Place) -> Mapping[int, NodeState]:
+    def _after(self, placed: PlacedInstance, place: NodePair) -> Mapping[int, NodeState]:
         partner = None if place.secondary == NO_NODE else self._states[place.secondary]
         changed = {place.primary: self._states[place.primary].with_primary(placed, partner)}
         if partner is not None:

@@ -69,7 +69,7 @@ _DOWN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PolicySize:
     """Limits of an instance policy, or the size of an instance to be."""
 
     memory_mib: int
@@ -84,16 +84,16 @@ class Size:
 class Policy:
     """What instances of a group may be. bounds: pairs of the least and the greatest size; an instance fits into one."""
 
-    standard: Size
-    bounds: tuple[tuple[Size, Size], ...]
+    standard: PolicySize
+    bounds: tuple[tuple[PolicySize, PolicySize], ...]
     disk_templates: tuple[DiskTemplate, ...]
     vcpu_ratio: float
     spindle_ratio: float
 
 
 DEFAULT_POLICY: Final = Policy(
-    standard=Size(128, 1, 1024, 1, 1, 1),
-    bounds=((Size(128, 1, 1024, 1, 1, 1), Size(32768, 8, 1048576, 16, 8, 12)),),
+    standard=PolicySize(128, 1, 1024, 1, 1, 1),
+    bounds=((PolicySize(128, 1, 1024, 1, 1, 1), PolicySize(32768, 8, 1048576, 16, 8, 12)),),
     disk_templates=tuple(DiskTemplate),
     vcpu_ratio=4.0,
     spindle_ratio=32.0,
@@ -143,7 +143,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstance:
-    """An instance, or a reservation (`is_forthcoming`), whose uuid stands in for a missing name.
+    """An instance, or a reservation (`is_forthcoming`), whose uuid is shown where it has no name.
 
     claims_disk: the sizes of its disks count on its node whatever they are made of. is_server: the compute API made it,
     and moves it. Neither of these, nor the uuid, is in text files.

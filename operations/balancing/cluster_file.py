@@ -19,9 +19,9 @@ from fleetlight.operations.balancing.cluster import (
     InstanceStatus,
     NodeGroup,
     Policy,
-    Size,
+    PolicySize,
 )
-from fleetlight.operations.balancing.columns import Columns
+from fleetlight.operations.balancing.columns import LineColumns
 from fleetlight.operations.balancing.errors import ClusterFileError
 
 UNKNOWN: Final = "?"
@@ -77,12 +77,12 @@ def read_cluster(text: str) -> Cluster:
     """The cluster that a file of htools describes. Raises ClusterFileError."""
     groups, nodes, instances, tags, policies = _sections(text)
     by_uuid = _named(
-        [_group(Columns(*line, _GROUP, _GROUP_DEFAULTS)) for line in groups], groups, lambda group: group.uuid
+        [_group(LineColumns(*line, _GROUP, _GROUP_DEFAULTS)) for line in groups], groups, lambda group: group.uuid
     )
     _named(list(by_uuid.values()), groups, lambda group: group.name)
-    read_nodes = [_node(Columns(*line, _NODE, _NODE_DEFAULTS), by_uuid) for line in nodes]
+    read_nodes = [_node(LineColumns(*line, _NODE, _NODE_DEFAULTS), by_uuid) for line in nodes]
     by_name = _named(read_nodes, nodes, lambda node: node.name)
-    read_instances = [_instance(Columns(*line, _INSTANCE, _INSTANCE_DEFAULTS), by_name) for line in instances]
+    read_instances = [_instance(LineColumns(*line, _INSTANCE, _INSTANCE_DEFAULTS), by_name) for line in instances]
     _require_spindles(read_nodes, read_instances, instances)
     _named(read_instances, instances, lambda instance: instance.name)
     owned = _policies(policies, {group.name for group in by_uuid.values()})
@@ -128,7 +128,7 @@ def _named(items: Sequence[_Item], lines: Sequence[_Line], name_of: Callable[[_I
     return found
 
 
-def _group(columns: Columns) -> NodeGroup:
+def _group(columns: LineColumns) -> NodeGroup:
     return NodeGroup(
         name=columns.name(0),
         uuid=columns.name(1),
@@ -138,7 +138,7 @@ def _group(columns: Columns) -> NodeGroup:
     )
 
 
-def _node(columns: Columns, groups: Mapping[str, NodeGroup]) -> ClusterNode:
+def _node(columns: LineColumns, groups: Mapping[str, NodeGroup]) -> ClusterNode:
     if columns[8] not in groups:
         raise columns.error(8, f"no group has the uuid {columns[8]!r}")
     role = columns.letter(7, "YNM")
@@ -166,7 +166,7 @@ def _node(columns: Columns, groups: Mapping[str, NodeGroup]) -> ClusterNode:
     )
 
 
-def _instance(columns: Columns, nodes: Mapping[str, ClusterNode]) -> ClusterInstance:
+def _instance(columns: LineColumns, nodes: Mapping[str, ClusterNode]) -> ClusterInstance:
     for index, may_be_empty in ((6, False), (7, True)):
         if columns[index] not in nodes and not (may_be_empty and not columns[index]):
             raise columns.error(index, f"there is no node {columns[index]!r}")
@@ -207,7 +207,7 @@ def _policies(lines: Sequence[_Line], groups: set[str]) -> Mapping[str, Policy]:
     """By the name of the group; that of the cluster has no name."""
     found: dict[str, Policy] = {}
     for line in lines:
-        columns = Columns(*line, _POLICY)
+        columns = LineColumns(*line, _POLICY)
         owner = columns[0]
         if owner and owner not in groups:
             raise columns.error(0, f"no group has the name {owner!r}")
@@ -223,7 +223,7 @@ def _policies(lines: Sequence[_Line], groups: set[str]) -> Mapping[str, Policy]:
     return found
 
 
-def _bounds(columns: Columns) -> Iterator[tuple[Size, Size]]:
+def _bounds(columns: LineColumns) -> Iterator[tuple[PolicySize, PolicySize]]:
     sizes = columns[2].split(";") if columns[2] else []
     if len(sizes) % 2:
         raise columns.error(2, "a least size without a greatest one; sizes come in pairs, divided by ';'")
@@ -231,18 +231,18 @@ def _bounds(columns: Columns) -> Iterator[tuple[Size, Size]]:
         yield _size(columns, 2, least), _size(columns, 2, greatest)
 
 
-def _size(columns: Columns, index: int, text: str) -> Size:
+def _size(columns: LineColumns, index: int, text: str) -> PolicySize:
     parts = text.split(",")
     if len(parts) != len(_SIZE):
         raise columns.error(index, f"a size has {len(_SIZE)} numbers ({', '.join(_SIZE)}), and {text!r} {len(parts)}")
-    return Size(*(columns.parsed(index, part, least=0) for part in parts))
+    return PolicySize(*(columns.parsed(index, part, least=0) for part in parts))
 
 
-def _choice(columns: Columns, index: int, choices: type[_Choice]) -> _Choice:
+def _choice(columns: LineColumns, index: int, choices: type[_Choice]) -> _Choice:
     return _member(columns, index, columns[index], choices)
 
 
-def _member(columns: Columns, index: int, text: str, choices: type[_Choice]) -> _Choice:
+def _member(columns: LineColumns, index: int, text: str, choices: type[_Choice]) -> _Choice:
     try:
         return choices(text)
     except ValueError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from decimal import Decimal
 
-from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup, Policy, Size
+from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance, ClusterNode, NodeGroup, Policy, PolicySize
 
 _PLAIN_FROM, _PLAIN_BELOW = 0.1, 1e7
 
@@ -88,7 +88,7 @@ def _policy(owner: str, policy: Policy) -> str:
     return "|".join((owner, _size(policy.standard), sizes, ",".join(policy.disk_templates), *ratios))
 
 
-def _size(size: Size) -> str:
+def _size(size: PolicySize) -> str:
     return ",".join(map(str, astuple(size)))
 
 

@@ -12,7 +12,7 @@ _REAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?")
 _GREATEST = 2**53
 
 
-class Columns:
+class LineColumns:
     """A line, divided at '|'. titles: what each column is called. defaults: what the last ones are if left out.
 
     Raises ClusterFileError for too few columns, and for more than there are titles.

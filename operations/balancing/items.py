@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.operations.balancing.cluster import (
     DEFAULT_POLICY,
     AllocationPolicy,
@@ -26,9 +26,11 @@ from fleetlight.operations.balancing.cluster import (
     InstanceStatus,
     NodeGroup,
     Policy,
-    Size,
+    PolicySize,
 )
 from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.resources.amount import Amount
+from fleetlight.resources.units import MIB_PER_GIB
 
 GROUP_ITEM: Final = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 NODE_ITEM: Final = (
@@ -77,7 +79,6 @@ INSTANCE_ITEM: Final = (
 
 # What instances that Ganeti's operations made have instead, in native cells and in clusters.
 _NO_FLAVORS: Final = (None, "ganeti")
-_MIB_OF_GIB: Final = 1024
 # Where a live migration can begin (contracts/nova-rest, 2.6).
 _MIGRATED_LIVE: Final = ("active", "paused")
 _HINTS: Final = ("same_host", "different_host")
@@ -214,9 +215,9 @@ def _policy(said: Mapping[str, Any]) -> Policy:
     )
 
 
-def _size(said: Mapping[str, int]) -> Size:
+def _size(said: Mapping[str, int]) -> PolicySize:
     names = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
-    return Size(*(said[name] for name in names))
+    return PolicySize(*(said[name] for name in names))
 
 
 def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstance:
@@ -228,12 +229,12 @@ def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstanc
     secondary = next(iter(item["snodes"] or ()), None)
     flavor = _flavor_of_server(item)
     template = DiskTemplate.EXT if flavor else _template(item["disk_template"], has_secondary=secondary is not None)
-    disk_mib = demand_of(flavor).disk_gib * _MIB_OF_GIB if flavor else item["disk_usage"] or 0
+    disk_mib = demand_of(flavor).disk_gib * MIB_PER_GIB if flavor else item["disk_usage"] or 0
     spindles = item["disk.spindles"]
     return ClusterInstance(
         name=(item["name"] if is_named else None) or item["uuid"],
         memory_mib=item["be/memory"] or 0,
-        disk_mib=-(-disk_mib // _MIB_OF_GIB) * _MIB_OF_GIB if is_claimed else disk_mib,
+        disk_mib=-(-disk_mib // MIB_PER_GIB) * MIB_PER_GIB if is_claimed else disk_mib,
         vcpus=item["be/vcpus"] or 0,
         status=InstanceStatus.ADMIN_DOWN if is_forthcoming else _status(item["status"]),
         primary=item["pnode"],
@@ -282,11 +283,11 @@ def _node(
     is_offline = _is_closed(item) or bool(_unsaid(item, reports_usage=reports_usage))
     figures = ("mtotal", "mfree", "dtotal", "dfree", "ctotal")
     total_memory, free_memory, total_disk, free_disk, cpus = (item[name] or 0 for name in figures)
-    own = Amounts(item["cnos"] or 0, item["mnode"] or 0)
+    own = Amount(item["cnos"] or 0, item["mnode"] or 0)
     vcpu_ratio = None
     if capacity is not None:
         kept = capacity.total - capacity.usable
-        own = Amounts(own.vcpus, max(own.memory_mib, kept.memory_mib))
+        own = Amount(own.vcpus, max(own.memory_mib, kept.memory_mib))
         free_memory -= max(0, kept.memory_mib)
         free_disk -= max(0, kept.disk_mib)
         vcpu_ratio = max(0, capacity.usable.vcpus) / cpus if cpus else None

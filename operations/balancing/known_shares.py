@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from fleetlight.operations.balancing.estimates import Estimates, Share
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.moves import Changes
 from fleetlight.operations.balancing.node_state import NodeState
 
@@ -36,9 +36,9 @@ class KnownShares:
         alike = replace(placed.instance, name="", uuid=None, primary="", secondary=None, tags=())
         return self._shapes.setdefault((alike, placed.exclusions, placed.wanted_locations), len(self._shapes))
 
-    def change(self, state: NodeState | Refusal) -> Share | None:
+    def change(self, state: NodeState | Obstacle) -> Share | None:
         """What it changes if a node has this state; None if it may not."""
-        return None if isinstance(state, Refusal) else self._estimates.change(state)
+        return None if isinstance(state, Obstacle) else self._estimates.change(state)
 
     def gone(self, state: NodeState) -> Share:
         """The same of an instance that goes away, which is never refused."""

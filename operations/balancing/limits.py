@@ -6,7 +6,7 @@ from enum import Enum, auto
 from fleetlight.operations.balancing.cluster import ClusterInstance, ClusterNode, Policy
 
 
-class Refusal(Enum):
+class Obstacle(Enum):
     """Why an instance may not be placed on a node."""
 
     MEMORY = auto()

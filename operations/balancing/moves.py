@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import assert_never
 
 from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.node_state import NodeState
-from fleetlight.operations.balancing.situation import NO_NODE, Place
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair
 
 Changes = Mapping[int, NodeState]
 """The nodes that a move changes, by their indexes, as they are after it."""
@@ -42,7 +42,7 @@ class Move:
 
     instance: int
     kind: MoveKind
-    place: Place
+    place: NodePair
 
 
 def is_movable(instance: ClusterInstance) -> bool:
@@ -51,38 +51,38 @@ def is_movable(instance: ClusterInstance) -> bool:
     return instance.is_auto_balanced and (is_mirrored or instance.is_forthcoming)
 
 
-def moves_of(placed: PlacedInstance, place: Place, online: Sequence[int]) -> Iterator[Move]:
+def moves_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
     """The moves of htools, in its order. online: indexes of the nodes that instances may go to."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
     if not placed.instance.is_mirrored:
         if placed.instance.disk_template in EXTERNALLY_MIRRORED:
-            yield from (Move(placed.index, MoveKind.FAILOVER_TO, Place(target, NO_NODE)) for target in targets)
+            yield from (Move(placed.index, MoveKind.FAILOVER_TO, NodePair(target, NO_NODE)) for target in targets)
         return
     has_partner = place.secondary in online
     if has_partner:
-        yield Move(placed.index, MoveKind.FAILOVER, Place(place.secondary, place.primary))
+        yield Move(placed.index, MoveKind.FAILOVER, NodePair(place.secondary, place.primary))
     for target in targets:
-        yield Move(placed.index, MoveKind.REPLACE_SECONDARY, Place(place.primary, target))
-        yield Move(placed.index, MoveKind.REPLACE_AND_FAILOVER, Place(target, place.primary))
+        yield Move(placed.index, MoveKind.REPLACE_SECONDARY, NodePair(place.primary, target))
+        yield Move(placed.index, MoveKind.REPLACE_AND_FAILOVER, NodePair(target, place.primary))
         if has_partner:
-            yield Move(placed.index, MoveKind.REPLACE_PRIMARY, Place(target, place.secondary))
-            yield Move(placed.index, MoveKind.FAILOVER_AND_REPLACE, Place(place.secondary, target))
+            yield Move(placed.index, MoveKind.REPLACE_PRIMARY, NodePair(target, place.secondary))
+            yield Move(placed.index, MoveKind.FAILOVER_AND_REPLACE, NodePair(place.secondary, target))
 
 
-def placements_of(placed: PlacedInstance, place: Place, online: Sequence[int]) -> Iterator[Move]:
+def placements_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
     """Every place that a reservation may take in one step, each with the fewest operations that bring it there."""
     for primary in online:
         if not placed.instance.is_mirrored:
             if primary != place.primary:
-                yield Move(placed.index, MoveKind.FAILOVER_TO, Place(primary, NO_NODE))
+                yield Move(placed.index, MoveKind.FAILOVER_TO, NodePair(primary, NO_NODE))
             continue
         for secondary in online:
-            after = Place(primary, secondary)
+            after = NodePair(primary, secondary)
             if primary != secondary and after != place:
                 yield Move(placed.index, kind_between(place, after), after)
 
 
-def kind_between(before: Place, after: Place) -> MoveKind:
+def kind_between(before: NodePair, after: NodePair) -> MoveKind:
     """How a mirrored instance gets from one place to another with the fewest operations."""
     if after.primary == before.primary:
         return MoveKind.REPLACE_SECONDARY
@@ -94,24 +94,24 @@ def kind_between(before: Place, after: Place) -> MoveKind:
 
 
 def changes_of_placing(
-    states: Sequence[NodeState], placed: PlacedInstance, before: Place, after: Place
-) -> Changes | Refusal:
+    states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, after: NodePair
+) -> Changes | Obstacle:
     """What placing a reservation anew makes of the nodes: nothing moves, so only where it ends has to have room."""
     changed = dict(_without(states, placed, before))
     partner = None if after.secondary == NO_NODE else states[after.secondary]
     primary = changed.get(after.primary, states[after.primary]).with_primary(placed, partner)
-    if isinstance(primary, Refusal):
+    if isinstance(primary, Obstacle):
         return primary
     changed[after.primary] = primary
     if after.secondary != NO_NODE:
         secondary = changed.get(after.secondary, states[after.secondary]).with_secondary(placed, after.primary)
-        if isinstance(secondary, Refusal):
+        if isinstance(secondary, Obstacle):
             return secondary
         changed[after.secondary] = secondary
     return changed
 
 
-def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: Place, move: Move) -> Changes | Refusal:
+def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, move: Move) -> Changes | Obstacle:
     """What a move makes of the nodes, or why it may not be made.
 
     Limits that may be exceeded for a while do not keep an instance on a node that is offline.
@@ -155,7 +155,7 @@ def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: Plac
         case MoveKind.REPLACE_PRIMARY:
             target, partner = move.place.primary, without[before.secondary]
             on_the_way = partner.with_primary(placed, new, is_forced=is_forced)
-            if isinstance(on_the_way, Refusal):
+            if isinstance(on_the_way, Obstacle):
                 return on_the_way
             return _both(
                 without,
@@ -181,7 +181,7 @@ def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: Plac
             assert_never(move.kind)
 
 
-def _without(states: Sequence[NodeState], placed: PlacedInstance, place: Place) -> Mapping[int, NodeState]:
+def _without(states: Sequence[NodeState], placed: PlacedInstance, place: NodePair) -> Mapping[int, NodeState]:
     """The nodes of an instance once it is on none."""
     primary = states[place.primary]
     if place.secondary == NO_NODE:
@@ -193,16 +193,16 @@ def _without(states: Sequence[NodeState], placed: PlacedInstance, place: Place) 
     }
 
 
-def _both(without: Changes, placed: Mapping[int, NodeState | Refusal]) -> Changes | Refusal:
+def _both(without: Changes, placed: Mapping[int, NodeState | Obstacle]) -> Changes | Obstacle:
     states: dict[int, NodeState] = dict(without)
     for index, state in placed.items():
-        if isinstance(state, Refusal):
+        if isinstance(state, Obstacle):
             return state
         states[index] = state
     return states
 
 
-def _migration_refusal(states: Sequence[NodeState], before: Place, move: Move) -> Refusal | None:
+def _migration_refusal(states: Sequence[NodeState], before: NodePair, move: Move) -> Obstacle | None:
     """Whether the tags of nodes keep the instance from going from one to the next."""
     match move.kind:
         case MoveKind.FAILOVER | MoveKind.FAILOVER_AND_REPLACE:
@@ -217,5 +217,5 @@ def _migration_refusal(states: Sequence[NodeState], before: Place, move: Move) -
             assert_never(move.kind)
     for source, target in pairwise(way):
         if not states[source].limits.sends <= states[target].limits.receives:
-            return Refusal.MIGRATION
+            return Obstacle.MIGRATION
     return None

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from fleetlight.operations.balancing.cluster import ClusterInstance
-from fleetlight.operations.balancing.limits import NodeLimits, PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import NodeLimits, Obstacle, PlacedInstance
 
 _SPINDLES_UNKNOWN: Final = -1
 _Key = TypeVar("_Key", bound=Hashable)
@@ -129,7 +129,7 @@ class NodeState:
 
     def with_primary(
         self, placed: PlacedInstance, partner: "NodeState | None", *, is_forced: bool = False
-    ) -> "NodeState | Refusal":
+    ) -> "NodeState | Obstacle":
         """Once the instance is primary here. is_forced: limits that may be exceeded for a while do not count."""
         after = self._copy()
         instance = placed.instance
@@ -159,7 +159,7 @@ class NodeState:
 
     def with_secondary(
         self, placed: PlacedInstance, primary: int, *, is_forced: bool = False, ignores_disks: bool = False
-    ) -> "NodeState | Refusal":
+    ) -> "NodeState | Obstacle":
         """Once the instance is secondary here, with its primary on that node."""
         after = self._copy()
         instance = placed.instance
@@ -178,7 +178,7 @@ class NodeState:
         if not is_forced:
             refusal = after._refuses_reserved_disk()
             if refusal is None and needed >= self.memory_free_with_reserved:
-                refusal = Refusal.MEMORY
+                refusal = Obstacle.MEMORY
             if refusal is not None:
                 return refusal
         return after
@@ -218,62 +218,62 @@ class NodeState:
             self.disk_free -= sign * instance.disk_mib
             self.spindles_used += spindles
 
-    def _refuses_primary(self, placed: PlacedInstance, after: "NodeState", *, is_forced: bool) -> Refusal | None:
+    def _refuses_primary(self, placed: PlacedInstance, after: "NodeState", *, is_forced: bool) -> Obstacle | None:
         instance, limits = placed.instance, self.limits
         uses_disk = instance.uses_local_storage
         if after.memory_free <= 0:
-            return Refusal.MEMORY
+            return Obstacle.MEMORY
         if uses_disk and after.disk_free <= 0:
-            return Refusal.DISK
+            return Obstacle.DISK
         if uses_disk and limits.node.has_exclusive_storage and after.spindles_free < 0:
-            return Refusal.SPINDLES
+            return Obstacle.SPINDLES
         if is_forced:
             return None
         if uses_disk and after.spindles_used > limits.greatest_spindles:
-            return Refusal.DISK
+            return Obstacle.DISK
         if after.fails_redundancy and not self.fails_redundancy:
-            return Refusal.MEMORY
+            return Obstacle.MEMORY
         if 0 <= limits.policy.vcpu_ratio < after.cpus_used / limits.node.cpus:
-            return Refusal.PROCESSORS
+            return Obstacle.PROCESSORS
         if any(tag in self.exclusions for tag in placed.exclusions):
-            return Refusal.EXCLUSION
+            return Obstacle.EXCLUSION
         return after._refuses_reserved(instance)
 
-    def _refuses_reserved(self, instance: ClusterInstance) -> Refusal | None:
+    def _refuses_reserved(self, instance: ClusterInstance) -> Obstacle | None:
         """Whether this, reservations included, is too much for the node."""
         limits = self.limits
         if self.memory_free_with_reserved <= 0:
-            return Refusal.MEMORY
+            return Obstacle.MEMORY
         refusal = self._refuses_reserved_disk() if instance.uses_local_storage else None
         if refusal is not None:
             return refusal
         if 0 <= limits.policy.vcpu_ratio < self.cpus_used_with_reserved / limits.node.cpus:
-            return Refusal.PROCESSORS
+            return Obstacle.PROCESSORS
         return None
 
     def _refuses_secondary(
         self, after: "NodeState", needed: int, *, is_forced: bool, ignores_disks: bool
-    ) -> Refusal | None:
+    ) -> Obstacle | None:
         if not ignores_disks and after.disk_free <= 0:
-            return Refusal.DISK
+            return Obstacle.DISK
         if self.limits.node.has_exclusive_storage and after.spindles_free < 0:
-            return Refusal.SPINDLES
+            return Obstacle.SPINDLES
         if is_forced:
             return None
         if after.disk_free < 0 or after.spindles_used > self.limits.greatest_spindles:
-            return Refusal.DISK
+            return Obstacle.DISK
         if needed >= self.memory_free or (after.fails_redundancy and not self.fails_redundancy):
-            return Refusal.MEMORY
+            return Obstacle.MEMORY
         return None
 
-    def _refuses_reserved_disk(self) -> Refusal | None:
+    def _refuses_reserved_disk(self) -> Obstacle | None:
         limits = self.limits
         if self.disk_free_with_reserved <= 0:
-            return Refusal.DISK
+            return Obstacle.DISK
         if limits.node.has_exclusive_storage and self.spindles_free_with_reserved < 0:
-            return Refusal.SPINDLES
+            return Obstacle.SPINDLES
         if self.spindles_used_with_reserved > limits.greatest_spindles:
-            return Refusal.DISK
+            return Obstacle.DISK
         return None
 
 

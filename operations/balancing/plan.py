@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleetlight.operations.balancing.cluster import Cluster, ClusterInstance
 from fleetlight.operations.balancing.moves import MoveKind
 from fleetlight.operations.balancing.search import MadeMove, balance
-from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation, chosen_groups
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation, chosen_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BalancePlan:
     """groups: those that were looked at. after: the cluster once all moves are made."""
 
     groups: Sequence[GroupPlan]
     after: Cluster
 
 
-def plan_balance(cluster: Cluster, group: str | None = None) -> Plan:
+def plan_balance(cluster: Cluster, group: str | None = None) -> BalancePlan:
     """How to balance the group of that name or uuid, or each of them. Raises UnknownGroupError."""
     situation = Situation.of(cluster)
     groups = []
@@ -62,7 +62,7 @@ def plan_balance(cluster: Cluster, group: str | None = None) -> Plan:
         moves = [_planned(cluster, made) for made in outcome.moves]
         places |= {move.instance: (move.target.primary, move.target.secondary) for move in moves}
         groups.append(GroupPlan(chosen.name, outcome.score_before, outcome.score_after, moves))
-    return Plan(groups, cluster.moved(places))
+    return BalancePlan(groups, cluster.moved(places))
 
 
 def _planned(cluster: Cluster, made: MadeMove) -> PlannedMove:
@@ -77,6 +77,6 @@ def _planned(cluster: Cluster, made: MadeMove) -> PlannedMove:
     )
 
 
-def _nodes(cluster: Cluster, place: Place) -> NodesOfInstance:
+def _nodes(cluster: Cluster, place: NodePair) -> NodesOfInstance:
     secondary = None if place.secondary == NO_NODE else cluster.nodes[place.secondary].name
     return NodesOfInstance(cluster.nodes[place.primary].name, secondary)

@@ -1,11 +1,11 @@
 """Whether the policy of a group has instances of a size. Source: contracts/ganeti-htools, 6."""
 
-from fleetlight.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, Size
-from fleetlight.operations.balancing.limits import Refusal
+from fleetlight.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, PolicySize
+from fleetlight.operations.balancing.limits import Obstacle
 from fleetlight.operations.balancing.node_state import NodeState
 
 
-def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Refusal | None:
+def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Obstacle | None:
     """Why the policy has no such instances on a node."""
     has_exclusive_storage = state.limits.node.has_exclusive_storage
     refusals = [
@@ -15,21 +15,23 @@ def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) 
     ]
     if refusals and None not in refusals:
         return refusals[0]
-    return None if instance.disk_template in policy.disk_templates else Refusal.DISK
+    return None if instance.disk_template in policy.disk_templates else Obstacle.DISK
 
 
-def _outside(instance: ClusterInstance, bound: Size, sign: int, *, has_exclusive_storage: bool) -> Refusal | None:
+def _outside(
+    instance: ClusterInstance, bound: PolicySize, sign: int, *, has_exclusive_storage: bool
+) -> Obstacle | None:
     """What of it is below the least size (sign 1), or above the greatest one (sign -1)."""
     spindles = (instance.disk_spindles or 0) if has_exclusive_storage else instance.spindle_use
     compared = (
-        (Refusal.MEMORY, instance.memory_mib, bound.memory_mib),
-        (Refusal.DISK, instance.disk_mib, bound.disk_mib),
-        (Refusal.PROCESSORS, instance.vcpus, bound.vcpus),
-        (Refusal.SPINDLES, spindles, bound.spindle_use),
+        (Obstacle.MEMORY, instance.memory_mib, bound.memory_mib),
+        (Obstacle.DISK, instance.disk_mib, bound.disk_mib),
+        (Obstacle.PROCESSORS, instance.vcpus, bound.vcpus),
+        (Obstacle.SPINDLES, spindles, bound.spindle_use),
     )
     for refusal, value, limit in compared:
         if sign * value < sign * limit:
             return refusal
     if instance.disk_template is not DiskTemplate.DISKLESS and sign < sign * bound.disk_count:
-        return Refusal.DISK_COUNT
+        return Obstacle.DISK_COUNT
     return None

@@ -12,13 +12,13 @@ from typing import Final
 from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED, ClusterInstance, DiskTemplate
 from fleetlight.operations.balancing.estimates import Estimates, Share
 from fleetlight.operations.balancing.known_shares import KnownShares
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.moves import Changes
 from fleetlight.operations.balancing.node_state import NodeState
 from fleetlight.operations.balancing.policy import policy_refusal
-from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation
 
-_Placed = tuple[PlacedInstance, Place]
+_Placed = tuple[PlacedInstance, NodePair]
 # Of two nodes whose scores differ by less, the later one is taken, as of equal ones.
 _SAME_SCORE: Final = 1e-9
 _GO_ELSEWHERE: Final = (EXTERNALLY_MIRRORED | {DiskTemplate.DISKLESS}) - {DiskTemplate.BLOCK}
@@ -40,7 +40,7 @@ class Redundancy:
         self._order = list(range(len(self._group_of)))
         self._known: dict[int, bool] = {}
 
-    def holds(self, changes: Changes, placed: PlacedInstance, place: Place) -> bool:
+    def holds(self, changes: Changes, placed: PlacedInstance, place: NodePair) -> bool:
         """Whether it could lose any node once the instance is at a place, which changes the nodes to these."""
         for index in self._order:
             if not self._can_lose(index, changes, placed, place):
@@ -50,13 +50,13 @@ class Redundancy:
                 return False
         return True
 
-    def settle(self, changes: Changes, placed: PlacedInstance, place: Place) -> None:
+    def settle(self, changes: Changes, placed: PlacedInstance, place: NodePair) -> None:
         """The instance is there now."""
         self._on[place.primary].insert(0, (placed, place))
         self._groups[self._group_of[place.primary]].settle(changes)
         self._known = {index: value for index, value in self._known.items() if not self._looks_at(index, changes)}
 
-    def _can_lose(self, index: int, changes: Changes, placed: PlacedInstance, place: Place) -> bool:
+    def _can_lose(self, index: int, changes: Changes, placed: PlacedInstance, place: NodePair) -> bool:
         """Whether that node could be lost then."""
         group = self._groups[self._group_of[index]]
         if index == place.primary:
@@ -133,13 +133,13 @@ class _Group:
         return room >= needed
 
 
-def _fails_over(states: list[NodeState], placed: PlacedInstance, place: Place) -> bool:
+def _fails_over(states: list[NodeState], placed: PlacedInstance, place: NodePair) -> bool:
     """Whether its secondary node has room for an instance, limits that may be exceeded for a while left out."""
     primary, secondary = states[place.primary], states[place.secondary]
     new = secondary.without_secondary(placed, place.primary).with_primary(placed, primary, is_forced=True)
     without, is_offline = primary.without_primary(placed, secondary), primary.limits.node.is_offline
     old = without.with_secondary(placed, place.secondary, is_forced=True, ignores_disks=is_offline)
-    if isinstance(new, Refusal) or isinstance(old, Refusal):
+    if isinstance(new, Obstacle) or isinstance(old, Obstacle):
         return False
     states[place.primary], states[place.secondary] = old, new
     return True
@@ -188,7 +188,7 @@ class _Evacuation:
         if best == NO_NODE:
             return False
         after = self._states[best].with_primary(placed, None, is_forced=True)
-        if isinstance(after, Refusal):
+        if isinstance(after, Obstacle):
             return False
         self._set(best, after)
         return True

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fleetlight.operations.balancing.candidates import Candidate, moves_with_estimates, placements_with_estimates
 from fleetlight.operations.balancing.cluster import NodeGroup
 from fleetlight.operations.balancing.estimates import Estimates
 from fleetlight.operations.balancing.known_shares import KnownShares
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
+from fleetlight.operations.balancing.move_candidates import (
+    MoveCandidate,
+    moves_with_estimates,
+    placements_with_estimates,
+)
 from fleetlight.operations.balancing.moves import Changes, Move, changes_of, changes_of_placing, is_movable
 from fleetlight.operations.balancing.node_state import NodeState
 from fleetlight.operations.balancing.score import least_score, score
-from fleetlight.operations.balancing.situation import NO_NODE, Place, Situation
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair, Situation
 from fleetlight.query.sort import nice_key
 
 MIN_GAIN: Final = 1e-2
@@ -37,19 +41,19 @@ class MadeMove:
     """A move of the search. before: where the instance was. score: after it. gain: what it has improved it by."""
 
     move: Move
-    before: Place
+    before: NodePair
     score: float
     gain: float
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchResult:
     score_before: float
     score_after: float
     moves: Sequence[MadeMove]
 
 
-def balance(situation: Situation, group: NodeGroup, *, most_moves: int | None = None) -> Outcome:
+def balance(situation: Situation, group: NodeGroup, *, most_moves: int | None = None) -> SearchResult:
     """The moves that balance a group of nodes, of its instances alone and inside of it. most_moves: None for all."""
     preferring = _Descent(situation, group)
     before = preferring.score
@@ -58,8 +62,8 @@ def balance(situation: Situation, group: NodeGroup, *, most_moves: int | None = 
         as_htools = _Descent(situation, group)
         as_htools.run(as_htools.best_as_htools, most_moves)
         if as_htools.score < preferring.score - _BETTER_BY:
-            return Outcome(before, as_htools.score, as_htools.made)
-    return Outcome(before, preferring.score, preferring.made)
+            return SearchResult(before, as_htools.score, as_htools.made)
+    return SearchResult(before, preferring.score, preferring.made)
 
 
 class _Exact(NamedTuple):
@@ -69,8 +73,8 @@ class _Exact(NamedTuple):
     changes: Changes
 
 
-_Found = tuple[PlacedInstance, Candidate]
-_ChangesOf = Callable[[Sequence[NodeState], PlacedInstance, Place, Move], Changes | Refusal]
+_Found = tuple[PlacedInstance, MoveCandidate]
+_ChangesOf = Callable[[Sequence[NodeState], PlacedInstance, NodePair, Move], Changes | Obstacle]
 
 
 class _Descent:
@@ -137,7 +141,7 @@ class _Descent:
             for candidate in moves_with_estimates(self._known, placed, place, self._targets(place)):
                 yield placed, candidate
 
-    def _targets(self, place: Place) -> Sequence[int]:
+    def _targets(self, place: NodePair) -> Sequence[int]:
         """Nothing that is there is carried over from hosts with an agent to others, or back."""
         return self._with_agent if self._has_agent(place.primary) else self._without_agent
 
@@ -167,7 +171,7 @@ class _Descent:
         for placed, candidate in near:
             move = candidate.move_of(placed.index)
             changed = changes(states, placed, self._places[placed.index], move)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, Obstacle):
                 # Estimates are of allowed moves alone; were they ever to err, this one is not made.
                 continue
             after = score([changed.get(index, states[index]) for index in self._members])
@@ -181,7 +185,7 @@ class _Descent:
         return found
 
 
-def _placing(states: Sequence[NodeState], placed: PlacedInstance, before: Place, move: Move) -> Changes | Refusal:
+def _placing(states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, move: Move) -> Changes | Obstacle:
     return changes_of_placing(states, placed, before, move.place)
 
 

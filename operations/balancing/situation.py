@@ -20,7 +20,7 @@ NO_NODE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePair:
     """Where an instance is: indexes of its primary node, and of its secondary one, or NO_NODE."""
 
     primary: int
@@ -34,14 +34,14 @@ class Situation:
     cluster: Cluster
     instances: Sequence[PlacedInstance]
     states: Sequence[NodeState]
-    places: Sequence[Place]
+    places: Sequence[NodePair]
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Situation":
         indexes = {node.name: index for index, node in enumerate(cluster.nodes)}
         instances = [_placed(cluster, index, instance) for index, instance in enumerate(cluster.instances)]
         places = [
-            Place(indexes[instance.primary], NO_NODE if instance.secondary is None else indexes[instance.secondary])
+            NodePair(indexes[instance.primary], NO_NODE if instance.secondary is None else indexes[instance.secondary])
             for instance in cluster.instances
         ]
         groups = {group.uuid: group for group in cluster.groups}

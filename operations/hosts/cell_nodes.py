@@ -8,22 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
-from fleetlight.cells.kinds.native.nodes import COMPUTE, Capacity, ComputeNode, ComputeService, read_nodes, to_service
+from fleetlight.cells.kinds.native.allocated import ALLOCATED
+from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService, read_nodes, to_service
 from fleetlight.cells.kinds.native.outbox import append_event
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, instances, node_groups, node_traits, services
@@ -33,17 +23,14 @@ from fleetlight.operations.hosts.node_announcements import (
     announce_new_nodes,
     announce_removed_nodes,
 )
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import DEFAULT_ZONE
 from fleetlight.resources.uuids import beginning_of
 
 _HYPERVISOR_TYPE = "simulated"
-
-
 _HYPERVISOR_VERSION = 1_000_000
-
-
 _SERVICE_VERSION = 1
 
 
@@ -52,7 +39,7 @@ class NewHost:
     """A host that joins a cell. node: its hypervisor's name; like the host unless given."""
 
     host: str
-    capacity: Capacity
+    capacity: Amount
     availability_zone: str = DEFAULT_ZONE
     node: str | None = None
     host_ip: str = "127.0.0.1"
@@ -108,12 +95,11 @@ class CellNodes:
                 found.setdefault(row.host, []).append((row.uuid, row.display_name or ""))
         return found
 
-    def used_by_projects(self, host: str) -> Mapping[str, Capacity]:
+    def used_by_projects(self, host: str) -> Mapping[str, Amount]:
         """What the instances of each project take up of a host, by project."""
-        amounts = (allocations.c.vcpus, allocations.c.memory_mib, allocations.c.disk_gib)
         project = func.coalesce(instances.c.project_id, "").label("project")
         statement = (
-            select(project, *(func.sum(amount) for amount in amounts))
+            select(project, *ALLOCATED)
             .join_from(allocations, compute_nodes, compute_nodes.c.id == allocations.c.node_id)
             .join(services, services.c.id == compute_nodes.c.service_id)
             .join(instances, instances.c.uuid == allocations.c.instance_uuid)
@@ -122,7 +108,7 @@ class CellNodes:
             .order_by(project)
         )
         with cell_failures(self._cell.name), self._engine.connect() as connection:
-            return {row[0]: Capacity(*(int(amount) for amount in row[1:])) for row in connection.execute(statement)}
+            return {project: Amount.of_gib(*sums) for project, *sums in connection.execute(statement)}
 
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
         """Add hosts with one node each, in the oldest group; those that are there (by their name) stay as they are.

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from fleetlight.cells.database.engines import cell_failures
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import instance_action_events, instance_actions
 
 SUCCESS = "Success"
@@ -85,7 +85,7 @@ class InstanceActionLog:
 
 
 def begin_actions(
-    connection: Connection, instance_uuids: Sequence[str], action: str, request: Request, now: int
+    connection: Connection, instance_uuids: Sequence[str], action: str, request: RequestContext, now: int
 ) -> Sequence[int | None]:
     """Record that `request` asked for `action`; returns the ids of the records, None for what no request asked for."""
     if request.request_id is None:

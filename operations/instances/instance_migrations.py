@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, or_, sel
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.errors import NotResizedError
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import migrations
 from fleetlight.resources.fields import Record
 
@@ -105,7 +105,7 @@ def begin_migration(
     connection: Connection,
     record: Record,
     kind: tuple[str, str],
-    request: Request,
+    request: RequestContext,
     now: int,
     *,
     new_instance_type_id: int | None = None,

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from fleetlight.cells.errors import InstanceNotFoundError
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import change_row, read_row
-from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, Request
+from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, RequestContext
 from fleetlight.resources.fields import Record
 
 
@@ -47,7 +47,7 @@ class LockedInstance:
         now: int,
         *,
         publisher_id: str | None = None,
-        request: Request = NO_REQUEST,
+        request: RequestContext = NO_REQUEST,
     ) -> None:
         """Set `values`, with revision + 1, and announce the instance as it is then.
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select, update
 from fleetlight.cells.tables import job_operations, jobs
 from fleetlight.operations.instances.instance_actions import finish_event
 from fleetlight.operations.instances.instance_migrations import give_up_migration
-from fleetlight.operations.jobs.errors import text_for_callers, told
+from fleetlight.operations.jobs.errors import result_of, text_for_callers
 from fleetlight.operations.jobs.locks import give_up_locks
 from fleetlight.operations.jobs.model import Job, Stage, Status
 from fleetlight.operations.jobs.queue import save_operation
@@ -46,7 +46,9 @@ def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, err
         if operation.migration_id is not None:
             give_up_migration(connection, operation.migration_id, now)
         finish_event(connection, operation.instance_action_id, now, error, text_for_callers(error))
-    # Who cancels a job locks its row first, and then those of its operations.
+    # What cancels a job locks its row first, and then those of its operations.
     ended = {"status": status, "ended_at": now, "is_ready": False}
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))
-    connection.execute(update(job_operations).where(*is_left).values(status=status, result=told(error), ended_at=now))
+    connection.execute(
+        update(job_operations).where(*is_left).values(status=status, result=result_of(error), ended_at=now)
+    )

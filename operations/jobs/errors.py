@@ -95,7 +95,7 @@ def text_for_callers(error: BaseException) -> str:
     return _storable(str(error))
 
 
-def told(error: Exception) -> list[Any]:
+def result_of(error: Exception) -> list[Any]:
     """What a job that `error` has ended shows as its result: a class of Ganeti's errors, and what that is made with."""
     text = text_for_callers(error)
     if isinstance(error, PrerequisiteError):

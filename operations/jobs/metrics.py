@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fleetlight.operations.jobs.model import ENDED, Status
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _UNDER_WAY = tuple(status for status in Status if status not in ENDED)
 
@@ -102,4 +102,4 @@ class WorkerMetrics:
         return 0.0 if since is None else self._seconds_since(since)
 
     def _seconds_since(self, moment: int) -> float:
-        return max(0, self._clock() - moment) / _MICROSECONDS
+        return max(0, self._clock() - moment) / MICROSECONDS_PER_SECOND

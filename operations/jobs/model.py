@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, RequestContext
 
 
 class Status(StrEnum):
@@ -69,13 +69,13 @@ class NewJob:
     """
 
     operations: Sequence[NewOperation]
-    request: Request = NO_REQUEST
+    request: RequestContext = NO_REQUEST
     priority: int = 0
     depends_on: Mapping[int, Collection[Status]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPosition:
     """Where a job is: which step of which operation comes next. Only a worker that finds it there goes on with it."""
 
     job_id: int
@@ -110,7 +110,7 @@ class Job:
     next_step: int
     parameters: Mapping[str, Any]
     notes: dict[str, Any]
-    request: Request
+    request: RequestContext
     instance_uuid: str | None = None
     instance_action_id: int | None = None
     migration_id: int | None = None

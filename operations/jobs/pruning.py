@@ -5,8 +5,9 @@ from sqlalchemy import Connection, Engine, Select, delete, exists, select
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import job_dependencies, jobs
-from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class Pruner:
@@ -43,7 +44,7 @@ class Pruner:
         too_many = (
             select(ended_at).where(ended_at.is_not(None)).order_by(ended_at.desc()).offset(self._kept_count).limit(1)
         )
-        too_old = self._clock() - round(self._kept_s * 1_000_000)
+        too_old = self._clock() - round(self._kept_s * MICROSECONDS_PER_SECOND)
         return max(too_old, connection.execute(too_many).scalar_one_or_none() or 0)
 
 

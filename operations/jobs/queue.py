@@ -1,7 +1,7 @@
 """The rows of jobs: how they are queued, found, locked and moved on.
 
 A worker that goes on with a job locks its row, and then that of the instance that this is about, and passes over what
-another transaction has locked: so it never waits for an instance while it has a job. Who changes the jobs of an
+another transaction has locked: so it never waits for an instance while it has a job. What changes the jobs of an
 instance from elsewhere locks the instance first, and may wait for the jobs.
 """
 
@@ -23,10 +23,10 @@ from sqlalchemy import (
     update,
 )
 
-from fleetlight.cells.model import Request
+from fleetlight.cells.model import RequestContext
 from fleetlight.cells.tables import instances, job_dependencies, job_operations, jobs
 from fleetlight.operations.jobs.locks import want_locks
-from fleetlight.operations.jobs.model import Job, NewJob, Place, Stage, Status
+from fleetlight.operations.jobs.model import Job, JobPosition, NewJob, Stage, Status
 from fleetlight.operations.jobs.vocabulary import Vocabulary
 
 _LIMIT, _JOB, _PLACES = "most", "of_job", "places"
@@ -124,13 +124,13 @@ def _add_dependencies(connection: Connection, job_id: int, job: NewJob) -> None:
     connection.execute(insert(job_dependencies), rows)
 
 
-def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -> list[Place]:
+def ready_jobs(connection: Connection, limit: int, after: JobPosition | None = None) -> list[JobPosition]:
     """The first jobs that a worker can do something for, or those after a certain one; nothing is locked."""
     parameters = {_LIMIT: limit}
     if after is not None:
         parameters |= {"priority": after.priority, "job_id": after.job_id}
     return [
-        Place(
+        JobPosition(
             job_id=row.id,
             priority=row.priority,
             stage=Stage(row.stage),
@@ -156,19 +156,19 @@ def count_unended(connection: Connection) -> tuple[Mapping[str, int], int | None
     return {row.status: row.number for row in rows}, min(has_not_begun, default=None)
 
 
-def read_job(connection: Connection, place: Place) -> Job | None:
+def read_job(connection: Connection, place: JobPosition) -> Job | None:
     """The job, unless it is not at `place` any more; nothing is locked."""
     return _one(connection, _AT, place)
 
 
-def lock_first_job(connection: Connection, places: Sequence[Place]) -> Job | None:
+def lock_first_job(connection: Connection, places: Sequence[JobPosition]) -> Job | None:
     """The first job that still is at its place and that no other transaction has locked; its row is locked then."""
     at = [(place.job_id, place.stage, place.position, place.next_step) for place in places]
     row = connection.execute(_FIRST_LOCKED_AT, {_PLACES: at}).one_or_none()
     return None if row is None else _job(row._mapping)
 
 
-def lock_unread_job(connection: Connection, place: Place) -> Job | None:
+def lock_unread_job(connection: Connection, place: JobPosition) -> Job | None:
     """As `lock_first_job`, of one, without what may be damaged: parameters, notes and result are empty."""
     return _one(connection, _UNREAD_AT, place)
 
@@ -248,7 +248,7 @@ def _at(*columns: Any) -> Select[Any]:
     )
 
 
-def _one(connection: Connection, statement: Select[Any], place: Place) -> Job | None:
+def _one(connection: Connection, statement: Select[Any], place: JobPosition) -> Job | None:
     names = ("job_id", "stage", "position", "next_step")
     row = connection.execute(statement, {name: getattr(place, name) for name in names}).one_or_none()
     return None if row is None else _job(row._mapping)
@@ -265,7 +265,7 @@ def _job(row: Mapping[Any, Any]) -> Job:
         next_step=row["next_step"],
         parameters=row.get("parameters", {}),
         notes=row.get("notes", {}),
-        request=Request(row["request_id"], row["user_id"], row["project_id"]),
+        request=RequestContext(row["request_id"], row["user_id"], row["project_id"]),
         instance_uuid=row["instance_uuid"],
         instance_action_id=row["instance_action_id"],
         migration_id=row["migration_id"],

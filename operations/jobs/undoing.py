@@ -19,7 +19,7 @@ class UndoneError(JobError):
 
 
 def undoing(call: Callable[[Task], NodeCall | None]) -> Step:
-    """The last step of an operation, which calls the node that has to undo what `begin_undoing` was told of."""
+    """The last step of an operation, which calls the node that has to undo what `begin_undoing` was given."""
     return Step(_undone, is_undoing, call)
 
 

@@ -1,4 +1,4 @@
-"""What a vocabulary is made of: the operations that jobs may consist of, by name (docs/decisions/0020).
+"""Vocabularies: the operations that jobs may consist of, by name (docs/decisions/0020).
 
 The engine knows none of them. One for the actions of servers is fleetlight.operations.actions.vocabulary.
 """
@@ -99,7 +99,7 @@ class Operation:
     recover: makes a step that has failed good, and returns the place in `steps` where a new round begins; raises what
         the job ends with otherwise. An exception undoes what it has changed.
 
-    Steps are numbered through all rounds, so that nobody takes a step of one round for the same of another.
+    Steps are numbered through all rounds, so that no step of one round is taken for the same of another.
     """
 
     steps: tuple[Step, ...]

@@ -29,7 +29,7 @@ from fleetlight.operations.jobs.errors import JobCanceledError, JobError, NodeAw
 from fleetlight.operations.jobs.failures import ends_alone
 from fleetlight.operations.jobs.locks import take_locks, want_locks
 from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.jobs.model import ENDED, Job, Place, Stage, Status
+from fleetlight.operations.jobs.model import ENDED, Job, JobPosition, Stage, Status
 from fleetlight.operations.jobs.nodes import NodeCall, Nodes
 from fleetlight.operations.jobs.queue import (
     begin_job,
@@ -70,11 +70,11 @@ class _Answer:
 
 
 class Worker:
-    """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
+    """One worker of one cell. `run` until `stop` is set, or `run_once` for a single step.
 
     vocabulary: what jobs consist of. nodes: of the cell.
-    chores: called between jobs, as fleetlight.operations.actions.reclaiming.
-    beat: called by `run` after each step, and before each wait for what is away.
+    maintenance: called between jobs, as fleetlight.operations.actions.reclaiming.
+    heartbeat: called by `run` after each step, and before each wait for what is away.
     node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
     """
 
@@ -87,8 +87,8 @@ class Worker:
         nodes: Nodes,
         *,
         clock: Clock = system_clock,
-        chores: Sequence[Callable[[], object]] = (),
-        beat: Callable[[], None] = lambda: None,
+        maintenance: Sequence[Callable[[], object]] = (),
+        heartbeat: Callable[[], None] = lambda: None,
         node_rest_s: float = _NODE_REST_S,
         metrics: WorkerMetrics | None = None,
     ) -> None:
@@ -98,8 +98,8 @@ class Worker:
         self._vocabulary = vocabulary
         self._nodes = nodes
         self._clock = clock
-        self._chores = chores
-        self._beat = beat
+        self._maintenance = maintenance
+        self._heartbeat = heartbeat
         self._node_rest_s = node_rest_s
         self._metrics = metrics or WorkerMetrics()
         self._count_due_s = 0.0
@@ -111,13 +111,13 @@ class Worker:
         self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(stop, _UNREACHABLE, self._tell_of_wait, longest_wait_s=_LONGEST_WAIT_S)
         while not stop.is_set():
-            for chore in (*self._chores, self._count_queue):
-                retrying(chore)
+            for task in (*self._maintenance, self._count_queue):
+                retrying(task)
             has_worked = retrying(self.run_once)
             if self._is_waiting and not stop.is_set():
                 _log.info("worker.cell_worked_again", cell=self._cell.name)
                 self._is_waiting = False
-            self._beat()
+            self._heartbeat()
             if not has_worked:
                 stop.wait(POLL_INTERVAL_S)
 
@@ -137,19 +137,19 @@ class Worker:
         self._metrics.queue_seen(self._cell.uuid, counts, waiting_since)
         self._count_due_s = time.monotonic() + _COUNT_INTERVAL_S
 
-    def _count_if_ended(self, place: Place, job: Job) -> None:
+    def _count_if_ended(self, place: JobPosition, job: Job) -> None:
         """To be called when the transaction has been committed that may have ended `job`."""
         if job.status in ENDED:
             self._metrics.ended(self._cell.uuid, place.operation, job.status, place.received_at)
 
-    def _rests(self, place: Place) -> bool:
+    def _rests(self, place: JobPosition) -> bool:
         """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
         now = time.monotonic()
         if len(self._resting) > _LARGEST_RESTING:
             self._resting = {key: until for key, until in self._resting.items() if now < until}
         return now < self._resting.get(place.key, 0.0)
 
-    def _together(self) -> Iterator[Sequence[Place]]:
+    def _together(self) -> Iterator[Sequence[JobPosition]]:
         """Where the jobs are that something can be done for, in order: one whose next step calls a node by itself."""
         for page in self._pages():
             awake = [place for place in page if not self._rests(place)]
@@ -157,7 +157,7 @@ class Worker:
                 places = list(group)
                 yield from ([place] for place in places) if calls else [places]
 
-    def _pages(self) -> Iterator[Sequence[Place]]:
+    def _pages(self) -> Iterator[Sequence[JobPosition]]:
         """Looked at without the one lock that SQLite has."""
         last = None
         while True:
@@ -168,7 +168,7 @@ class Worker:
                 return
             last = found[-1]
 
-    def _work_on_one_of(self, places: Sequence[Place]) -> bool:
+    def _work_on_one_of(self, places: Sequence[JobPosition]) -> bool:
         """The next step of the first of these jobs that no other worker has, or its failure; False without one."""
         left = places
         while left:
@@ -195,7 +195,7 @@ class Worker:
             left = left[left.index(at) + 1 :]
         return False
 
-    def _take_failure(self, place: Place, error: Exception) -> bool:
+    def _take_failure(self, place: JobPosition, error: Exception) -> bool:
         """Let the job of a step that has failed rest, or go on, or end; False when it rests, or others have it."""
         if isinstance(error, NodeAwayError):
             # The jobs behind it are not to wait for that node too.
@@ -207,7 +207,7 @@ class Worker:
             self._count_if_ended(place, job)
         return job is not None
 
-    def _next_call(self, place: Place) -> tuple[Operation, Step, Callable[[Task], NodeCall | None]] | None:
+    def _next_call(self, place: JobPosition) -> tuple[Operation, Step, Callable[[Task], NodeCall | None]] | None:
         """The next step of a job that has begun, if it calls a node: of which operation, and what makes the call."""
         operation = self._vocabulary.get(place.operation)
         if operation is None or place.stage is not Stage.STEPS:
@@ -215,7 +215,7 @@ class Worker:
         step = operation.step(place.next_step)
         return None if step is None or step.call is None else (operation, step, step.call)
 
-    def _ask_node(self, place: Place) -> _Answer | None:
+    def _ask_node(self, place: JobPosition) -> _Answer | None:
         """The answer to the call that the next step names, if it names one."""
         found = self._next_call(place)
         if found is None:
@@ -235,7 +235,7 @@ class Worker:
             return _Answer(None)
         return _Answer(self._nodes.call(replace(call, order=0 if row is None else row.revision), place.key))
 
-    def _advance(self, connection: Connection, place: Place, job: Job, answer: _Answer | None) -> bool:
+    def _advance(self, connection: Connection, place: JobPosition, job: Job, answer: _Answer | None) -> bool:
         """The next step that applies, and the end of the operation if there is none behind it."""
         is_free, row = self._lock_instance(connection, job)
         if not is_free:
@@ -268,7 +268,7 @@ class Worker:
             save_operation(connection, job, Status.RUNNING, now)
         return True
 
-    def _begin(self, connection: Connection, place: Place, job: Job, operation: Operation, now: int) -> bool:
+    def _begin(self, connection: Connection, place: JobPosition, job: Job, operation: Operation, now: int) -> bool:
         """Take the locks of an operation that has not begun; whether it goes on in this transaction."""
         locks = operation.locks(job.parameters, job.instance_uuid)
         if job.stage is Stage.REQUEST:
@@ -293,7 +293,7 @@ class Worker:
         elif job.position + 1 == job.operation_count:
             job.status = Status.SUCCESS
 
-    def _end_failed(self, connection: Connection, place: Place, error: Exception) -> Job | None:
+    def _end_failed(self, connection: Connection, place: JobPosition, error: Exception) -> Job | None:
         """End the job whose step has failed with `error`, if it cannot recover; None if it is not there any more."""
         job = lock_unread_job(connection, place)
         is_free, row = (False, None) if job is None else self._lock_instance(connection, job)
@@ -388,6 +388,6 @@ class Worker:
 
     def _tell_of_wait(self, error: object, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
-        self._beat()
+        self._heartbeat()
         self._metrics.failed(self._cell.uuid, type(error).__name__)
         _log.warning("worker.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

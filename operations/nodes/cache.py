@@ -1,6 +1,6 @@
-"""What is remembered of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
+"""The cache of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
 
-It calls nobody: fleetlight.operations.nodes.rpc does, and tells it when a call begins and ends.
+It calls no node: fleetlight.operations.nodes.rpc does, and reports when a call begins and ends.
 """
 
 import time
@@ -16,8 +16,8 @@ from fleetlight.agents.rpcs import Effect, effect_of
 from fleetlight.agents.wire import Snapshot
 from fleetlight.operations.nodes.errors import RequestError, StoreUnreachableError
 from fleetlight.operations.nodes.metrics import CacheCounts
-from fleetlight.operations.nodes.requests import Request
-from fleetlight.operations.nodes.stores.store import Change, Found, MonotonicClock, Store, Ticket
+from fleetlight.operations.nodes.requests import NodeStateRequest
+from fleetlight.operations.nodes.stores.store import MonotonicClock, StateChange, Store, StoredEntry, Ticket
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
@@ -28,14 +28,14 @@ class Fetch:
     """A node that is being asked. request: of what. sent_at: by the clock of the cache. ticket: None: store nothing."""
 
     node: str
-    request: Request
+    request: NodeStateRequest
     sent_at: float
     ticket: Ticket | None
 
 
 @dataclass(slots=True)
 class CallInProgress:
-    """is_known: whether the node said how the call ended; whoever makes it says so."""
+    """is_known: whether the node said how the call ended; its caller sets it."""
 
     is_known: bool = False
 
@@ -80,7 +80,7 @@ class NodeStateCache:
     is_strict: bool = False
     clock: MonotonicClock = time.monotonic
 
-    def look_up(self, wanted: Mapping[str, Request]) -> Mapping[str, dict[str, Any]]:
+    def look_up(self, wanted: Mapping[str, NodeStateRequest]) -> Mapping[str, dict[str, Any]]:
         """By node exactly what is wanted, if all of it is there and young enough; the others have to be asked.
 
         The caller may do with it what it likes. A store that cannot be reached has nothing.
@@ -91,11 +91,11 @@ class NodeStateCache:
         self.counts.missed(len(wanted) - len(known), expired=sum(each.is_expired for each in found.values()))
         return known
 
-    def remembered(self, wanted: Mapping[str, Request]) -> Mapping[str, dict[str, Any]]:
-        """As `look_up`, for who asks no node that is missing: it counts neither as hit nor as miss."""
+    def remembered(self, wanted: Mapping[str, NodeStateRequest]) -> Mapping[str, dict[str, Any]]:
+        """As `look_up`, for callers that ask no node that is missing: it counts neither as hit nor as miss."""
         return _parts_of(self._find(wanted), wanted)
 
-    def begin_fetch(self, node: str, request: Request) -> Fetch:
+    def begin_fetch(self, node: str, request: NodeStateRequest) -> Fetch:
         """Before a node is asked: drop its entry. The fetch asks for what that had as well."""
         try:
             ticket, old = self.store.begin_fetch(node)
@@ -107,7 +107,7 @@ class NodeStateCache:
         return Fetch(node, wanted, self.clock(), ticket)
 
     def is_current(self, fetch: Fetch) -> bool:
-        """Whether nobody has changed the node since it was asked; in doubt somebody has."""
+        """Whether the node is unchanged since it was asked; what is not certain counts as a change."""
         try:
             return fetch.ticket is not None and self.store.is_current(fetch.node, fetch.ticket)
         except StoreUnreachableError as error:
@@ -115,7 +115,7 @@ class NodeStateCache:
             return False
 
     def arrived(self, fetch: Fetch, snapshot: Snapshot) -> None:
-        """Remember what a fetch has brought, unless somebody has changed the node meanwhile."""
+        """Remember what a fetch has brought, unless the node was changed meanwhile."""
         whole = fetch.request.answered_by(snapshot)
         if fetch.ticket is None or whole.is_empty:
             return
@@ -159,15 +159,15 @@ class NodeStateCache:
         except StoreUnreachableError as error:
             self._tell(error)
 
-    def _find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+    def _find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         try:
             return self.store.find(nodes)
         except StoreUnreachableError as error:
             self._tell(error)
             return {}
 
-    def _begin(self, nodes: Collection[str] | None, timeout_s: float) -> Change:
-        change = Change(nodes, timeout_s)
+    def _begin(self, nodes: Collection[str] | None, timeout_s: float) -> StateChange:
+        change = StateChange(nodes, timeout_s)
         self.store.begin_change(change)
         self.counts.invalidated(is_of_all=nodes is None)
         return change
@@ -189,7 +189,7 @@ class NodeStateCache:
         _log.warning("node_cache.unreachable", address=error.address, reason=error.reason)
 
 
-def _parts_of(found: Mapping[str, Found], wanted: Mapping[str, Request]) -> dict[str, dict[str, Any]]:
+def _parts_of(found: Mapping[str, StoredEntry], wanted: Mapping[str, NodeStateRequest]) -> dict[str, dict[str, Any]]:
     parts: dict[str, dict[str, Any]] = {}
     # Most nodes were asked for the same, and are wanted the same of.
     covered: dict[tuple[bytes, int], bool] = {}
@@ -210,7 +210,7 @@ def _parts_of(found: Mapping[str, Found], wanted: Mapping[str, Request]) -> dict
 
 
 def _whole_entry(content: bytes) -> _Entry | None:
-    """None of what is no entry: a server has what anybody has put there."""
+    """None of what is no entry: other programs may write to the server too."""
     try:
         return _decode(content)
     except MALFORMED_JSON:
@@ -225,9 +225,9 @@ def _lean_entry(content: bytes) -> _LeanEntry | None:
         return None
 
 
-def _answered_by(request: msgspec.Raw) -> Request:
+def _answered_by(request: msgspec.Raw) -> NodeStateRequest:
     """What an entry is the whole answer to; nothing where it does not say so."""
     try:
-        return Request.read(msgspec.json.decode(request, type=dict[str, Any]))
+        return NodeStateRequest.read(msgspec.json.decode(request, type=dict[str, Any]))
     except (RequestError, msgspec.MsgspecError):
-        return Request()
+        return NodeStateRequest()

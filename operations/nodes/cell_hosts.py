@@ -142,8 +142,8 @@ class CellHosts:
         attempts = self._attempts.setdefault(key, _Attempts(now))
         self._rest(agent.node, attempts, result)
         # A call that is under way may take as long as the table of calls allows it.
-        patience_s = rpc_entry(each.name).timeout_s if result.is_timeout else self._rpcs.retry_s
-        if self._clock() - attempts.first_at >= patience_s:
+        retried_for_s = rpc_entry(each.name).timeout_s if result.is_timeout else self._rpcs.retry_s
+        if self._clock() - attempts.first_at >= retried_for_s:
             raise self._failure(call, each, agent, result.fail_msg, is_certain=False)
         self._tell_once(key, call, f"{agent.node}: {result.fail_msg}")
         raise NodeAwayError(f"{call.name} on {agent.node}: {result.fail_msg}")

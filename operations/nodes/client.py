@@ -5,27 +5,26 @@ Nothing is remembered here: fleetlight.operations.nodes.rpc does that.
 
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProtocolError
 from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from fleetlight.agents.errors import CertificateError
 from fleetlight.agents.tls import RenewedContext, TlsFiles
 from fleetlight.agents.wire import CALLS, PORT, UNDER_WAY
-from fleetlight.operations.nodes.connections import TimedConnectionPool
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.cells.upstream.timed_requests import HttpAnswer, TimedSecurePool, request_in_time
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 _log = structlog.get_logger(__name__)
 
-_CHUNK = 65_536
+_HEADERS = {"Content-Type": "application/json"}
 # Of a host with ten thousand guests it has a tenth of that. All nodes of a cell may answer at once.
 _LARGEST_ANSWER = 8 * 1024 * 1024
 # Of what a node says when it fails: it goes into jobs, notifications and logs.
@@ -37,7 +36,8 @@ _MALFORMED = "RPC layer error: the answer is not a list of success and payload"
 
 
 class AgentClient:
-    """May be used by any number of threads. files: what we show, and whom we trust. Raises CertificateError.
+    """May be used by any number of threads. files: our certificate, and the authorities that we trust. Raises
+    CertificateError.
 
     connect_timeout_s: how long a node may take to accept a connection.
     """
@@ -49,7 +49,7 @@ class AgentClient:
         self._told: str | None = None
         self._connect_timeout_s = connect_timeout_s
         self._guard = Lock()
-        self._pools: dict[tuple[str, str], TimedConnectionPool] = {}
+        self._pools: dict[tuple[str, str], TimedSecurePool] = {}
 
     @property
     def opened_connections(self) -> int:
@@ -59,7 +59,7 @@ class AgentClient:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -78,10 +78,10 @@ class AgentClient:
         pool = self._pool(node)
         try:
             try:
-                status, text = self._answer(pool, CALLS + name, body, ends_s)
+                answer = self._request(pool, name, body, ends_s)
             except ProtocolError:
                 # An agent that has started again has closed the connections that we keep.
-                status, text = self._answer(pool, CALLS + name, body, ends_s)
+                answer = self._request(pool, name, body, ends_s)
         except NewConnectionError as error:
             return failure(node.name, name, f"cannot connect to {node.address}: {_reason(error)}")
         except ConnectTimeoutError:
@@ -90,16 +90,16 @@ class AgentClient:
         except (TimeoutError, Urllib3TimeoutError):
             return failure(node.name, name, f"no answer within {timeout_s:g} s", is_timeout=True)
         except (HTTPError, OSError) as error:
-            # Whether it got there is not known, but for who is not the node that is meant.
+            # Whether it got there is not known, except where the certificate is that of another node.
             return failure(
                 node.name,
                 name,
                 f"the connection to {node.address} failed: {_reason(error)}",
                 is_timeout=not isinstance(_cause(error), ssl.SSLCertVerificationError),
             )
-        if status == UNDER_WAY:
+        if answer.status == UNDER_WAY:
             return NodeResult(node.name, name, fail_msg="the call is under way", is_timeout=True, is_under_way=True)
-        return _read(node.name, name, text)
+        return _read(node.name, name, answer.body)
 
     def close(self) -> None:
         with self._guard:
@@ -107,7 +107,7 @@ class AgentClient:
                 pool.close()
             self._pools.clear()
 
-    def _pool(self, node: Node) -> TimedConnectionPool:
+    def _pool(self, node: AgentNode) -> TimedSecurePool:
         now = time.monotonic()
         with self._guard:
             if now - self._looked_at >= _LOOK_INTERVAL_S:
@@ -116,7 +116,7 @@ class AgentClient:
             pool = self._pools.get((node.name, node.address))
             if pool is None:
                 parts = urlsplit(f"//{node.address}")
-                pool = TimedConnectionPool(
+                pool = TimedSecurePool(
                     parts.hostname or "",
                     parts.port or PORT,
                     maxsize=_KEPT_CONNECTIONS,
@@ -138,38 +138,18 @@ class AgentClient:
                 _log.warning("nodes.certificate_unusable", reason=reason)
         self._told = reason
 
-    def _answer(self, pool: TimedConnectionPool, path: str, body: bytes, ends_s: float) -> tuple[int, bytes]:
-        """Status and body. Raises TimeoutError, and what urllib3 raises.
-
-        The whole answer has to be there in time, however it comes (fleetlight.operations.nodes.connections).
-        """
-        left_s = _left_s(ends_s)
-        answer = pool.urlopen(
+    def _request(self, pool: TimedSecurePool, name: str, body: bytes, ends_s: float) -> HttpAnswer:
+        """Raises as `request_in_time`."""
+        return request_in_time(
+            pool,
             "POST",
-            path,
-            body=body,
-            headers={"Content-Type": "application/json"},
-            retries=False,
-            redirect=False,
-            timeout=Timeout(connect=min(left_s, self._connect_timeout_s), read=left_s, total=left_s),
-            preload_content=False,
+            CALLS + name,
+            _HEADERS,
+            body,
+            ends_s=ends_s,
+            largest_bytes=_LARGEST_ANSWER,
+            connect_timeout_s=self._connect_timeout_s,
         )
-        try:
-            text = b"".join(_chunks(answer))
-        except BaseException:
-            answer.close()  # what is left of it must not be taken for the next one
-            raise
-        answer.release_conn()
-        return answer.status, text
-
-
-def _chunks(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    size = 0
-    while chunk := answer.read1(_CHUNK):
-        size += len(chunk)
-        if size > _LARGEST_ANSWER:
-            raise HTTPError(f"the answer has more than {_LARGEST_ANSWER} bytes")
-        yield chunk
 
 
 def _read(node: str, call: str, text: bytes) -> NodeResult:
@@ -188,7 +168,7 @@ def _read(node: str, call: str, text: bytes) -> NodeResult:
 
 
 def _printable(reason: str) -> str:
-    """One line of it: no database keeps a zero character, and no terminal is told what to do by a host."""
+    """One line of it: no database keeps a zero character, and no terminal obeys a host."""
     shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
     return "".join(each if each.isprintable() else " " for each in shown)
 
@@ -208,10 +188,3 @@ def _cause(error: BaseException) -> BaseException:
     while (deeper := error.__cause__ or error.__context__) is not None:
         error = deeper
     return error
-
-
-def _left_s(ends_s: float) -> float:
-    left_s = ends_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s

@@ -1,4 +1,4 @@
-"""What differs between what nodes say and what their cell has; remembered, so that each change is announced once."""
+"""Differences between what nodes say and what their cell has, stored so that each change is announced once."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +28,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Observation:
     """What came of asking nodes; JSON.
 
     results: as the job tells them, [node, ok, text] each. nodes: by name the status, and why it does not answer.
@@ -58,11 +58,11 @@ class Differences:
         self._cell = cell
         self._now = now
 
-    def note(self, found: Found) -> None:
+    def note(self, found: Observation) -> None:
         self._note_nodes(found)
         self._note_instances(found)
 
-    def _note_nodes(self, found: Found) -> None:
+    def _note_nodes(self, found: Observation) -> None:
         known = _known(self._connection, _NODE)
         changed: set[str] = set()
         for name, (status, reason) in found.nodes.items():
@@ -88,7 +88,7 @@ class Differences:
         for part in _parts(changed):
             announce_changed_nodes(self._connection, self._now, compute_nodes.c.hypervisor_hostname.in_(part))
 
-    def _note_instances(self, found: Found) -> None:
+    def _note_instances(self, found: Observation) -> None:
         known = _known(self._connection, _INSTANCE)
         unchanged = self._unchanged(found.instances)
         for uuid in sorted(unchanged):
@@ -113,7 +113,7 @@ class Differences:
         self._forget(_INSTANCE, known.keys() - self._observable(known))
 
     def _unchanged(self, seen: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
-        """Those that nobody has changed, or is changing, since before their nodes were asked."""
+        """Those that were not changed, and are not being changed, since before their nodes were asked."""
         found: set[str] = set()
         for uuids in _parts(seen):
             rows = self._connection.execute(

@@ -1,4 +1,4 @@
-"""What can go wrong between a caller and the nodes; what goes wrong with one node is a value (NodeResult).
+"""Errors between a caller and the nodes; what goes wrong with one node is a value (NodeResult).
 
 NodeError
 ├── RequestError             no such flag, or an argument that it does not take: a mistake of the program

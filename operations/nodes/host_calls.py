@@ -1,4 +1,4 @@
-"""What agents are called for when a step calls a host: one call, or several of them in an order that is safe.
+"""The calls of agents behind the call of a host by a step: one call, or several of them in an order that is safe.
 
 Guests are called like the uuids of their instances: names are changed, and two instances may have the same. What a
 call is made with is in its parameters:

@@ -1,4 +1,4 @@
-"""What the node state cache counts (contracts/ganeti-node-state-cache, 10), for tests and for Prometheus."""
+"""Metrics of the node state cache (contracts/ganeti-node-state-cache, 10), for tests and for Prometheus."""
 
 from collections import Counter
 from threading import Lock

@@ -1,4 +1,4 @@
-"""Nodes, and what came of calling one."""
+"""Nodes with agents, and results of calls."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ OFFLINE = "Node is marked offline"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AgentNode:
     """name: full. address: host and port of its agent. is_offline: it is not called, whatever it would say."""
 
     name: str

@@ -1,4 +1,4 @@
-"""What the nodes of a cell that have an agent say of themselves and of their instances, for one answer.
+"""One observation of the nodes of a cell that have an agent, and of their instances.
 
 Only the nodes that are named are called, all at once, and none of them twice. What another node is remembered to run
 is looked up without calling it.
@@ -11,12 +11,12 @@ from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_R
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.operations.nodes.model import NodeResult, failure
 from fleetlight.operations.nodes.opening import node_of
-from fleetlight.operations.nodes.requests import HypervisorSpec, Request
+from fleetlight.operations.nodes.requests import HypervisorSpec, NodeStateRequest
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, runs
 from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
 
@@ -27,7 +27,7 @@ OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti
 """The fields of the record of an instance by which `NodeObserver.seen` finds it."""
 
 # Of a node that may have no instances, nothing about room for them applies.
-_NOT_CAPABLE = CellStatus.UNAVAILABLE
+_NOT_CAPABLE = ResultStatus.UNAVAILABLE
 
 
 class NodeObserver:
@@ -65,9 +65,11 @@ class NodeObserver:
         A node that may have no instances is asked for its boot id alone.
         """
         hypervisors = self._hypervisors()
-        everything = Request(tuple(hypervisors), self._groups(), boot_id=True)
+        everything = NodeStateRequest(tuple(hypervisors), self._groups(), boot_id=True)
         agents = [self._agents[name] for name in nodes]
-        requests = {node_of(agent): everything if agent.is_vm_capable else Request(boot_id=True) for agent in agents}
+        requests = {
+            node_of(agent): everything if agent.is_vm_capable else NodeStateRequest(boot_id=True) for agent in agents
+        }
         results = self._rpc.node_snapshots(requests, bypass=bypass, timeout_s=self._timeout_s)
         capable = {agent.node: results[agent.node] for agent in agents if agent.is_vm_capable}
         self._note(instances_in([name for name, _ in hypervisors], capable))
@@ -76,7 +78,7 @@ class NodeObserver:
     def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
         """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
 
-        A CellStatus stands for what cannot be had: of a node that is offline, or that fails.
+        A ResultStatus stands for what cannot be had: of a node that is offline, or that fails.
         """
         known = [self._agents[name] for name in nodes if name in self._agents]
         wanted = LIVE_FIELDS.intersection(fields)
@@ -107,9 +109,9 @@ class NodeObserver:
             for record, seen in zip(records, found, strict=True)
         ]
 
-    def _request(self, fields: Collection[str]) -> Request:
+    def _request(self, fields: Collection[str]) -> NodeStateRequest:
         """Only what these fields are made of."""
-        return Request(
+        return NodeStateRequest(
             tuple(self._hypervisors()) if not OF_HYPERVISOR.keys().isdisjoint(fields) else None,
             self._groups() if not OF_STORAGE.keys().isdisjoint(fields) else None,
             BOOT_ID in fields,
@@ -188,8 +190,8 @@ def _running_guests(result: NodeResult) -> Mapping[str, Guest]:
 def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) -> Record:
     """The live fields of the record of a node; what an answer lacks could not be had."""
     if result.offline:
-        return dict.fromkeys(wanted, CellStatus.OFFLINE)
-    lacking = CellStatus.NO_DATA if agent.is_vm_capable else _NOT_CAPABLE
+        return dict.fromkeys(wanted, ResultStatus.OFFLINE)
+    lacking = ResultStatus.NO_DATA if agent.is_vm_capable else _NOT_CAPABLE
     said: Record = {} if result.has_failed else result.payload
     of_hypervisor, of_group = _data_of_hypervisor(said.get(CACHE_REQ_HV)), _data_of_group(said.get(CACHE_REQ_DISKINFO))
     values: dict[str, Any] = {}
@@ -199,7 +201,7 @@ def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) ->
         elif name in OF_STORAGE:
             value, otherwise = of_group.get(OF_STORAGE[name]), lacking
         else:
-            value, otherwise = said.get(CACHE_REQ_BOOTID), CellStatus.NO_DATA
+            value, otherwise = said.get(CACHE_REQ_BOOTID), ResultStatus.NO_DATA
         values[name] = otherwise if value is None else value
     return values
 

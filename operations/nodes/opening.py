@@ -1,4 +1,4 @@
-"""How a process calls the agents of its cells, as its settings say: one client and one memory for each cell."""
+"""The agents of the cells of a process, by its settings: one client and one cache for each cell."""
 
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +16,7 @@ from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.client import AgentClient
 from fleetlight.operations.nodes.errors import NoCertificateError, NodesSettingsError
 from fleetlight.operations.nodes.metrics import CacheCounts
-from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
 from fleetlight.operations.nodes.stores.nothing import NoStore
@@ -49,7 +49,7 @@ class NodeRpcs:
             return opened[0]
 
     def forget(self, cell: Cell, nodes: Collection[str]) -> None:
-        """Nodes whose configuration has changed, by their names. A server that is away is told of in the log."""
+        """Nodes whose configuration has changed, by their names. The log names a server that is away."""
         if not nodes:
             return
         with self._guard:
@@ -96,9 +96,9 @@ def opened_nodes(settings: NodesSettings, registry: CollectorRegistry) -> Iterat
         rpcs.close()
 
 
-def node_of(agent: AgentAddress) -> Node:
+def node_of(agent: AgentAddress) -> AgentNode:
     """How the node of an agent is called."""
-    return Node(agent.node, agent.address, agent.is_offline)
+    return AgentNode(agent.node, agent.address, agent.is_offline)
 
 
 def _files(folder: Path, name: str) -> TlsFiles:

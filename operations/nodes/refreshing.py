@@ -19,8 +19,8 @@ from fleetlight.operations.nodes.differences import (
     NODE_DOWN,
     NODE_OFFLINE,
     NODE_UP,
-    Found,
     NodeStatus,
+    Observation,
     read_known_instances,
 )
 from fleetlight.operations.nodes.errors import NoCertificateError, StoreUnreachableError
@@ -70,12 +70,12 @@ class RefreshingHosts:
                 raise NodeAwayError(str(error)) from error
 
     def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
-        """What fleetlight.operations.nodes.differences.Found says, as JSON. Raises NodeAwayError."""
+        """What fleetlight.operations.nodes.differences.Observation says, as JSON. Raises NodeAwayError."""
         wanted: Sequence[str] = call.parameters["nodes"]
         with self._engine.connect() as connection:
             agents = {agent.node: agent for agent in read_agents(connection)}
             if not agents:
-                return Found([[name, False, _NO_AGENT] for name in wanted]).to_json()
+                return Observation([[name, False, _NO_AGENT] for name in wanted]).to_json()
             rpc = self._rpc()
             cluster = read_parameters(connection)
             # Before nodes are asked: what has the same revision behind it was so all the time.
@@ -87,7 +87,7 @@ class RefreshingHosts:
         told = [_told(name, results.get(name)) for name in wanted or asked if wanted or not agents[name].is_offline]
         nodes = {name: _status(result) for name, result in results.items()}
         judged = _judged(observer, results, agents, rows, known)
-        return Found(told, nodes, dict(judged), is_of_all=not wanted).to_json()
+        return Observation(told, nodes, dict(judged), is_of_all=not wanted).to_json()
 
     def _rpc(self) -> NodeRpc:
         """Raises NodeAwayError: a worker that has a certificate carries the job out."""

@@ -1,4 +1,6 @@
-"""What is asked of a node, and what an entry can give of it (contracts/ganeti-node-state-cache, 2 to 4)."""
+"""Requests for the state of a node, and what of them an entry of the cache can answer
+(contracts/ganeti-node-state-cache, 2 to 4).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ HypervisorSpec = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NodeStateRequest:
     """What is wanted: hypervisors, volume groups, the boot id. None: nothing of that kind.
 
     An empty tuple asks for the kind with nothing in it, which any answer has. with_instances: otherwise what
@@ -25,7 +27,7 @@ class Request:
     with_instances: bool = True
 
     @classmethod
-    def read(cls, flags: Mapping[str, Any]) -> "Request":
+    def read(cls, flags: Mapping[str, Any]) -> "NodeStateRequest":
         """From flags and their arguments. Raises RequestError."""
         unknown = sorted(flags.keys() - set(FLAGS))
         if unknown:
@@ -59,7 +61,7 @@ class Request:
             found[CACHE_REQ_BOOTID] = True
         return found
 
-    def covers(self, other: "Request") -> bool:
+    def covers(self, other: "NodeStateRequest") -> bool:
         """Whether an answer to this brings all that `other` wants."""
         return (
             _has_all(self._names, other._names)
@@ -67,7 +69,7 @@ class Request:
             and (self.boot_id or not other.boot_id)
         )
 
-    def with_all_of(self, other: "Request") -> "Request":
+    def with_all_of(self, other: "NodeStateRequest") -> "NodeStateRequest":
         """What both want; of a hypervisor that both name, with our parameters."""
         hypervisors = None
         if self.hypervisors is not None or other.hypervisors is not None:
@@ -77,7 +79,7 @@ class Request:
         groups = None
         if self.volume_groups is not None or other.volume_groups is not None:
             groups = tuple(dict.fromkeys([*(self.volume_groups or ()), *(other.volume_groups or ())]))
-        return Request(hypervisors, groups, self.boot_id or other.boot_id)
+        return NodeStateRequest(hypervisors, groups, self.boot_id or other.boot_id)
 
     def part_of(self, snapshot: Snapshot) -> dict[str, Any]:
         """What of a snapshot was asked for; what it lacks is left out."""
@@ -93,10 +95,10 @@ class Request:
             found[CACHE_REQ_BOOTID] = snapshot[CACHE_REQ_BOOTID]
         return found
 
-    def answered_by(self, snapshot: Snapshot) -> "Request":
+    def answered_by(self, snapshot: Snapshot) -> "NodeStateRequest":
         """What of this is whole in a snapshot: a flag of which something is missing counts as missing."""
         there = _what_is_there(snapshot)
-        return Request(
+        return NodeStateRequest(
             self.hypervisors if _has_all(there._names, self._names) else None,
             self.volume_groups if _has_all(there.volume_groups, self.volume_groups) else None,
             self.boot_id and there.boot_id,
@@ -107,9 +109,9 @@ class Request:
         return None if self.hypervisors is None else tuple(name for name, _ in self.hypervisors)
 
 
-def _what_is_there(snapshot: Snapshot) -> Request:
+def _what_is_there(snapshot: Snapshot) -> NodeStateRequest:
     hypervisors, groups = snapshot.get(CACHE_REQ_HV), snapshot.get(CACHE_REQ_DISKINFO)
-    return Request(
+    return NodeStateRequest(
         tuple((name, {}) for name, said in hypervisors.items() if _is_whole(said))
         if isinstance(hypervisors, dict)
         else None,

@@ -1,4 +1,4 @@
-"""How the nodes of a cell are called: the one way to it, since what changes a node has to be known to the cache."""
+"""The one way to call the nodes of a cell, since the cache has to know what changes a node."""
 
 import time
 from collections import defaultdict
@@ -15,8 +15,8 @@ import msgspec
 from fleetlight.agents.rpcs import Effect, rpc
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.operations.nodes.cache import Fetch, NodeStateCache
-from fleetlight.operations.nodes.model import Node, NodeResult, failure, offline
-from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure, offline
+from fleetlight.operations.nodes.requests import NodeStateRequest
 
 SNAPSHOT = "node_snapshot"
 # Calls that run at once. They mostly wait, and one that hangs keeps its thread no longer than its time limit.
@@ -31,7 +31,7 @@ class Client(Protocol):
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -65,7 +65,7 @@ class NodeRpc:
 
     def call(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[AgentNode],
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -94,7 +94,7 @@ class NodeRpc:
 
     def call_one(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -107,8 +107,8 @@ class NodeRpc:
 
     def node_snapshot(
         self,
-        nodes: Sequence[Node],
-        request: Request | Mapping[str, Any],
+        nodes: Sequence[AgentNode],
+        request: NodeStateRequest | Mapping[str, Any],
         *,
         use_cache: bool = True,
         bypass: bool = False,
@@ -120,14 +120,14 @@ class NodeRpc:
         and nothing kept. bypass: call in any case, and keep the answers. timeout_s: of each node that is called.
         Raises RequestError.
         """
-        wanted = request if isinstance(request, Request) else Request.read(request)
+        wanted = request if isinstance(request, NodeStateRequest) else NodeStateRequest.read(request)
         return self.node_snapshots(
             dict.fromkeys(nodes, wanted), use_cache=use_cache, bypass=bypass, timeout_s=timeout_s
         )
 
     def node_snapshots(
         self,
-        requests: Mapping[Node, Request],
+        requests: Mapping[AgentNode, NodeStateRequest],
         *,
         use_cache: bool = True,
         bypass: bool = False,
@@ -140,7 +140,7 @@ class NodeRpc:
         marked_offline = [node.name for node in requests if node.is_offline]
         if marked_offline and use_cache:
             self.cache.forget_changed(marked_offline)
-        asked: dict[Node, Request] = {}
+        asked: dict[AgentNode, NodeStateRequest] = {}
         for node, wanted in requests.items():
             if node.is_offline:
                 results[node.name] = offline(node.name, SNAPSHOT)
@@ -151,7 +151,7 @@ class NodeRpc:
         known: Mapping[str, dict[str, Any]] = {}
         if use_cache and not bypass:
             known = self.cache.look_up({node.name: wanted for node, wanted in asked.items()})
-        joined: dict[str, tuple[_Running, Request]] = {}
+        joined: dict[str, tuple[_Running, NodeStateRequest]] = {}
         for node, wanted in asked.items():
             if node.name in known:
                 results[node.name] = NodeResult(node.name, SNAPSHOT, payload=known[node.name])
@@ -167,12 +167,12 @@ class NodeRpc:
             results[name] = _waited_for(running, wanted, name, limit_s, ends_s)
         return {node.name: results[node.name] for node in requests}
 
-    def remembered(self, nodes: Sequence[Node], request: Request) -> dict[str, NodeResult]:
+    def remembered(self, nodes: Sequence[AgentNode], request: NodeStateRequest) -> dict[str, NodeResult]:
         """As `node_snapshot`, of the nodes of which all of it is remembered; none is called."""
         found = self.cache.remembered({node.name: request for node in nodes if not node.is_offline})
         return {name: NodeResult(name, SNAPSHOT, payload=known) for name, known in found.items()}
 
-    def _fetched(self, node: Node, wanted: Request, limit_s: float, *, bypass: bool) -> NodeResult:
+    def _fetched(self, node: AgentNode, wanted: NodeStateRequest, limit_s: float, *, bypass: bool) -> NodeResult:
         """What a node says, asked by us, or by another thread that asks for as much at this moment."""
         fetch: Fetch | None = None
         # No call is made inside: it only lets two that come at once not both be the first.
@@ -199,13 +199,13 @@ class NodeRpc:
                     del self._running[node.name]
         return result if result.has_failed else replace(result, payload=wanted.part_of(result.payload))
 
-    def _under_way(self, node: str, wanted: Request) -> _Running | None:
+    def _under_way(self, node: str, wanted: NodeStateRequest) -> _Running | None:
         """The call of another thread that brings what is wanted: to wait for it takes no thread of ours."""
         with self._begins[node]:
             return self._joinable(node, wanted)
 
-    def _joinable(self, node: str, wanted: Request) -> _Running | None:
-        """As `_under_way`, for who holds the lock of the node."""
+    def _joinable(self, node: str, wanted: NodeStateRequest) -> _Running | None:
+        """As `_under_way`, for a caller that holds the lock of the node."""
         running = self._running.get(node)
         if running is None or not running.fetch.request.covers(wanted) or not self.cache.is_current(running.fetch):
             return None
@@ -213,7 +213,7 @@ class NodeRpc:
 
     def _call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         timeout_s: float,
@@ -252,12 +252,12 @@ class NodeRpc:
         return results
 
 
-def _arguments(request: Request) -> Mapping[str, Any]:
+def _arguments(request: NodeStateRequest) -> Mapping[str, Any]:
     return {"request": request.to_json()}
 
 
-def _waited_for(running: _Running, wanted: Request, node: str, limit_s: float, ends_s: float) -> NodeResult:
-    """What another thread was told; as bytes, so that each has its own copy.
+def _waited_for(running: _Running, wanted: NodeStateRequest, node: str, limit_s: float, ends_s: float) -> NodeResult:
+    """The answer that another thread got; as bytes, so that each has its own copy.
 
     limit_s: how long the caller waits for everything, until `ends_s`.
     """

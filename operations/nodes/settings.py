@@ -31,7 +31,7 @@ class NodesSettings(BaseModel):
     cache_ttl_s: how long what a node said of itself may be shown; 0: until something changes.
     cache_strict: whether calls that only write the configuration of a node count as changing it, too.
     refresh_interval_s: how often workers ask all nodes of a cell that have an agent for everything, so that it is
-        remembered, and what is not as it is to be is told; 0: never.
+        remembered, and what is not as it is to be is announced; 0: never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -17,8 +17,8 @@ from fleetlight.agents.wire import (
     NODE_DATA,
     Snapshot,
 )
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
-from fleetlight.operations.nodes.requests import HypervisorSpec, Request
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
+from fleetlight.operations.nodes.requests import HypervisorSpec, NodeStateRequest
 from fleetlight.operations.nodes.rpc import NodeRpc
 
 StorageUnit = tuple[str, str, Sequence[Any]]
@@ -34,7 +34,7 @@ class _CallFailedError(Exception):
 
 def node_info(
     rpc: NodeRpc,
-    nodes: Sequence[Node],
+    nodes: Sequence[AgentNode],
     storage_units: StorageUnits | None,
     hv_specs: Sequence[HypervisorSpec] | None,
     *,
@@ -47,7 +47,7 @@ def node_info(
     """
     units = {node: _units_of(node, storage_units) for node in nodes}
     requests = {
-        node: Request(
+        node: NodeStateRequest(
             None if hv_specs is None else tuple(hv_specs),
             None if asked is None else tuple(name for kind, name, _ in asked if kind == LVM),
             boot_id=True,
@@ -64,7 +64,7 @@ def node_info(
 
 def instance_info(
     rpc: NodeRpc,
-    node: Node,
+    node: AgentNode,
     instance: str,
     hname: str,
     hvparams: Mapping[str, Any],
@@ -73,14 +73,14 @@ def instance_info(
     bypass: bool = False,
 ) -> NodeResult:
     """The payload is `{"memory", "vcpus", "state", "time"}`, or `{}` of an instance that is not there."""
-    request = Request(hypervisors=((hname, hvparams),))
+    request = NodeStateRequest(hypervisors=((hname, hvparams),))
     result = rpc.node_snapshot([node], request, use_cache=use_cache, bypass=bypass)[node.name]
     return _adapted("instance_info", result, lambda found: _instances(found, hname).get(instance, {}))
 
 
 def all_instances_info(
     rpc: NodeRpc,
-    nodes: Sequence[Node],
+    nodes: Sequence[AgentNode],
     hypervisor_list: Sequence[str],
     all_hvparams: Mapping[str, Mapping[str, Any]],
     *,
@@ -96,7 +96,7 @@ def all_instances_info(
 
 def remembered_instances_info(
     rpc: NodeRpc,
-    nodes: Sequence[Node],
+    nodes: Sequence[AgentNode],
     hypervisor_list: Sequence[str],
     all_hvparams: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, NodeResult]:
@@ -105,8 +105,8 @@ def remembered_instances_info(
     return instances_in(hypervisor_list, results)
 
 
-def _of_instances(hypervisors: Sequence[str], parameters: Mapping[str, Mapping[str, Any]]) -> Request:
-    return Request(hypervisors=tuple((name, parameters.get(name, {})) for name in hypervisors))
+def _of_instances(hypervisors: Sequence[str], parameters: Mapping[str, Mapping[str, Any]]) -> NodeStateRequest:
+    return NodeStateRequest(hypervisors=tuple((name, parameters.get(name, {})) for name in hypervisors))
 
 
 def instances_in(hypervisors: Sequence[str], results: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
@@ -129,7 +129,7 @@ def _adapted(call: str, result: NodeResult, payload: Callable[[Snapshot], Any]) 
 
 def _node_info(
     rpc: NodeRpc,
-    node: Node,
+    node: AgentNode,
     units: Sequence[StorageUnit] | None,
     hv_specs: Sequence[HypervisorSpec] | None,
     found: Snapshot,
@@ -139,7 +139,7 @@ def _node_info(
     return [found[CACHE_REQ_BOOTID], storage, hypervisors]
 
 
-def _storage(rpc: NodeRpc, node: Node, units: Sequence[StorageUnit], found: Snapshot) -> list[dict[str, Any]]:
+def _storage(rpc: NodeRpc, node: AgentNode, units: Sequence[StorageUnit], found: Snapshot) -> list[dict[str, Any]]:
     """Volume groups by the snapshot; of units of other types, which it never has, the node itself is asked."""
     others = [unit for unit in units if unit[0] != LVM]
     asked: list[dict[str, Any]] = []
@@ -177,5 +177,5 @@ def _instances(found: Snapshot, hypervisor: str) -> dict[str, Any]:
     return instances
 
 
-def _units_of(node: Node, units: StorageUnits | None) -> Sequence[StorageUnit] | None:
+def _units_of(node: AgentNode, units: StorageUnits | None) -> Sequence[StorageUnit] | None:
     return units.get(node.name) if isinstance(units, Mapping) else units

@@ -1,4 +1,4 @@
-"""How operations of Ganeti become operations of jobs: a check, and steps behind it, each of which is a transaction.
+"""Construction of jobs' operations from Ganeti's: a check, and steps behind it, each of which is a transaction.
 
 What keeps an operation from beginning is a PrerequisiteError of the check, which changes nothing. A trial run is the
 check alone.
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.actions import vocabulary as actions
 from fleetlight.operations.actions.host_parameters import guest_of, with_copies
-from fleetlight.operations.actions.steps import Step as ActionStep
+from fleetlight.operations.actions.steps import ActionStep
 from fleetlight.operations.jobs.errors import JobError, NodeCallError
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.nodes import NodeCall
@@ -44,7 +44,7 @@ def instance_lock(_op: OpCode, instance_uuid: str | None) -> Collection[Lock]:
 
 
 def event_of_update(record: Record) -> str:
-    """What a change of an instance is told as: who follows servers alone is told nothing of reservations."""
+    """The event of a change of an instance: what follows servers alone gets nothing of reservations."""
     return "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
 
 
@@ -70,7 +70,7 @@ def host_step(
 ) -> OpStep[Op]:
     """A step that calls the host of a real instance for something, if it is on one.
 
-    parameters: what the host is told beside the instance. run: what the cell notes then.
+    parameters: what the host gets beside the instance. run: what the cell notes then.
     """
 
     def is_needed(op: Op, task: Task) -> bool:

@@ -17,7 +17,7 @@ from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.nodes.host_calls import FORGET
 from fleetlight.operations.nodes.refreshing import ALL_NODES
 from fleetlight.operations.opcodes.building import operation
-from fleetlight.operations.opcodes.configuring import configuring
+from fleetlight.operations.opcodes.configuration_changes import configuring
 from fleetlight.operations.opcodes.groups import refuse_states
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import (

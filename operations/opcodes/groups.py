@@ -12,7 +12,7 @@ from fleetlight.operations.hosts.node_announcements import announce_changed_node
 from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.configuring import Changes, change_item, configuring
+from fleetlight.operations.opcodes.configuration_changes import Changes, change_item, configuring
 from fleetlight.operations.opcodes.lookups import groups_called, known_group, known_node
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import (

@@ -47,14 +47,14 @@ SHARED: frozenset[str] = frozenset({"sharedfile", "rbd", "ext", "gluster", "bloc
 """Templates whose disks every node reaches."""
 
 
-class Part(BaseModel):
+class ParameterPart(BaseModel):
     """Part of the parameters of an operation."""
 
     # Deferred: most processes and commands use few of them (docs/decisions/0031).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
-class Disk(Part):
+class Disk(ParameterPart):
     """size: MiB."""
 
     size: Mebibytes
@@ -68,7 +68,7 @@ class Disk(Part):
     access: Text | None = None
 
 
-class Nic(Part):
+class Nic(ParameterPart):
     """mac: `auto`, `generate`, or an address. ip: an address, or `pool` for the next one of the network."""
 
     mac: Text | None = None
@@ -81,7 +81,7 @@ class Nic(Part):
     network: Text | None = None
 
 
-class BackendParameters(Part):
+class BackendParameters(ParameterPart):
     """memory: stands for maxmem and minmem, and not beside them."""
 
     minmem: Mebibytes | None = None

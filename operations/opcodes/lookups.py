@@ -1,4 +1,4 @@
-"""What operations call the nodes, groups and networks of a cell (contracts/ganeti-rapi, 4).
+"""Nodes, groups and networks of a cell by the names that operations use (contracts/ganeti-rapi, 4).
 
 A node is found by its name in any case, or by what begins it up to a dot if that begins no other; a group and a network
 by its name or its uuid.

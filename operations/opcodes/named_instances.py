@@ -1,4 +1,4 @@
-"""The instances of a native cell by what operations of Ganeti call them (contracts/ganeti-reservations, 3)."""
+"""Instances of a native cell by the names that operations of Ganeti use (contracts/ganeti-reservations, 3)."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ from fleetlight.cells.tables import compute_nodes, instances, network_connection
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.configuring import change_item, configuring
+from fleetlight.operations.opcodes.configuration_changes import change_item, configuring
 from fleetlight.operations.opcodes.groups import check_name
 from fleetlight.operations.opcodes.lookups import known_group, known_network, networks_called
 from fleetlight.operations.opcodes.opcode import OpCode

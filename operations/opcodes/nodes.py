@@ -18,7 +18,7 @@ from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.nodes.host_calls import FORGET
 from fleetlight.operations.opcodes.building import operation
-from fleetlight.operations.opcodes.configuring import Changes, change_item, configuring
+from fleetlight.operations.opcodes.configuration_changes import Changes, change_item, configuring
 from fleetlight.operations.opcodes.groups import refuse_states
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.opcode import OpCode
@@ -153,7 +153,7 @@ def node_lock(op: NodeOpCode, _instance_uuid: str | None) -> Collection[Lock]:
 
 
 def _forget(op: NodeSetParams, task: Task) -> NodeCall | None:
-    """Who goes offline, or comes back, is not shown as it was before."""
+    """A node that goes offline, or comes back, is not shown as it was before."""
     if op.offline is None:
         return None
     node = known_node(task, op.node_name)

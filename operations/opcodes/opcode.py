@@ -1,4 +1,4 @@
-"""What every operation of Ganeti has: a name, parameters, and what it is called in a list of jobs.
+"""The base of Ganeti's operations: a name, parameters, and a summary for lists of jobs.
 
 A class for each operation is the one definition of its parameters: what may be submitted, what a job keeps, and what
 the steps read (contracts/ganeti-rapi, 1: parameters that all have).
@@ -36,7 +36,7 @@ class OpCode(BaseModel):
     """Subclasses have the parameters of one operation as their fields.
 
     OP_ID: its name. ABOUT: the field that says in lists what it is about.
-    reason: the trail of who asked for it and why, as [source, text, nanoseconds since the epoch].
+    reason: the trail of callers and their reasons, as [source, text, nanoseconds since the epoch].
     """
 
     # Deferred: most processes and commands use few of them (docs/decisions/0031).

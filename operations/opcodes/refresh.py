@@ -15,14 +15,14 @@ from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.nodes.differences import Differences, Found
+from fleetlight.operations.nodes.differences import Differences, Observation
 from fleetlight.operations.nodes.refreshing import ALL_NODES, REFRESH
 from fleetlight.operations.opcodes.building import OpStep, operation
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 # Of the interval: cells that began together do not ask together for ever.
 _JITTER = 0.1
 
@@ -46,7 +46,7 @@ def _call(op: NodeSnapshotRefresh, task: Task) -> NodeCall:
 
 
 def _note(_op: NodeSnapshotRefresh, task: Task) -> None:
-    found = Found(**task.answer)
+    found = Observation(**task.answer)
     # One at a time: a job that two workers carry out for two callers finds the same changes.
     row = select(periodic_jobs.c.due_at).where(periodic_jobs.c.operation == NodeSnapshotRefresh.OP_ID)
     task.connection.execute(row.with_for_update())
@@ -97,7 +97,9 @@ class Refresher:
         interval_s = self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 -- no secret
         now = self._clock()
         statement = update(periodic_jobs).where(columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at <= now)
-        return connection.execute(statement.values(due_at=now + round(interval_s * _MICROSECONDS))).rowcount == 1
+        return (
+            connection.execute(statement.values(due_at=now + round(interval_s * MICROSECONDS_PER_SECOND))).rowcount == 1
+        )
 
 
 def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = system_clock) -> None:
@@ -105,7 +107,7 @@ def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = sys
 
     Raises CellUnreachableError.
     """
-    columns, due_at = periodic_jobs.c, clock() + round(by_s * _MICROSECONDS)
+    columns, due_at = periodic_jobs.c, clock() + round(by_s * MICROSECONDS_PER_SECOND)
     is_earlier = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at < due_at)
     with cell_failures(cell.name), writing(engine) as connection:
         connection.execute(update(periodic_jobs).where(*is_earlier).values(due_at=due_at))

@@ -16,13 +16,13 @@ from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.nodes import NodeOpCode, node_lock
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import wrong
+from fleetlight.resources.units import MIB_PER_GIB
 
 StorageType = Literal[
     "blockdev", "diskless", "drbd", "ext", "file", "gluster", "lvm-pv", "lvm-vg", "plain", "rados", "sharedfile"
 ]
 _FIELDS = ("name", "type", "size", "used", "free", "allocatable", "node")
 _MODIFIABLE, _REPAIRABLE = ("lvm-pv",), ("lvm-vg",)
-_MIB_OF_GIB = 1024
 _UNIT_NAMES: Mapping[str, str] = {
     "lvm-vg": "volume_group_name",
     "file": "file_storage_dir",
@@ -82,9 +82,9 @@ def _units(connection: Connection, op: NodeQueryStorage, node: ComputeNode) -> S
         {
             "name": name,
             "type": storage_type,
-            "size": node.capacity.disk_gib * _MIB_OF_GIB,
-            "used": node.used.disk_gib * _MIB_OF_GIB,
-            "free": node.free.disk_gib * _MIB_OF_GIB,
+            "size": node.capacity.disk_gib * MIB_PER_GIB,
+            "used": node.used.disk_gib * MIB_PER_GIB,
+            "free": node.free.disk_gib * MIB_PER_GIB,
             "allocatable": True,
             "node": node.hypervisor_hostname,
         }

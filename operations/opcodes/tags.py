@@ -12,7 +12,7 @@ from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.model import Lock
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import event_of_update
-from fleetlight.operations.opcodes.configuring import change_item, configuring
+from fleetlight.operations.opcodes.configuration_changes import change_item, configuring
 from fleetlight.operations.opcodes.lookups import known_group, known_network, known_node
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import wrong

@@ -6,10 +6,10 @@ from fleetlight.operations.opcodes.evacuation import EVACUATION
 from fleetlight.operations.opcodes.groups import GROUPS
 from fleetlight.operations.opcodes.instances.contents import CONTENTS
 from fleetlight.operations.opcodes.instances.create import CREATE
-from fleetlight.operations.opcodes.instances.expire import EXPIRE
+from fleetlight.operations.opcodes.instances.expire_reservations import EXPIRE
 from fleetlight.operations.opcodes.instances.modify import MODIFY
 from fleetlight.operations.opcodes.instances.move import MOVE
-from fleetlight.operations.opcodes.instances.place import PLACE
+from fleetlight.operations.opcodes.instances.place_reservation import PLACE
 from fleetlight.operations.opcodes.instances.power import POWER
 from fleetlight.operations.opcodes.instances.remove import REMOVE
 from fleetlight.operations.opcodes.instances.several import SEVERAL

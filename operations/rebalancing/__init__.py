@@ -1,1 +1,1 @@
-"""Carries out on native cells what fleetlight.operations.balancing has planned: each move is a job."""
+"""Moves that fleetlight.operations.balancing has planned, carried out on native cells: each is a job."""

@@ -1,4 +1,4 @@
-"""The jobs of moves in one native cell: how they are submitted, and how far they are."""
+"""The jobs of moves in one native cell: submission and progress."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from sqlalchemy import Engine, select
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_numbers import job_number, number_in_cell
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import job_operations, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
 from fleetlight.operations.balancing.plan import PlannedMove
 from fleetlight.operations.jobs.model import ENDED, Status
-from fleetlight.operations.opcodes.instances.places import node_called
+from fleetlight.operations.opcodes.instances.node_claims import node_called
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.rebalancing.steps import operations_of
 from fleetlight.operations.submitting import JobSubmission
@@ -40,7 +40,7 @@ class MoveJobs:
         self._cell = cell
         self._acceptance = Acceptance(engine, fleet, cell, clock)
         self._submission = JobSubmission(engine, cell, clock)
-        self._request = Request(f"{_REQUEST}{uuid4()}")
+        self._request = RequestContext(f"{_REQUEST}{uuid4()}")
 
     def submit(self, move: PlannedMove, after: Collection[int]) -> int:
         """Queue the job of a move; returns its number. after: jobs that have to succeed before.
@@ -70,7 +70,7 @@ class MoveJobs:
             return [job_number(self._cell, job_id) for job_id in connection.scalars(statement)]
 
     def ended(self, numbers: Collection[int]) -> Mapping[int, Ending]:
-        """Those of some jobs that have ended; one that is not there (any more) has, and nobody knows how."""
+        """Those of some jobs that have ended; one that is not there (any more) has, and it is not known how."""
         by_id = {in_cell: number for number in numbers if (in_cell := number_in_cell(self._cell, number)) is not None}
         if not by_id:
             return {}

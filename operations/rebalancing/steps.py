@@ -1,4 +1,4 @@
-"""What the job of a move consists of: operations of Ganeti, in their order; pure.
+"""The operations of Ganeti that the job of a move consists of, in their order; pure.
 
 Every operation names the node that it leads to, so one that is done again is refused and undoes nothing. Servers of the
 compute API move by an action of that, and have no operations here.
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fleetlight.operations.balancing.moves import MoveKind
 from fleetlight.operations.balancing.plan import PlannedMove
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.opcodes.opcode import OpCode
 
 

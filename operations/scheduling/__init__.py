@@ -1,1 +1,1 @@
-"""Where instances go: which cell, and which host in it."""
+"""The choice of a cell, and of a host in it, for instances."""

@@ -1,6 +1,7 @@
-"""What instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their steps.
+"""Amounts that instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their
+steps.
 
-They are the only truth about what is taken; who claims a node has locked it (fleetlight.operations.scheduling.hosts).
+They are the only truth about what is taken; a claim locks the node first (fleetlight.operations.scheduling.hosts).
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes
 from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.ganeti import own_value
 
@@ -31,7 +32,7 @@ _ALLOCATE = {
 
 
 def allocate(
-    connection: Connection, instance_uuid: str, node_id: int, demand: Capacity, *, is_forthcoming: bool = False
+    connection: Connection, instance_uuid: str, node_id: int, demand: Amount, *, is_forthcoming: bool = False
 ) -> None:
     """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
     values = {**_allocation(instance_uuid, node_id, demand), "is_forthcoming": is_forthcoming}
@@ -82,7 +83,7 @@ def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -
         connection.execute(insert(allocations), values)
 
 
-def _allocation(instance_uuid: str, node_id: int, demand: Capacity) -> dict[str, Any]:
+def _allocation(instance_uuid: str, node_id: int, demand: Amount) -> dict[str, Any]:
     return {
         "instance_uuid": instance_uuid,
         "node_id": node_id,

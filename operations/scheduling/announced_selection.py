@@ -1,4 +1,4 @@
-"""The scheduler for who has no job to be asked by: a transaction of its own, that claims and announces, or neither."""
+"""The scheduler for callers without a job: one transaction that both claims and announces, or does neither."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,13 +6,13 @@ from functools import partial
 from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.outbox import append_event
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import Clock, system_clock
 
 _EVENT = "scheduler.select_destinations"
@@ -23,7 +23,7 @@ def tried_selection(
     engine: Engine,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,
@@ -41,12 +41,12 @@ def announced_selection(
     engine: Engine,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,
     payload: RequestSpecPayload,
-    request: Request,
+    request: RequestContext,
     clock: Clock = system_clock,
 ) -> Selections:
     """Claim hosts, and announce that they were looked for. Raises as `tried_selection`; then nothing has happened."""

@@ -1,4 +1,4 @@
-"""Which cell new instances go to: the one with the most room for them.
+"""The choice of a cell for new instances: the one with the most room for them.
 
 What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
 claimed there (fleetlight.operations.scheduling.select_destinations).
@@ -9,17 +9,18 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, Select, and_, case, cast, func, literal, or_, select, true
+from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, literal, or_, select, true
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
 from fleetlight.operations.scheduling.filters import conditions_of
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.weighers import USABLE
+from fleetlight.resources.amount import Amount
 
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 
@@ -41,7 +42,7 @@ class CellCapacity:
 
 
 def read_capacity(
-    engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, count: int, zone: str | None = None
+    engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, count: int, zone: str | None = None
 ) -> CellCapacity:
     """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
     statement = _capacity_statement(demand, spec, count, zone)
@@ -53,26 +54,15 @@ def read_capacity(
 # To make the statement takes longer than to carry it out, and every cell of a fleet is asked the same.
 @lru_cache(maxsize=64)
 def _capacity_statement(
-    demand: Capacity, spec: RequestSpec, count: int, zone: str | None
+    demand: Amount, spec: RequestSpec, count: int, zone: str | None
 ) -> Select[int, int, bool, bool]:
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
     usable = (USABLE[size].label(size) for size in SIZES)
     requested = nodes.where(conditions_of(spec)).add_columns(*usable).subquery()
-    used = (
-        select(allocations.c.node_id, *(func.sum(allocations.c[size]).label(size) for size in SIZES))
-        .where(allocations.c.node_id.in_(select(requested.c.id)))
-        .group_by(allocations.c.node_id)
-        .subquery()
-    )
+    used = allocated_by_node(allocations.c.node_id.in_(select(requested.c.id))).subquery()
     free = (
-        select(
-            *(
-                # A sum of big integers is a fraction on PostgreSQL, of which no whole number would come below.
-                (requested.c[size] - cast(func.coalesce(used.c[size], 0), BigInteger)).label(size)
-                for size in SIZES
-            )
-        )
+        select(*((requested.c[size] - func.coalesce(used.c[size], 0)).label(size) for size in SIZES))
         .join_from(requested, used, used.c.node_id == requested.c.id, isouter=True)
         .subquery()
     )
@@ -115,7 +105,7 @@ def is_enough(
 ) -> bool:
     """Whether a choice can be made, or refused, without the cells that have not answered yet."""
     if not (any(now.has_host for now in surveyed) and any(now.has_zone for now in surveyed)):
-        # Whether there is what is wished for must not depend on who answers first.
+        # Whether there is what is wished for must not depend on which cell answers first.
         return False
     if cells.only:
         return cells.only <= {now.cell.uuid for now in surveyed}
@@ -152,7 +142,7 @@ def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[
     return literal(True) if requested is None else found
 
 
-def _how_many(free: Mapping[str, ColumnElement[int]], demand: Capacity, most: int) -> ColumnElement[int]:
+def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: int) -> ColumnElement[int]:
     """How often `demand` fits into what is free of a node, up to `most`; what takes up nothing fits once."""
     needs = {size: getattr(demand, size) for size in SIZES if getattr(demand, size)}
     if not needs:

@@ -1,4 +1,5 @@
-"""Which nodes may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one reason.
+"""Filters of the nodes that may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one
+reason.
 
 A node passes if every condition of every filter holds. Whether it has room is a condition on what is used of it, and so
 a matter of fleetlight.operations.scheduling.hosts.
@@ -11,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, true
 
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.tables import compute_nodes, node_traits, services
-from fleetlight.operations.scheduling.neighbours import Neighbours
+from fleetlight.operations.scheduling.affinity import AffinityHosts
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 
 Conditions = Iterator[ColumnElement[bool]]
@@ -26,7 +27,7 @@ def _is_vm_capable(_spec: RequestSpec) -> Conditions:
 
 
 def _is_enabled(spec: RequestSpec) -> Conditions:
-    """Who names a host may name one that is disabled."""
+    """A request that names a host may name one that is disabled."""
     if not spec.is_forced:
         yield services.c.disabled.is_(False)
 
@@ -89,22 +90,22 @@ def _has_traits(spec: RequestSpec) -> Conditions:
         yield ~select(node_traits.c.trait).where(of_node, forbidden).exists()
 
 
-def _is_beside(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
-    yield from _on_all(neighbours.named.get(uuid, ()) for uuid in spec.beside)
+def _is_beside(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
+    yield from _on_all(affinity.named.get(uuid, ()) for uuid in spec.beside)
 
 
-def _is_apart(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
+def _is_apart(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
     if spec.apart:
-        yield services.c.host.not_in({host for uuid in spec.apart for host in neighbours.named.get(uuid, ())})
+        yield services.c.host.not_in({host for uuid in spec.apart for host in affinity.named.get(uuid, ())})
 
 
-def _keeps_to_policy(spec: RequestSpec, neighbours: Neighbours) -> Conditions:
+def _keeps_to_policy(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
     """A hard policy lets members share a host, or keeps them from it; a soft one is a matter of weight."""
     match spec.group:
         case ServerGroup(policy="affinity", members=members):
-            yield from _on_all(neighbours.members[member] for member in members if member in neighbours.members)
+            yield from _on_all(affinity.members[member] for member in members if member in affinity.members)
         case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
-            full = [host for host, count in neighbours.counts.items() if count >= (limit or 1)]
+            full = [host for host, count in affinity.counts.items() if count >= (limit or 1)]
             yield services.c.host.not_in(full)
 
 
@@ -116,11 +117,11 @@ def _on_all(hosts: Iterable[Collection[str]]) -> Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """name: what it is about. of_host: what it asks of a host by itself. of_neighbours: beside other instances."""
+    """name: what it is about. of_host: what it asks of a host by itself. of_affinity: beside other instances."""
 
     name: str
     of_host: Callable[[RequestSpec], Conditions] = lambda _spec: iter(())
-    of_neighbours: Callable[[RequestSpec, Neighbours], Conditions] = lambda _spec, _neighbours: iter(())
+    of_affinity: Callable[[RequestSpec, AffinityHosts], Conditions] = lambda _spec, _affinity: iter(())
 
 
 FILTERS = (
@@ -134,15 +135,15 @@ FILTERS = (
     Filter("node group", _is_in_node_group),
     Filter("aggregates", _is_in_aggregates),
     Filter("traits", _has_traits),
-    Filter("same host", of_neighbours=_is_beside),
-    Filter("different host", of_neighbours=_is_apart),
-    Filter("server group", of_neighbours=_keeps_to_policy),
+    Filter("same host", of_affinity=_is_beside),
+    Filter("different host", of_affinity=_is_apart),
+    Filter("server group", of_affinity=_keeps_to_policy),
 )
 
 
-def conditions_of(spec: RequestSpec, neighbours: Neighbours | None = None) -> ColumnElement[bool]:
-    """Which nodes `spec` leaves, whatever is free of them. neighbours: None leaves these out of account."""
+def conditions_of(spec: RequestSpec, affinity: AffinityHosts | None = None) -> ColumnElement[bool]:
+    """Which nodes `spec` leaves, whatever is free of them. affinity: None leaves these out of account."""
     found = [condition for each in FILTERS for condition in each.of_host(spec)]
-    if neighbours is not None:
-        found += [condition for each in FILTERS for condition in each.of_neighbours(spec, neighbours)]
+    if affinity is not None:
+        found += [condition for each in FILTERS for condition in each.of_affinity(spec, affinity)]
     return and_(true(), *found)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, case, func, or_, select
 
-from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.operations.scheduling.affinity import NO_AFFINITY, AffinityHosts
 from fleetlight.operations.scheduling.filters import conditions_of
-from fleetlight.operations.scheduling.neighbours import NO_NEIGHBOURS, Neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.weighers import USABLE, WEIGHERS, Room
+from fleetlight.resources.amount import Amount
 
 _NAMES = ("uuid", "hypervisor_hostname", "group_uuid", "host_ip")
 # Parameters of the statements.
@@ -45,41 +46,41 @@ class Host:
     host_ip: str
     service_host: str
     availability_zone: str
-    usable: Capacity
-    used: Capacity
+    usable: Amount
+    used: Amount
     weights: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which hosts are asked for: with room for `demand`, and suiting `spec` beside the `neighbours`.
+class HostQuery:
+    """Which hosts are asked for: with room for `demand`, and suiting `spec` and `affinity`.
 
-    neighbours: None of a request that names no other instances.
+    affinity: None of a request that names no other instances.
     """
 
-    demand: Capacity
+    demand: Amount
     spec: RequestSpec
-    neighbours: Neighbours | None = None
+    affinity: AffinityHosts | None = None
 
 
 def read_best_hosts(
     connection: Connection,
-    question: Question,
+    query: HostQuery,
     *,
     limit: int,
     without_nodes: Collection[int] = (),
     without_hosts: Collection[str] = (),
 ) -> Sequence[Host]:
     """The best hosts, at most `limit`, without some that are named, or the numbers of whose nodes are."""
-    statement = _best(question, limit) if question.neighbours else _best_of_any(question, limit)
+    statement = _best(query, limit) if query.affinity else _best_of_any(query, limit)
     named = {_NODES: list(without_nodes), _HOSTS: list(without_hosts)}
     return [_host(row) for row in connection.execute(statement, named)]
 
 
-def read_locked_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+def read_locked_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
     """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
     connection.execute(_LOCK, {_NODE: node_id})
-    return read_host(connection, question, node_id)
+    return read_host(connection, query, node_id)
 
 
 def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | None:
@@ -88,57 +89,46 @@ def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | Non
     return connection.scalar(_LOCK_FREE, {f"node_{place}": node_id for place, node_id in enumerate(ids)})
 
 
-def read_host(connection: Connection, question: Question, node_id: int) -> Host | None:
+def read_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
     """The host on a node, if it suits."""
-    statement = _one(question) if question.neighbours else _one_of_any(question)
+    statement = _one(query) if query.affinity else _one_of_any(query)
     row = connection.execute(statement, {_NODE: node_id}).one_or_none()
     return None if row is None else _host(row)
 
 
-def _best(question: Question, limit: int) -> Select[tuple[Any, ...]]:
+def _best(query: HostQuery, limit: int) -> Select[tuple[Any, ...]]:
     others = (
         compute_nodes.c.id.not_in(bindparam(_NODES, type_=BigInteger, expanding=True)),
         services.c.host.not_in(bindparam(_HOSTS, expanding=True)),
     )
-    statement, order = _candidates(question, *others)
+    statement, order = _candidates(query, *others)
     return statement.order_by(*order).limit(limit)
 
 
-def _one(question: Question) -> Select[tuple[Any, ...]]:
-    statement, _ = _candidates(question, _IS_NODE)
+def _one(query: HostQuery) -> Select[tuple[Any, ...]]:
+    statement, _ = _candidates(query, _IS_NODE)
     return statement
 
 
-# To make a statement takes longer than to carry it out. Requests without neighbours are alike again and again.
+# To make a statement takes longer than to carry it out. Requests that name no other instances are often alike.
 _best_of_any = lru_cache(maxsize=64)(_best)
 _one_of_any = lru_cache(maxsize=64)(_one)
 
 
 def _candidates(
-    question: Question, *conditions: ColumnElement[bool]
+    query: HostQuery, *conditions: ColumnElement[bool]
 ) -> tuple[Select[tuple[Any, ...]], Sequence[ColumnElement[Any]]]:
     """The statement that reads hosts with room, and what it is ordered by."""
-    demand, spec, neighbours = question.demand, question.spec, question.neighbours or NO_NEIGHBOURS
-    wanted = (conditions_of(spec, neighbours), *conditions)
+    demand, spec, affinity = query.demand, query.spec, query.affinity or NO_AFFINITY
+    wanted = (conditions_of(spec, affinity), *conditions)
     of_services = services.c.id == compute_nodes.c.service_id
-    # Only what is asked for is summed up; databases do not find that out by themselves.
     nodes = select(compute_nodes.c.id).join_from(compute_nodes, services, of_services).where(*wanted)
-    used = (
-        select(
-            allocations.c.node_id,
-            func.count().label("instance_count"),
-            # A sum of big integers is a fraction on PostgreSQL.
-            *(cast(func.sum(allocations.c[size]), BigInteger).label(size) for size in SIZES),
-        )
-        .where(allocations.c.node_id.in_(nodes))
-        .group_by(allocations.c.node_id)
-        .subquery()
-    )
+    used = allocated_by_node(allocations.c.node_id.in_(nodes)).subquery()
     taken = {size: func.coalesce(used.c[size], 0) for size in SIZES}
     free: dict[str, ColumnElement[int]] = {size: USABLE[size] - taken[size] for size in SIZES}
     room = Room(free, func.coalesce(used.c.instance_count, 0))
     weights = [
-        weigher(room, spec, neighbours).label(f"weight_{number}") for number, weigher in enumerate(WEIGHERS.values())
+        weigher(room, spec, affinity).label(f"weight_{number}") for number, weigher in enumerate(WEIGHERS.values())
     ]
     statement = (
         select(
@@ -157,7 +147,7 @@ def _candidates(
     return statement, weights
 
 
-def _has_room(free: dict[str, ColumnElement[int]], demand: Capacity) -> Iterator[ColumnElement[bool]]:
+def _has_room(free: dict[str, ColumnElement[int]], demand: Amount) -> Iterator[ColumnElement[bool]]:
     return (free[size] >= getattr(demand, size) for size in SIZES)
 
 
@@ -171,7 +161,7 @@ def _host(row: Row[Any]) -> Host:
         host_ip=values["host_ip"],
         service_host=values["host"],
         availability_zone=values["availability_zone"],
-        usable=Capacity(*(values[f"usable_{size}"] for size in SIZES)),
-        used=Capacity(*(values[f"used_{size}"] for size in SIZES)),
+        usable=Amount.of_gib(*(values[f"usable_{size}"] for size in SIZES)),
+        used=Amount.of_gib(*(values[f"used_{size}"] for size in SIZES)),
         weights=tuple(values[f"weight_{number}"] for number in range(len(WEIGHERS))),
     )

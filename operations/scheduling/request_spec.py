@@ -1,4 +1,4 @@
-"""What the scheduler is asked for: how much an instance takes up of a node, and where it may go."""
+"""The request spec of the scheduler: how much an instance takes up of a node, and where it may go."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -9,8 +9,9 @@ from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.aggregates import Aggregate
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
+from fleetlight.resources.units import MIB_PER_GIB
 
 _TRAIT = "trait:"
 _OF_AGGREGATES = "aggregate_instance_extra_specs:"
@@ -49,13 +50,13 @@ class RequestSpec:
         return self.host is not None or self.node is not None
 
 
-def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
+def demand_of(flavor: Mapping[str, Any] | None) -> Amount:
     """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk."""
     if flavor is None:
-        return Capacity(0, 0, 0)
-    swap_gib = -(-(flavor.get("swap") or 0) // 1024)
+        return Amount()
+    swap_gib = -(-(flavor.get("swap") or 0) // MIB_PER_GIB)
     disk_gib = (flavor["root_gb"] or 0) + (flavor["ephemeral_gb"] or 0) + swap_gib
-    return Capacity(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
+    return Amount.of_gib(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
 
 
 def request_spec(

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, select
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import NoValidHostError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import compute_nodes
 from fleetlight.notifications.payloads.selection import (
@@ -25,22 +24,23 @@ from fleetlight.notifications.payloads.selection import (
     SchedulerLimits,
     Selection,
 )
+from fleetlight.operations.scheduling.affinity import find_affinity_hosts
 from fleetlight.operations.scheduling.allocations import allocate
 from fleetlight.operations.scheduling.hosts import (
     LOCKED_AT_ONCE,
     Host,
-    Question,
+    HostQuery,
     lock_free_node,
     read_best_hosts,
     read_host,
     read_locked_host,
 )
-from fleetlight.operations.scheduling.neighbours import find_neighbours
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 
-# More than one, for those who claim at the same time all want the best.
+# More than one, since claims that are made at the same time all want the best.
 _READ_AT_ONCE = LOCKED_AT_ONCE
-# Who locks several nodes, one after the other in any order, must be alone in that.
+# Only one transaction at a time may lock several nodes, one after the other in any order.
 _SEVERAL_NODES = "claims of several nodes"
 
 
@@ -56,7 +56,7 @@ def select_destinations(
     connection: Connection,
     cell: Cell,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int,
@@ -72,7 +72,7 @@ def select_destinations(
 def claim_hosts(
     connection: Connection,
     instance_uuids: Sequence[str],
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     max_attempts: int = 1,
@@ -90,8 +90,8 @@ def claim_hosts(
     alternates: Sequence[Host] = ()
     if max_attempts > 1 and chosen:
         taken = {host.service_host for host in chosen}
-        question = _question(connection, instance_uuids[-1], demand, spec)
-        alternates = _alternates(connection, question, taken, max_attempts - 1)
+        query = _query_of(connection, instance_uuids[-1], demand, spec)
+        alternates = _alternates(connection, query, taken, max_attempts - 1)
     return [Destination(host, alternates) for host in chosen]
 
 
@@ -101,14 +101,14 @@ def wait_for_several_nodes(connection: Connection) -> None:
 
 
 def claim_host(
-    connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool = False
+    connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec, *, is_forthcoming: bool = False
 ) -> Host:
     """Choose a node and claim `demand` of it. Raises NoValidHostError."""
     return claim_hosts(connection, [instance_uuid], demand, spec, is_forthcoming=is_forthcoming)[0].host
 
 
 def claim_alternate(
-    connection: Connection, selection: Selection, instance_uuid: str, demand: Capacity, spec: RequestSpec
+    connection: Connection, selection: Selection, instance_uuid: str, demand: Amount, spec: RequestSpec
 ) -> Host | None:
     """Claim the node of an alternate for an instance; None if it does not suit it any more, or has no room."""
     if spec.group is not None:
@@ -118,9 +118,9 @@ def claim_alternate(
     )
     if node_id is None:
         return None
-    # Given up with the look if it does not suit: who goes on to another one must not hold this.
+    # Given up with the look if it does not suit: a transaction that goes on to another one must not hold this.
     look = connection.begin_nested()
-    host = read_locked_host(connection, _question(connection, instance_uuid, demand, spec), node_id)
+    host = read_locked_host(connection, _query_of(connection, instance_uuid, demand, spec), node_id)
     if host is None:
         look.rollback()
         return None
@@ -132,7 +132,7 @@ def claim_alternate(
 def claim_pair(
     connection: Connection,
     instance_uuid: str,
-    demand: Capacity,
+    demand: Amount,
     spec: RequestSpec,
     *,
     secondary_nodes: tuple[str, ...] = (),
@@ -148,16 +148,16 @@ def claim_pair(
     without: list[int] = []
     while True:
         attempt = connection.begin_nested()
-        question = _question(connection, instance_uuid, demand, spec)
+        query = _query_of(connection, instance_uuid, demand, spec)
         try:
-            primary = _Candidates(connection, question, without, is_forthcoming=is_forthcoming).claim(instance_uuid)
+            primary = _Candidates(connection, query, without, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
             attempt.rollback()
             raise
         second = RequestSpec(
             node_group=primary.group_uuid, nodes=secondary_nodes, without=(*spec.without, primary.service_host)
         )
-        disk = _question(connection, instance_uuid, Capacity(0, 0, demand.disk_gib), second)
+        disk = _query_of(connection, instance_uuid, Amount.of_gib(0, 0, demand.disk_gib), second)
         try:
             secondary = _Candidates(connection, disk, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
@@ -169,7 +169,7 @@ def claim_pair(
             return primary, secondary
 
 
-def selections_of(cell: Cell, destination: Destination, demand: Capacity) -> Sequence[Selection]:
+def selections_of(cell: Cell, destination: Destination, demand: Amount) -> Sequence[Selection]:
     """The chosen host first, then its alternates."""
     return [_selection(cell, host, demand) for host in (destination.host, *destination.alternates)]
 
@@ -187,14 +187,14 @@ class _Candidates:
     def __init__(
         self,
         connection: Connection,
-        question: Question,
+        query: HostQuery,
         without: Sequence[int] = (),
         *,
         count: int = 1,
         is_forthcoming: bool = False,
     ) -> None:
         self._connection = connection
-        self._question = question
+        self._question = query
         self._is_forthcoming = is_forthcoming
         self._count = max(count, _READ_AT_ONCE)
         self._gone = list(without)
@@ -205,7 +205,7 @@ class _Candidates:
         while True:
             if not self._best and not self._read():
                 raise NoValidHostError
-            # Given up with the look where it is not this one: who holds one node must not wait for another.
+            # Given up with the look where it is not this one: no transaction that holds a node waits for another.
             look = self._connection.begin_nested()
             node_id, host = self._look()
             is_best = host is not None and not (self._best and self._best[0][0] < host.weights)
@@ -239,7 +239,7 @@ class _Candidates:
 
 
 def _claim_all_or_none(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
+    connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
 ) -> list[Host]:
     attempt = connection.begin_nested()
     try:
@@ -252,20 +252,20 @@ def _claim_all_or_none(
 
 
 def _claim_each(
-    connection: Connection, instance_uuids: Sequence[str], demand: Capacity, spec: RequestSpec, *, is_forthcoming: bool
+    connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
 ) -> Iterator[Host]:
     candidates: _Candidates | None = None
     for number, uuid in enumerate(instance_uuids):
         if candidates is None or spec.group is not None:
-            # Each member of a group is a neighbour of the next one, which changes what suits it.
-            question = _question(connection, uuid, demand, spec)
+            # Each member of a group changes what suits the next one.
+            query = _query_of(connection, uuid, demand, spec)
             count = 1 if spec.group is not None else len(instance_uuids) - number
-            candidates = _Candidates(connection, question, count=count, is_forthcoming=is_forthcoming)
+            candidates = _Candidates(connection, query, count=count, is_forthcoming=is_forthcoming)
         yield candidates.claim(uuid)
 
 
-def _question(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> Question:
-    return Question(demand, spec, find_neighbours(connection, instance_uuid, spec))
+def _query_of(connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec) -> HostQuery:
+    return HostQuery(demand, spec, find_affinity_hosts(connection, instance_uuid, spec))
 
 
 def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
@@ -274,11 +274,11 @@ def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
     return connection.scalars(select(columns.id).where(columns.group_uuid == host.group_uuid)).all()
 
 
-def _alternates(connection: Connection, question: Question, taken: Collection[str], count: int) -> Sequence[Host]:
+def _alternates(connection: Connection, query: HostQuery, taken: Collection[str], count: int) -> Sequence[Host]:
     """The best hosts of this moment beside those that the request has `taken`, each once."""
     found: dict[str, Host] = {}
     while len(found) < count:
-        hosts = read_best_hosts(connection, question, limit=count - len(found), without_hosts=[*taken, *found])
+        hosts = read_best_hosts(connection, query, limit=count - len(found), without_hosts=[*taken, *found])
         if not hosts:
             break
         for host in hosts:
@@ -286,7 +286,7 @@ def _alternates(connection: Connection, question: Question, taken: Collection[st
     return list(found.values())
 
 
-def _selection(cell: Cell, host: Host, demand: Capacity) -> Selection:
+def _selection(cell: Cell, host: Host, demand: Amount) -> Selection:
     return Selection(
         compute_node_uuid=host.node_uuid,
         service_host=host.service_host,
@@ -299,7 +299,7 @@ def _selection(cell: Cell, host: Host, demand: Capacity) -> Selection:
     )
 
 
-def _allocation_request(node_uuid: str, demand: Capacity) -> str:
+def _allocation_request(node_uuid: str, demand: Amount) -> str:
     resources = resources_of(demand)
     if not resources:
         return NO_ALLOCATION_REQUEST
@@ -309,7 +309,7 @@ def _allocation_request(node_uuid: str, demand: Capacity) -> str:
     return request.as_text()
 
 
-def resources_of(amount: Capacity) -> dict[str, int]:
+def resources_of(amount: Amount) -> dict[str, int]:
     """An amount by the resource classes of placement; what is 0 is left out."""
     resources = {"VCPU": amount.vcpus, "MEMORY_MB": amount.memory_mib, "DISK_GB": amount.disk_gib}
     return {name: value for name, value in resources.items() if value}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class DefaultImage:
     """os_distro: as libosinfo calls it. size: bytes of the file. min_disk_gb, min_ram_mb: what a flavor has to have."""
 
     id: str
@@ -26,10 +26,10 @@ class Image:
 
 DEFAULT_IMAGES = (
     # The one that the examples of Nova's documentation name.
-    Image("70a599e0-31e7-49b7-b260-868f441e862b", "cirros-0.6.3", "cirros", 21_692_416),
-    Image("3a8bc58e-4d60-546d-aa62-66b5b8bf0435", "debian-12", "debian", 346_030_080),
-    Image("21eb97bb-faf1-58a0-a8b8-3119f3d1b613", "rocky-9", "rocky", 609_484_800),
-    Image("2b4163e9-5d90-500c-95e3-bd5d29f078a7", "ubuntu-24.04", "ubuntu", 618_659_840),
+    DefaultImage("70a599e0-31e7-49b7-b260-868f441e862b", "cirros-0.6.3", "cirros", 21_692_416),
+    DefaultImage("3a8bc58e-4d60-546d-aa62-66b5b8bf0435", "debian-12", "debian", 346_030_080),
+    DefaultImage("21eb97bb-faf1-58a0-a8b8-3119f3d1b613", "rocky-9", "rocky", 609_484_800),
+    DefaultImage("2b4163e9-5d90-500c-95e3-bd5d29f078a7", "ubuntu-24.04", "ubuntu", 618_659_840),
 )
 
 

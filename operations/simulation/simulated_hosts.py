@@ -1,4 +1,4 @@
-"""The hosts of a native cell, as long as it has no others: they do whatever they are called for, at once."""
+"""The hosts of a native cell, as long as it has no others: they carry out each call at once."""
 
 from fleetlight.operations.jobs.nodes import NodeCall
 

@@ -1,4 +1,4 @@
-"""What the simulator's instances look like: names, flavors, images, hosts and addresses as a real fleet has them.
+"""The simulator's instances: names, flavors, images, hosts and addresses as a real fleet has them.
 
 Pure: everything comes from the random numbers that are passed in, so that the same seed makes the same fleet.
 """
@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.resources.amount import Amount
 
 HOSTS_PER_CELL = 8
 _INSTANCES_PER_HOST = 64
@@ -39,7 +39,7 @@ def hosts_for(instance_count: int) -> int:
 
 def new_hosts(cell_name: str, count: int = HOSTS_PER_CELL) -> list[NewHost]:
     """The compute hosts of a cell; each has room for about twice as many instances as `hosts_for` puts there."""
-    capacity = Capacity(vcpus=512, memory_mib=1024 * 1024, disk_gib=16_000)
+    capacity = Amount.of_gib(vcpus=512, memory_mib=1024 * 1024, disk_gib=16_000)
     hosts = [host_name(cell_name, number) for number in range(count)]
     return [NewHost(host, capacity, zone_of(cell_name, host), node_of(host)) for host in hosts]
 

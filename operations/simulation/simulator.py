@@ -36,15 +36,16 @@ from fleetlight.operations.simulation.simulated_instances import (
     new_tags,
 )
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
 _BATCH_SIZE = 250
 _MOST_WAITING = 20
-_OLDEST_US = 90 * 24 * 3600 * 1_000_000
+_OLDEST_US = 90 * 24 * 3600 * MICROSECONDS_PER_SECOND
 _LONGEST_LAG_S = 1.0
 _LONGEST_WAIT_S = 5.0
-# How often people who wait for many instances are told how far that is.
+# How often the progress is shown while many instances are made.
 _SAID_EACH_S = 5.0
 # How often each kind of change happens, next to creations and deletions; those that take no worker come first.
 _QUICK_CHANGES = {"rename": 3, "metadata": 5, "tags": 3}
@@ -85,7 +86,7 @@ class SimulatedCell:
         with cell_failures(self.cell.name), self.engine.connect() as connection:
             # What is being deleted is as good as gone; a state that is null says nothing of the task.
             is_deleting = instances.c.task_state.is_not_distinct_from("deleting")
-            # What the remote API has made, reservations among it, is there for whoever asked for it.
+            # What the remote API has made, reservations among it, stays for its caller.
             is_simulated = instances.c.ganeti.is_(None), instances.c.forthcoming.is_not(True)
             rows = connection.execute(
                 select(*columns).where(instances.c.deleted.is_(False), ~is_deleting, *is_simulated)

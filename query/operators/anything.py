@@ -12,6 +12,7 @@ from fleetlight.query.regex import compile_pattern
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.tree import Dsl, Leaf, Matcher
 from fleetlight.resources.fields import Field
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -19,7 +20,6 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class AtTime(PythonOnlyLeaf):
     def is_true_of(self, value: Any) -> bool:
         match value:
             case [int() as seconds, int() as microseconds]:
-                moment = seconds * _MICROSECONDS + (0 if self.in_seconds else microseconds)
+                moment = seconds * MICROSECONDS_PER_SECOND + (0 if self.in_seconds else microseconds)
                 return bool(self._RELATIONS[self.relation](moment, self.value))
         return False
 

@@ -33,8 +33,8 @@ from fleetlight.query.text_forms import text_form, time_text
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError
 from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Of a host. Elasticsearch makes an automaton of it.
 _MAX_NAME = 255
@@ -241,7 +241,7 @@ def _text(column: SqlColumn) -> ColumnElement[Any]:
         case Kind.TIMESTAMP if column.dialect == "sqlite":
             return _TIME_TEXT(column.stored)
         case Kind.TIMESTAMP:
-            seconds = func.floor(sql_cast(column.stored, Numeric) / _MICROSECONDS)
+            seconds = func.floor(sql_cast(column.stored, Numeric) / MICROSECONDS_PER_SECOND)
             moment = func.timezone("UTC", func.to_timestamp(sql_cast(seconds, Double)))
             return cast(ColumnElement[Any], func.to_char(moment, "YYYY-MM-DD HH24:MI:SS", type_=String()))
     return sql_cast(column.stored, Text)

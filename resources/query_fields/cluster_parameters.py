@@ -1,4 +1,4 @@
-"""What is configured of a cluster as a whole: the defaults, and what fills in what is not set on an item.
+"""The configuration of a cluster as a whole: the defaults, and what fills in what is not set on an item.
 
 The names are those of Ganeti's `/2/info` (contracts/ganeti-rapi, 8).
 """

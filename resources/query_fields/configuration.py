@@ -1,4 +1,4 @@
-"""What a cluster has beside instances, nodes and jobs: networks, operating systems, exports, filters of jobs."""
+"""Items of a cluster beside instances, nodes and jobs: networks, operating systems, exports, filters of jobs."""
 
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.common import of_every_object

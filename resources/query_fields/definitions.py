@@ -1,4 +1,4 @@
-"""What a field of a query is: its definition, its flags, and the fields of one item type with their aliases.
+"""Fields of queries: definition, its flags, and the fields of one item type with their aliases.
 
 The rules are those of contracts/ganeti-query, 1.
 """
@@ -25,7 +25,7 @@ class FieldFlag(IntFlag):
     SPLIT_TIMESTAMP = 8
 
 
-class CellStatus(IntEnum):
+class ResultStatus(IntEnum):
     """What a cell of an answer tells of its value; only NORMAL has one."""
 
     NORMAL = 0

@@ -1,4 +1,4 @@
-"""What Ganeti calls the state of an instance, by what is wanted and what nodes say (contracts/ganeti-query, 8)."""
+"""Ganeti's status of an instance, from what is wanted and what nodes say (contracts/ganeti-query, 8)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

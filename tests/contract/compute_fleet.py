@@ -31,7 +31,6 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
@@ -56,6 +55,7 @@ from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
@@ -282,7 +282,7 @@ class ComputeFleet:
 
     def add_hosts(self, count: int = 2) -> None:
         """Some hosts in each cell, in a zone called like the cell."""
-        size = Capacity(vcpus=64, memory_mib=262_144, disk_gib=4000)
+        size = Amount.of_gib(vcpus=64, memory_mib=262_144, disk_gib=4000)
         for name, cell in self.cells.items():
             hosts = [NewHost(f"{name}-host{number}", size, name) for number in range(count)]
             self.native.nodes(cell).add_hosts(hosts)

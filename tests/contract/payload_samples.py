@@ -27,8 +27,8 @@ from fleetlight.notifications.event_types import (
 from fleetlight.notifications.payloads.fleetlight import (
     AddressPayload,
     CellHeartbeatPayload,
+    FullInstancePayload,
     HypervisorPayload,
-    InstancePayload,
     InstanceStatusPayload,
     NodeStatusPayload,
     ServerFaultPayload,
@@ -74,7 +74,7 @@ def hypervisor_payload(**changes: Any) -> HypervisorPayload:
     return HypervisorPayload(**{**fields, **changes})
 
 
-def instance_payload(**changes: Any) -> InstancePayload:
+def instance_payload(**changes: Any) -> FullInstancePayload:
     """A running instance with something in every field, except for `changes`."""
     fields: dict[str, Any] = {
         "uuid": "3f2b8a52-6a0e-4c38-9f57-0a6c4a1d2e10",
@@ -171,7 +171,7 @@ def instance_payload(**changes: Any) -> InstancePayload:
         "action_initiator_user": "demo-alice",
         "action_initiator_project": "demo",
     }
-    return InstancePayload(**fields | changes)
+    return FullInstancePayload(**fields | changes)
 
 
 def _address(address: str, kind: Literal["fixed", "floating"]) -> AddressPayload:

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -16,7 +16,7 @@ URL = "/v2.1/os-aggregates"
 NEW = {"id", "name", "availability_zone", "created_at", "updated_at", "deleted", "deleted_at"}
 FULL = NEW | {"hosts", "metadata"}
 FLAVOR = {"flavorid": "1", "name": "m1.tiny", "memory_mb": 512, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0}
-ROOM = Capacity(8, 16384, 100)
+ROOM = Amount.of_gib(8, 16384, 100)
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native import nodes
-from fleetlight.cells.kinds.native.nodes import Capacity, ComputeService
+from fleetlight.cells.kinds.native.nodes import ComputeService
 from fleetlight.cells.model import Cell
 from fleetlight.operations.hosts import cell_nodes
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
@@ -45,7 +46,7 @@ HOSTS = "/v2.1/os-hosts"
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
     """Two hosts in the cell north, one in east, none in south; one instance."""
-    capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
+    capacity = Amount.of_gib(vcpus=8, memory_mib=16384, disk_gib=100)
     hosts = [NewHost(f"n{number}", capacity, node=f"n{number}.example.org") for number in (1, 2)]
     fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
     fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
@@ -170,7 +171,7 @@ def test_services_are_changed_by_uuid_from_2_53(api: Api) -> None:
 
 def test_service_is_removed(api: Api, fleet: ComputeFleet) -> None:
     nodes = fleet.native.nodes(fleet.cells["south"])
-    nodes.add_hosts([NewHost("s1", Capacity(1, 1, 1))])
+    nodes.add_hosts([NewHost("s1", Amount.of_gib(1, 1, 1))])
     url = f"{SERVICES}/{services(api)['s1']['id']}"
     assert api.request("DELETE", url, microversion("2.53")).status_code == 204
     assert api.request("DELETE", url, microversion("2.53")).status_code == 404
@@ -574,7 +575,7 @@ def test_hosts_and_services_that_are_changed_and_removed_at_once_are_as_one_of_t
 def test_host_that_is_removed_in_the_same_moment_is_not_there(
     api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
+    capacity = Amount.of_gib(vcpus=8, memory_mib=16384, disk_gib=100)
     fleet.native.nodes(fleet.cells["south"]).add_hosts([NewHost("s1", capacity)])
     update = CellNodes.update_service
 

@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS, DEFAULTS
 from fleetlight.cells.model import Cell
-from fleetlight.operations.usage import Size, size_in
+from fleetlight.operations.usage import size_in
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER
@@ -106,7 +107,7 @@ def test_detail_says_what_is_in_use(api: Api) -> None:
 def test_use_is_complete_only_with_all_cells_that_the_project_has_something_in(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def size(engine: Engine, cell: Cell, project_id: str) -> Size:
+    def size(engine: Engine, cell: Cell, project_id: str) -> Amount:
         if cell.name == "east":
             raise CellUnreachableError(cell.name, "it is stopped")
         return size_in(engine, cell, project_id)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.model import Request
+from fleetlight.cells.model import RequestContext
 from fleetlight.operations.actions.accepting import Order
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 
-ADA = Request("req-1", "ada", "demo")
+ADA = RequestContext("req-1", "ada", "demo")
 OWNER = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
 
 

@@ -12,7 +12,7 @@ from fleetlight.bus.bus import Message
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.relay import Relay
-from fleetlight.cells.model import NOBODY, Cell, ChangelogAdapter
+from fleetlight.cells.model import NO_INSTANCE, Cell, ChangelogAdapter
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
@@ -119,7 +119,7 @@ def asked(adapter: ChangelogAdapter) -> list[Any]:
         [(each.sequence, each.instance_uuid, each.revision) for each in adapter.changes_after(1, 3)],
         adapter.first_external_sequence(0),
         [] if found is None else [found.uuid, found.revision, found.record["display_name"], found.record["deleted"]],
-        adapter.find(NOBODY),
+        adapter.find(NO_INSTANCE),
         sorted(adapter.unnumbered(UUIDS)),
         adapter.digests([""], 2),
         adapter.revisions(PREFIXES),

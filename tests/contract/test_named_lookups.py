@@ -15,7 +15,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
 UNKNOWN = "0c4e4f8d-f6c8-48fc-8cb3-b9a686909d07"
-NOBODY = ("nope", "none", "None", UNKNOWN, "web.exam", "null")
+NO_INSTANCE = ("nope", "none", "None", UNKNOWN, "web.exam", "null")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def run(*arguments: str) -> Result:
 @pytest.mark.usefixtures("reserved")
 def test_remote_api_finds_what_is_called_so_or_abbreviated_and_nothing_else(api: Api) -> None:
     for headers in ({"Fleetlight-Consistency": "any"}, {"Fleetlight-Consistency": "strong"}):
-        for called in NOBODY:
+        for called in NO_INSTANCE:
             for more in ("", "/tags", "/console"):
                 answer = api.get(f"/2/instances/{called}{more}", headers)
                 assert answer.status_code == 404, (called, answer.text)
@@ -66,7 +66,7 @@ def test_reservation_without_a_name_is_found_by_its_uuid(api: Api, reserved: Seq
 
 
 def test_lookup_of_queries_finds_no_reservation_without_a_name(api: Api, reserved: Sequence[str]) -> None:
-    for called in NOBODY:
+    for called in NO_INSTANCE:
         # The uuid makes that the row is there to be taken for another one.
         body = {"fields": ["uuid"], "qfilter": ["|", ["==", "name", reserved[0]], ["==", "name", called]]}
         answer = api.request("PUT", "/2/query/instance", json=body)
@@ -89,7 +89,7 @@ def said(api: Api, luxi: LuxiCalls, method: str, *arguments: Any) -> Any:
 
 
 def test_old_calls_of_the_socket_find_what_is_named(api: Api, luxi: LuxiCalls, reserved: Sequence[str]) -> None:
-    assert said(api, luxi, "QueryInstances", list(NOBODY), ["uuid"], False) == []
+    assert said(api, luxi, "QueryInstances", list(NO_INSTANCE), ["uuid"], False) == []
     assert said(api, luxi, "QueryInstances", ["web"], ["name"], False) == [["web.example.com"]]
     assert said(api, luxi, "QueryInstances", [reserved[1]], ["uuid", "name"], False) == [[reserved[1], None]]
 
@@ -97,7 +97,7 @@ def test_old_calls_of_the_socket_find_what_is_named(api: Api, luxi: LuxiCalls, r
 def test_tags_are_those_of_what_is_called_so_as_a_whole_or_else_abbreviated(
     fleet: ComputeFleet, api: Api, luxi: LuxiCalls, reserved: Sequence[str]
 ) -> None:
-    for called in NOBODY:
+    for called in NO_INSTANCE:
         with pytest.raises(LuxiError, match="OpPrereqError") as refused:
             said(api, luxi, "QueryTags", "instance", called)
         assert refused.value.details == (f"Instance name {called} not found", "unknown_entity")
@@ -110,7 +110,7 @@ def test_tags_are_those_of_what_is_called_so_as_a_whole_or_else_abbreviated(
 
 @pytest.mark.usefixtures("reserved")
 def test_commands_refuse_a_name_that_no_reservation_has() -> None:
-    for called in NOBODY:
+    for called in NO_INSTANCE:
         for command in (("show",), ("cancel", "--wait", "0")):
             shown = run("reserve", *command, called)
             assert shown.exit_code == 2, shown.output
@@ -132,7 +132,7 @@ def test_nothing_is_changed_by_a_name_that_no_instance_has(
     fleet: ComputeFleet, api: Api, reserved: Sequence[str]
 ) -> None:
     rapi = RapiCalls(fleet, api).cell("north")
-    for called in NOBODY:
+    for called in NO_INSTANCE:
         for method, path, body in (
             ("DELETE", "", None),
             ("PUT", "/modify", {"beparams": {"vcpus": 4}}),

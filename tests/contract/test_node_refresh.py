@@ -17,7 +17,7 @@ from fleetlight.notifications.registry import parse_payload
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.opcodes.cluster import ClusterSetParams
 from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh, Refresher, postpone_refresh
 from fleetlight.operations.submitting import JobSubmission
@@ -120,7 +120,7 @@ def test_nothing_is_remembered_when_a_cell_has_other_hypervisors_or_another_volu
     hosts.calls.clear()
     JobSubmission(fleet.engine(CELL), fleet.cells[CELL]).submit([ClusterSetParams(**change)], NO_REQUEST)
     fleet.work(hosts)
-    hosts.of(fleet.cells[CELL]).node_snapshot([Node(N0, "host:1")], {"bootid": True})
+    hosts.of(fleet.cells[CELL]).node_snapshot([AgentNode(N0, "host:1")], {"bootid": True})
     assert bool(hosts.calls) is is_forgotten
 
 

@@ -17,7 +17,7 @@ from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
 from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.opcode import OpCode

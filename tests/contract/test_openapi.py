@@ -26,9 +26,9 @@ from schemathesis.schemas import APIOperation
 from fleetlight.api.compute.protocol.microversion import NEWEST
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.identity.caller import Caller
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream
@@ -45,7 +45,7 @@ VERSIONS = ("2.1", "2.36", "2.55", "2.63", "2.79", NEWEST_VERSION) if CALLS else
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
     for name, cell in fleet.cells.items():
-        fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Capacity(8, 16384, 100))])
+        fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Amount.of_gib(8, 16384, 100))])
     flavor = fleet.fleet.flavors.find("1").payload()
     fleet.fill(60, flavor=flavor, host="north-1", tags=["canary"], metadata={"role": "web"})
     return fleet

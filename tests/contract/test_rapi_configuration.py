@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import instances, network_nics, networks
-from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.ganeti import kept_in_part
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
@@ -102,7 +102,7 @@ def test_trial_run_changes_nothing_and_tells_what_is_wrong(rapi: RapiCalls) -> N
 
 def test_nodes_move_to_another_group_and_take_no_instance_apart(fleet: ComputeFleet, rapi: RapiCalls) -> None:
     rapi.result("POST", "/groups", {"name": "rack"})
-    kept = told_in_part({"snodes": ["east-host1"]})
+    kept = kept_in_part({"snodes": ["east-host1"]})
     with writing(fleet.engine("east")) as connection:
         connection.execute(update(instances).values(ganeti=kept))
     body = {"nodes": ["east-host1"]}
@@ -397,7 +397,7 @@ def test_parameter_that_a_cell_cannot_have_ends_the_job(unchanged: RapiCalls, bo
 
 def test_hypervisor_that_an_instance_has_stays_enabled(fleet: ComputeFleet, rapi: RapiCalls) -> None:
     with writing(fleet.engine("east")) as connection:
-        connection.execute(update(instances).values(ganeti=told_in_part({"hypervisor": "kvm"})))
+        connection.execute(update(instances).values(ganeti=kept_in_part({"hypervisor": "kvm"})))
     text, why = rapi.failure("PUT", "/modify", {"enabled_hypervisors": ["fake"]})
     assert (text, why) == ("Cannot disable hypervisor 'kvm', as there are instances that use it", "wrong_state")
 

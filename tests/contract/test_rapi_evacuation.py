@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
-from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.ganeti import kept_in_part
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
@@ -17,7 +17,7 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
     """Two nodes; on the first one an instance that runs, one that does not, and a reservation, all mirrored."""
     with compute_fleet(tmp_path) as fleet:
         fleet.add_hosts()
-        mirrored = told_in_part({"disk_template": "drbd", "snodes": ["east-host1"]})
+        mirrored = kept_in_part({"disk_template": "drbd", "snodes": ["east-host1"]})
         for name, given in (
             ("runs", {"power_state": RUNNING}),
             ("rests", {"power_state": SHUT_DOWN, "vm_state": "stopped"}),

@@ -11,8 +11,8 @@ from fleetlight.cells.tables import network_nics, nic_macs
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.opcodes.instances import interfaces, places
-from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.opcodes.instances import interfaces, node_claims
+from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.scheduling import hosts, select_destinations
 from fleetlight.operations.scheduling.hosts import Host
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
@@ -221,7 +221,7 @@ def test_nodes_and_addresses_are_waited_for_in_one_order(rapi: RapiCalls, monkey
         return read_host
 
     monkeypatch.setattr(interfaces, "wait_for_lock", wait)
-    monkeypatch.setattr(places, "read_locked_host", noted(hosts.read_locked_host))
+    monkeypatch.setattr(node_claims, "read_locked_host", noted(hosts.read_locked_host))
     monkeypatch.setattr(select_destinations, "read_host", noted(hosts.read_host))
     second, first = (
         {"network": name, "ip": "pool", "mac": f"aa:00:00:00:00:0{name == 'lan':d}"} for name in ("wan", "lan")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.operations.opcodes.instances.expire import Expirer
+from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls

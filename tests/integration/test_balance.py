@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.kinds.native.nodes import Capacity
-from fleetlight.cells.model import NO_REQUEST, Request
+from fleetlight.cells.model import NO_REQUEST, RequestContext
 from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks
 from fleetlight.cli.app import app
 from fleetlight.cli.balancing import cells_to_balance
@@ -23,11 +22,12 @@ from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.opcodes.instances.place import InstancePlace
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
 from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.submitting import JobSubmission
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.htools import Htools, htools
 from tests.support.rapi_calls import RapiCalls
@@ -74,7 +74,7 @@ def add_servers(fleet: ComputeFleet, *names: str, **values: Any) -> list[str]:
         for name in names
     ]
     acceptance = fleet.native.acceptance(fleet.fleet, fleet.cells[CELL])
-    rows = acceptance.create(wanted, {"host": "north-host0"}, Request("req-1", "ada", "demo"))
+    rows = acceptance.create(wanted, {"host": "north-host0"}, RequestContext("req-1", "ada", "demo"))
     fleet.work()
     return [row.uuid for row in rows]
 
@@ -114,7 +114,7 @@ def places(fleet: ComputeFleet) -> dict[str, tuple[str, str | None]]:
     return {row.display_name: (row.node, next(iter(own[row.display_name].get("snodes") or ()), None)) for row in rows}
 
 
-def claims(fleet: ComputeFleet) -> set[tuple[str, str, Capacity, bool]]:
+def claims(fleet: ComputeFleet) -> set[tuple[str, str, Amount, bool]]:
     """What is claimed: for which instance, of which node, how much, and whether for a reservation."""
     columns = allocations.c
     statement = (
@@ -131,18 +131,19 @@ def claims(fleet: ComputeFleet) -> set[tuple[str, str, Capacity, bool]]:
     )
     with fleet.engine(CELL).connect() as connection:
         return {
-            (name, node, Capacity(*sizes), bool(kind)) for name, node, *sizes, kind in connection.execute(statement)
+            (name, node, Amount.of_gib(*sizes), bool(kind))
+            for name, node, *sizes, kind in connection.execute(statement)
         }
 
 
-def claims_of(cluster: Cluster) -> set[tuple[str, str, Capacity, bool]]:
+def claims_of(cluster: Cluster) -> set[tuple[str, str, Amount, bool]]:
     """What a cluster as it is planned has claimed; servers have no disk of their own here, others whole GiB."""
     found = set()
     for each in cluster.instances:
         disk_gib = each.disk_mib // 1024 * (each.disk_template is not DiskTemplate.EXT)
-        found.add((each.name, each.primary, Capacity(each.vcpus, each.memory_mib, disk_gib), each.is_forthcoming))
+        found.add((each.name, each.primary, Amount.of_gib(each.vcpus, each.memory_mib, disk_gib), each.is_forthcoming))
         if each.secondary is not None:
-            found.add((each.name, each.secondary, Capacity(0, 0, disk_gib), each.is_forthcoming))
+            found.add((each.name, each.secondary, Amount.of_gib(0, 0, disk_gib), each.is_forthcoming))
     return found
 
 
@@ -272,7 +273,7 @@ def test_reservation_without_room_stays_where_it_is(fleet: ComputeFleet) -> None
     add_instances(fleet, later={"disk_template": "drbd", "forthcoming": True, **ON_TWO})
     before = places(fleet), claims(fleet)
     to_full = InstancePlace(instance_name="later", primary_node="north-host2", secondary_node="north-host3")
-    fill = Capacity(63, 0, 0)
+    fill = Amount.of_gib(63, 0, 0)
     with writing(fleet.engine(CELL)) as connection:
         claim_host(connection, str(UUID(int=7)), fill, RequestSpec(node="north-host2"))
     JobSubmission(fleet.engine(CELL), fleet.cells[CELL]).submit([to_full], NO_REQUEST)

@@ -229,7 +229,7 @@ def test_program_that_can_only_publish_makes_no_server(attack: Attack) -> None:
         moved: "malformed",
         relayed: "refused",
     }
-    assert "has to say who made it" in reasons[unsigned][1]
+    assert "has to name its producer" in reasons[unsigned][1]
     assert "producer 'stranger' has no key" in reasons[unknown][1]
     assert "the signature is not that of producer 'rack-agent'" in reasons[forged][1]
 

@@ -8,7 +8,6 @@ from threading import Barrier
 import pytest
 from sqlalchemy import select
 
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import jobs
 from fleetlight.operations.cell_worker import new_worker
@@ -16,6 +15,7 @@ from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.opcodes.cluster import RedistributeConfiguration
 from fleetlight.operations.opcodes.filters.storing import JobFilters, NewFilter
 from fleetlight.operations.submitting import JobSubmission
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
@@ -29,7 +29,9 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFle
         new_database = request.getfixturevalue("new_postgresql_database")
     with compute_fleet(tmp_path, new_database=new_database) as fleet:
         # Room for three on each of two nodes.
-        hosts = [NewHost(name, Capacity(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")]
+        hosts = [
+            NewHost(name, Amount.of_gib(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")
+        ]
         fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
         fleet.index()
         yield fleet

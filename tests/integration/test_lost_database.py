@@ -14,10 +14,10 @@ from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
 from bench.faults.proxy import TcpProxy
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import allocations, changes, job_locks, jobs
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.real_servers import new_databases
 
@@ -52,7 +52,7 @@ def fleet(tmp_path: Path, postgresql_url: str, proxy: TcpProxy) -> Iterator[Comp
             return behind.render_as_string(hide_password=False)
 
         fleet = stack.enter_context(compute_fleet(tmp_path, new_database=database))
-        size = Capacity(vcpus=64, memory_mib=CLIENTS // 2 * 1024, disk_gib=10)
+        size = Amount.of_gib(vcpus=64, memory_mib=CLIENTS // 2 * 1024, disk_gib=10)
         fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost(name, size) for name in ("a", "b")])
         yield fleet
         proxy.restore()

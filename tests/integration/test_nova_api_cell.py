@@ -23,7 +23,8 @@ from fleetlight.cells.kinds.nova_api.clouds import read_cloud
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.cells.upstream.address import UpstreamAddress
-from fleetlight.cells.upstream.http import Answer, Connection
+from fleetlight.cells.upstream.http import UpstreamConnection
+from fleetlight.cells.upstream.timed_requests import HttpAnswer
 from fleetlight.cli.app import app
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
@@ -246,8 +247,8 @@ def test_api_that_says_that_it_lacks_servers_is_a_cell_that_cannot_be_reached(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything(adapter)
-    lacking = Answer(200, {"fleetlight-complete": "false"}, b'{"servers": []}')
-    monkeypatch.setattr(Connection, "get", lambda *_, **__: lacking)
+    lacking = HttpAnswer(200, {"fleetlight-complete": "false"}, b'{"servers": []}')
+    monkeypatch.setattr(UpstreamConnection, "get", lambda *_, **__: lacking)
     with pytest.raises(CellUnreachableError, match="not complete"):
         everything(adapter)
 

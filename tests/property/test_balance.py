@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from fleetlight.operations.balancing.candidates import moves_with_estimates, placements_with_estimates
 from fleetlight.operations.balancing.cluster import Cluster, NodeGroup
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.balancing.cluster_file_writer import write_cluster
 from fleetlight.operations.balancing.estimates import Estimates
 from fleetlight.operations.balancing.known_shares import KnownShares
-from fleetlight.operations.balancing.limits import Refusal
+from fleetlight.operations.balancing.limits import Obstacle
+from fleetlight.operations.balancing.move_candidates import moves_with_estimates, placements_with_estimates
 from fleetlight.operations.balancing.moves import changes_of, changes_of_placing, is_movable, moves_of, placements_of
 from fleetlight.operations.balancing.plan import plan_balance
 from fleetlight.operations.balancing.score import score, score_parts
@@ -105,7 +105,7 @@ def test_estimates_of_all_moves_are_the_scores_after_them(reserved: float) -> No
             expected = {}
             for move in moves_of(placed, place, online):
                 changes = changes_of(situation.states, placed, place, move)
-                if not isinstance(changes, Refusal):
+                if not isinstance(changes, Obstacle):
                     expected[move] = score([changes.get(index, situation.states[index]) for index in members])
             assert estimated == pytest.approx(expected, abs=EXACT), (seed, placed.instance.name)
             if not (is_reserved and is_movable(placed.instance)):
@@ -117,6 +117,6 @@ def test_estimates_of_all_moves_are_the_scores_after_them(reserved: float) -> No
             expected = {}
             for move in placements_of(placed, place, online):
                 changes = changes_of_placing(situation.states, placed, place, move.place)
-                if not isinstance(changes, Refusal):
+                if not isinstance(changes, Obstacle):
                     expected[move] = score([changes.get(index, situation.states[index]) for index in members])
             assert estimated == pytest.approx(expected, abs=EXACT), (seed, placed.instance.name)

@@ -5,14 +5,15 @@ from random import Random
 
 import pytest
 
-from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of
+from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of
 from fleetlight.operations.balancing.cluster import DiskTemplate
 from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.resources.amount import Amount
 from tests.support.cluster_files import cluster_file
 from tests.support.htools import Htools
 
-SIZE = InstanceSize(4096, 20480, 4)
-SMALL = InstanceSize(1024, 10240, 2)
+SIZE = Amount(4, 4096, 20480)
+SMALL = Amount(2, 1024, 10240)
 
 
 @pytest.mark.parametrize("options", [(), ("--no-capacity-checks",)])
@@ -42,4 +43,4 @@ def test_counts_and_tiers_are_those_of_hspace(htools: Htools, template: DiskTemp
 def _tiers(text: str) -> list[Tier]:
     """Of `memory,disk,processors,spindles=count` with blanks between them."""
     numbers = [[int(number) for number in re.split("[,=]", each)] for each in text.split()]
-    return [Tier(InstanceSize(memory, disk, vcpus), count) for memory, disk, vcpus, _, count in numbers]
+    return [Tier(Amount(vcpus, memory, disk), count) for memory, disk, vcpus, _, count in numbers]

@@ -17,7 +17,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.tables import jobs
 from fleetlight.operations.jobs.canceling import cancel_job
-from fleetlight.operations.jobs.model import ENDED, NewOperation, Place, Status
+from fleetlight.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.tiny_vocabulary import TINY, JobCell, conflicts, status_of
 
@@ -55,7 +55,7 @@ class AnyWorker(Worker):
 
     first = 0
 
-    def _pages(self) -> Iterator[Sequence[Place]]:
+    def _pages(self) -> Iterator[Sequence[JobPosition]]:
         places = [place for page in super()._pages() for place in page]
         first = self.first % len(places) if places else 0
         yield from ([place] for place in places[first:] + places[:first])

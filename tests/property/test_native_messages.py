@@ -12,7 +12,7 @@ from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import Notification, decode, encode
 from fleetlight.notifications.errors import NotificationError
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.notifications.versioned import Wrapped
 from fleetlight.operations.simulation.simulated_instances import new_instance
@@ -46,7 +46,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 @st.composite
 def _damaged(draw: st.DrawFn) -> Wrapped:
     """A payload with one value replaced by another, or removed."""
-    payload: Wrapped = draw(wrapped_payloads(InstancePayload))
+    payload: Wrapped = draw(wrapped_payloads(FullInstancePayload))
     container, key = draw(st.sampled_from(list(_places(payload))))
     if draw(st.booleans()):
         container[key] = draw(JSON_VALUES | st.floats(allow_nan=False, allow_infinity=False) | st.just("2026-11-21"))
@@ -64,7 +64,7 @@ def test_what_a_cell_sends_is_read_the_short_way(seed: int) -> None:
 
 
 @settings(max_examples=50, suppress_health_check=_SLOW)
-@given(wrapped_payloads(InstancePayload))
+@given(wrapped_payloads(FullInstancePayload))
 def test_short_way_reads_what_the_general_way_reads_or_leaves_it(payload: Wrapped) -> None:
     body = _body(payload)
     record = read_record(body)

@@ -14,7 +14,7 @@ from fleetlight.bus.bus import Message
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.producer_keys import Refusal
+from fleetlight.cells.fleet.producer_keys import RefusedAnnouncement
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.indexer.backends.base import CellProgress
@@ -34,7 +34,7 @@ from tests.support.memory_bus import MemoryBus
 from tests.support.memory_fleet import MemoryFailures
 from tests.support.memory_index import MemoryIndex
 
-_REFUSED = Refusal("no announcement is taken")
+_REFUSED = RefusedAnnouncement("no announcement is taken")
 _HOSTS = ("host1", "host2", "host3")
 _numbers = count()
 Change = Callable[[ChangingNodes], object]

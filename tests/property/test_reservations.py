@@ -13,7 +13,6 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from fleetlight.cells.errors import InstanceNotFoundError, NoValidHostError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
@@ -26,11 +25,12 @@ from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.amount import Amount
 from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
 from tests.support.tiny_vocabulary import JobCell
 
 HOSTS = ("a", "b", "c")
-ROOM = Capacity(vcpus=8, memory_mib=2560, disk_gib=30)
+ROOM = Amount.of_gib(vcpus=8, memory_mib=2560, disk_gib=30)
 FLAVOR = {"flavorid": "1", "name": "m", "memory_mb": 1024, "vcpus": 1, "root_gb": 5, "ephemeral_gb": 0, "swap": 0}
 
 _NAMES = st.sampled_from([f"r{number}" for number in range(4)])

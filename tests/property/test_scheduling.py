@@ -20,11 +20,11 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, cell_metadata, compute_nodes, node_traits, services
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_pair, select_destinations
+from fleetlight.resources.amount import Amount
 
 CELL = Cell(str(UUID(int=7)), "one", CellKind.NATIVE, "sqlite://", "memory://")
 _AMOUNTS = ("vcpus", "memory_mib", "disk_gib")
@@ -232,7 +232,12 @@ def test_hosts_are_chosen_in_the_order_of_the_weighers_and_claimed_all_or_none(
     try:
         with writing(database) as connection:
             selections = select_destinations(
-                connection, CELL, asked.uuids, Capacity(**asked.demand), asked.spec, max_attempts=asked.max_attempts
+                connection,
+                CELL,
+                asked.uuids,
+                Amount.of_gib(**asked.demand),
+                asked.spec,
+                max_attempts=asked.max_attempts,
             )
     except NoValidHostError:
         event("no valid host")
@@ -277,7 +282,7 @@ def test_mirrored_disks_get_two_nodes_of_one_group_or_none(database: Engine, nod
     before = taken(database)
     try:
         with writing(database) as connection:
-            first, second = claim_pair(connection, uuid, Capacity(**demand), asked.spec)
+            first, second = claim_pair(connection, uuid, Amount.of_gib(**demand), asked.spec)
     except NoValidHostError:
         event("no pair")
         assert not pairs

@@ -12,18 +12,18 @@ from sqlalchemy import Engine, func, select
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import changes, instances, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from tests.support.instance_operations import InstanceOperations
 
 FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 0}
-SIZE = Capacity(vcpus=64, memory_mib=65_536, disk_gib=2000)
-REQUEST = Request("req-1", "ada", "demo")
+SIZE = Amount.of_gib(vcpus=64, memory_mib=65_536, disk_gib=2000)
+REQUEST = RequestContext("req-1", "ada", "demo")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import uvloop
 from fleetlight.agents.agent import Agent
 from fleetlight.agents.certificates import Pair, Role, issue, new_authority
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.journal import Journal
 from fleetlight.agents.server import serve_agent
 from fleetlight.agents.tls import RenewedContext, TlsFiles
@@ -42,10 +42,12 @@ class Certificates:
         return TlsFiles(base.with_suffix(".pem"), base.with_suffix(".key"), self._folder / "authority.pem")
 
 
-def simulated_agent(name: str, folder: Path, size: Size | None = None) -> tuple[Agent, SimulatedDriver, AgentDatabase]:
+def simulated_agent(
+    name: str, folder: Path, size: HostSize | None = None
+) -> tuple[Agent, SimulatedDriver, AgentDatabase]:
     """One that is called without a network."""
     database = AgentDatabase(folder)
-    driver = SimulatedDriver(database, folder, size or Size())
+    driver = SimulatedDriver(database, folder, size or HostSize())
     return Agent(name, driver, Journal(database)), driver, database
 
 
@@ -72,7 +74,7 @@ class ServedAgent:
 
 @contextmanager
 def serving(
-    name: str, folder: Path, files: TlsFiles, *, port: int = 0, size: Size | None = None
+    name: str, folder: Path, files: TlsFiles, *, port: int = 0, size: HostSize | None = None
 ) -> Iterator[ServedAgent]:
     """An agent that answers calls at a port of the loopback address until the end."""
     agent, driver, database = simulated_agent(name, folder, size)

@@ -8,7 +8,6 @@ from sqlalchemy import Engine, select
 from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.settings import RelaySettings
@@ -18,16 +17,17 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.nodes.differences import Differences, Found, NodeStatus
+from fleetlight.operations.nodes.differences import Differences, NodeStatus, Observation
 from fleetlight.operations.opcodes.cluster import ClusterSetParams
 from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
 from fleetlight.operations.opcodes.nodes import NodeSetParams
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 
-SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+SIZE = Amount.of_gib(vcpus=16, memory_mib=65_536, disk_gib=1000)
 
 
 class ChangingNodes:
@@ -61,7 +61,7 @@ class ChangingNodes:
     def find(self, host: str, status: NodeStatus) -> None:
         """A refresh finds the node so."""
         with writing(self._engine) as connection:
-            Differences(connection, self._cell, system_clock()).note(Found([], {host: (status, None)}))
+            Differences(connection, self._cell, system_clock()).note(Observation([], {host: (status, None)}))
 
     def set_node(self, host: str, **values: Any) -> None:
         self._carry_out(NodeSetParams(node_name=host, **values))

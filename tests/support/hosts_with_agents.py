@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from fleetlight.agents.agent import Agent
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.errors import CallRefusedError
 from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
@@ -22,7 +22,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.cell_hosts import CellHosts
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
@@ -35,7 +35,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock
 
 GIB = 1024
-SIZE = Size(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
+SIZE = HostSize(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
 
 
 _TABLES = ("guests", "volumes", "done_calls", "begun_orders")
@@ -53,7 +53,7 @@ class PlayedConnection:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Any,
         *,

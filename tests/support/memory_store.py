@@ -5,7 +5,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, MonotonicClock, Ticket, new_name
+from fleetlight.operations.nodes.stores.store import (
+    UNKNOWN_END_S,
+    MonotonicClock,
+    StateChange,
+    StoredEntry,
+    Ticket,
+    new_name,
+)
 
 
 @dataclass(slots=True)
@@ -34,7 +41,7 @@ class MemoryStore:
         # What concerns all nodes; it never has an entry.
         self._all = _Node()
 
-    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+    def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         with self._guard:
             found = {name: self._found(node) for name in nodes if (node := self._nodes.get(name)) is not None}
         return {name: each for name, each in found.items() if each is not None}
@@ -60,14 +67,14 @@ class MemoryStore:
             found.stored_number = ticket.number
             return True
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         with self._guard:
             ends = self._clock() + change.timeout_s + UNKNOWN_END_S
             for each in self._of(change.nodes):
                 each.changes[change.name] = ends
             self._forget(change.nodes)
 
-    def end_change(self, change: Change, *, is_known: bool) -> None:
+    def end_change(self, change: StateChange, *, is_known: bool) -> None:
         with self._guard:
             for each in self._of(change.nodes):
                 if is_known:
@@ -91,12 +98,12 @@ class MemoryStore:
             for each in self._nodes.values():
                 each.entry = None
 
-    def _found(self, node: _Node) -> Found | None:
+    def _found(self, node: _Node) -> StoredEntry | None:
         if node.entry is None:
             return None
         content, fetched_at = node.entry
         age_s = self._clock() - fetched_at
-        return Found(content, age_s, 0 < self._ttl_s < age_s)
+        return StoredEntry(content, age_s, 0 < self._ttl_s < age_s)
 
     def _is_current(self, node: _Node, ticket: Ticket) -> bool:
         return ticket.generation == self._generation(node)

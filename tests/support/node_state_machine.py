@@ -16,14 +16,18 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
 from fleetlight.operations.nodes.cache import Fetch, NodeStateCache
 from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.requests import Request
-from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Store
+from fleetlight.operations.nodes.requests import NodeStateRequest
+from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, StateChange, Store
 from tests.support.played_nodes import ManualClock
 
 NODES = ("node1", "node2")
 TTL_S = 600.0
 TIMEOUT_S = 300.0
-REQUESTS = (Request(boot_id=True), Request(volume_groups=("vg",)), Request(volume_groups=("vg",), boot_id=True))
+REQUESTS = (
+    NodeStateRequest(boot_id=True),
+    NodeStateRequest(volume_groups=("vg",)),
+    NodeStateRequest(volume_groups=("vg",), boot_id=True),
+)
 
 _some = st.integers(min_value=0, max_value=1_000_000)
 _steps = st.sampled_from(["read"] * 5 + ["send"] * 2 + ["go on"] * 7 + ["change"] * 2 + ["wait", "happens"])
@@ -49,7 +53,7 @@ class Changing:
     """A change that was sent. late_until: how long a node may still carry it out when nobody waits for it any more."""
 
     process: int | None
-    change: Change
+    change: StateChange
     sent_at: float
     is_applied: bool = False
     late_until: float | None = None
@@ -83,7 +87,7 @@ class NodeStateMachine(RuleBasedStateMachine):
     # Reading.
 
     @rule(step=_steps, process=_processes, node=_nodes, request=_requests, pick=_some)
-    def step(self, step: str, process: int, node: str, request: Request, pick: int) -> None:
+    def step(self, step: str, process: int, node: str, request: NodeStateRequest, pick: int) -> None:
         """One rule with weights: chosen evenly, steps that belong together would seldom meet."""
         match step:
             case "read":
@@ -102,7 +106,7 @@ class NodeStateMachine(RuleBasedStateMachine):
             case _:
                 self.something_happens(pick % 8, process, node, pick // 8)
 
-    def read(self, process: int, node: str, request: Request) -> None:
+    def read(self, process: int, node: str, request: NodeStateRequest) -> None:
         cache, floor = self.caches[process], self.floor[node]
         found = cache.look_up({node: request}).get(node)
         if found is not None:
@@ -210,7 +214,7 @@ class NodeStateMachine(RuleBasedStateMachine):
     # Changing, and time.
 
     def send_change(self, process: int, node: str, *, of_all: bool) -> Changing | None:
-        change = Change(None if of_all else [node], TIMEOUT_S)
+        change = StateChange(None if of_all else [node], TIMEOUT_S)
         try:
             self.stores[process].begin_change(change)
         except StoreUnreachableError:
@@ -250,7 +254,7 @@ class NodeStateMachine(RuleBasedStateMachine):
             found[CACHE_REQ_DISKINFO] = {"vg": said}
         return found
 
-    def _check(self, found: dict[str, Any], request: Request, floor: int) -> float:
+    def _check(self, found: dict[str, Any], request: NodeStateRequest, floor: int) -> float:
         """That an answer is good enough; returns when its fetch was sent."""
         said = [found[CACHE_REQ_BOOTID]] if request.boot_id else []
         said += [found[CACHE_REQ_DISKINFO]["vg"]] if request.volume_groups is not None else []

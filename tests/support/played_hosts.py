@@ -8,7 +8,7 @@ from fleetlight.agents.drivers.driver import RUNNING
 from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA
 from fleetlight.cells.model import Cell
 from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.support.memory_store import MemoryStore
 
@@ -50,7 +50,7 @@ class PlayedHosts:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetlight.agents.wire import INSTANCES_DATA, NODE_DATA
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 
 
 def hypervisor_data(version: int) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class PlayedNodes:
 
     def call(
         self,
-        node: Node,
+        node: AgentNode,
         name: str,
         arguments: Mapping[str, Any],
         *,

@@ -17,8 +17,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import DEFAULT_ZONE
 from fleetlight.resources.server_status import WITH_FAULT, WITH_PROGRESS, status_of
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _DAY = 24 * 60 * 60
 _UNKNOWN = "UNKNOWN"
 _EXTENDED = "OS-EXT-SRV-ATTR:"
@@ -339,7 +339,7 @@ def _host_id(project_id: str, host: str) -> str:
 
 def _seconds(value: int | None) -> datetime | None:
     """A time as most members have it: to the second, with a zone. The encoder makes the text."""
-    return None if value is None else datetime.fromtimestamp(value // _MICROSECONDS, UTC)
+    return None if value is None else datetime.fromtimestamp(value // MICROSECONDS_PER_SECOND, UTC)
 
 
 def _microseconds(value: int | None) -> str | None:
@@ -347,7 +347,7 @@ def _microseconds(value: int | None) -> str | None:
     if value is None:
         return None
     # By hand, since `isoformat` takes four times as long.
-    seconds, fraction = divmod(value, _MICROSECONDS)
+    seconds, fraction = divmod(value, MICROSECONDS_PER_SECOND)
     days, second = divmod(seconds, _DAY)
     return f"{_date(days)}T{_time_of_day(second)}.{fraction:06}"
 
@@ -355,7 +355,7 @@ def _microseconds(value: int | None) -> str | None:
 @lru_cache(maxsize=4096)
 def _date(days: int) -> str:
     """The date this many days after the epoch."""
-    return from_microseconds(days * _DAY * _MICROSECONDS).date().isoformat()
+    return from_microseconds(days * _DAY * MICROSECONDS_PER_SECOND).date().isoformat()
 
 
 @lru_cache(maxsize=_DAY)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
-from fleetlight.resources.query_fields.ganeti import DERIVED, LIVE_FIELDS, TOLD_FIELDS, own_value, told_cell
+from fleetlight.resources.query_fields.ganeti import DERIVED, KEPT_FIELDS, LIVE_FIELDS, kept_cell, own_value
 from fleetlight.resources.query_fields.instance import INSTANCE
 from fleetlight.resources.query_fields.instance_status import (
     ADMIN_STATE_NEEDS,
@@ -195,7 +195,7 @@ def _as_reported(name: str, value: Value) -> Value:
             or (is_mixed and not said.get("is_whole", True))
         ):
             return value.make(facts)
-        cell = told_cell(said, name)
+        cell = kept_cell(said, name)
         if cell is None:
             return value.make(facts)
         status, found = cell
@@ -206,7 +206,7 @@ def _as_reported(name: str, value: Value) -> Value:
 
 def _all() -> dict[str, Value]:
     values = dict(_own()) | dict((*_configured(), *_of_nodes(), *parameter_values(), *disk_values(), *nic_values()))
-    values |= {name: _as_reported(name, values[name]) for name in (*TOLD_FIELDS, *DERIVED)}
+    values |= {name: _as_reported(name, values[name]) for name in (*KEPT_FIELDS, *DERIVED)}
     return values | {alias: values[target] for alias, target in INSTANCE.aliases.items()}
 
 

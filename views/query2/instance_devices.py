@@ -8,6 +8,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
 from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from fleetlight.resources.units import MIB_PER_GIB
 from fleetlight.views.query2.cell_facts import NETWORKS
 from fleetlight.views.query2.instance_parameters import configured
 from fleetlight.views.query2.values import (
@@ -23,7 +24,6 @@ from fleetlight.views.query2.values import (
     not_had_of_cell,
 )
 
-_MIB_OF_GIB = 1024
 _DISKLESS, _LOCAL, _ELSEWHERE, _MIXED = "diskless", "plain", "ext", "mixed"
 _NIC_PARAMETERS = ("mode", "link", "vlan", "bridge")
 
@@ -95,8 +95,8 @@ def _disks(record: Record) -> list[Disk]:
     if (sizes := own_value(record, DISK_LISTS["size"])) is not None:
         return [{"size": size} for size in sizes]
     flavor = record["flavor"] or {}
-    own = [] if not record["image_ref"] else [flavor.get("root_gb", 0) * _MIB_OF_GIB]
-    own += [flavor.get("ephemeral_gb", 0) * _MIB_OF_GIB, flavor.get("swap", 0)]
+    own = [] if not record["image_ref"] else [flavor.get("root_gb", 0) * MIB_PER_GIB]
+    own += [flavor.get("ephemeral_gb", 0) * MIB_PER_GIB, flavor.get("swap", 0)]
     volumes = [{"size": None, "uuid": volume.get("volume_id")} for volume in record["block_devices"] or ()]
     return [*({"size": size, "uuid": None} for size in own if size), *volumes]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.node import NODE
 from fleetlight.resources.query_fields.node_live import LIVE_FIELDS
 from fleetlight.views.query2.values import (
@@ -46,7 +46,7 @@ def _of(name: str, kind: Kind) -> Make:
     def make(facts: Facts) -> Cell:
         value = facts.record.get(name)
         # A number that is equal to a status is none.
-        if isinstance(value, CellStatus):
+        if isinstance(value, ResultStatus):
             return value, None
         # What a damaged row has there is no value of the field.
         if value is not None and not is_of_kind(value, kind):

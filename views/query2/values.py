@@ -7,21 +7,21 @@ from typing import Any
 from msgspec import Struct
 
 from fleetlight.resources.fields import Field, Kind, Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance_status import Seen
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.query2.cell_facts import CellFacts
 
 Cell = tuple[int, Any]
 """A status (CellStatus), and the stored value (fleetlight.resources.fields) that only NORMAL has."""
 
 # Plain numbers: to write an enumeration as JSON takes five times as long.
-_NORMAL = int(CellStatus.NORMAL)
-NO_DATA: Cell = (int(CellStatus.NO_DATA), None)
-UNAVAILABLE: Cell = (int(CellStatus.UNAVAILABLE), None)
-UNKNOWN: Cell = (int(CellStatus.UNKNOWN), None)
-OFFLINE: Cell = (int(CellStatus.OFFLINE), None)
+_NORMAL = int(ResultStatus.NORMAL)
+NO_DATA: Cell = (int(ResultStatus.NO_DATA), None)
+UNAVAILABLE: Cell = (int(ResultStatus.UNAVAILABLE), None)
+UNKNOWN: Cell = (int(ResultStatus.UNKNOWN), None)
+OFFLINE: Cell = (int(ResultStatus.OFFLINE), None)
 
-_MICROSECONDS = 1_000_000
 _TYPES: Mapping[Kind, type] = {
     Kind.TEXT: str,
     Kind.BOOL: bool,
@@ -117,7 +117,7 @@ def is_of_kind(value: Any, kind: Kind) -> bool:
 def as_json(cell: Cell, field: Field) -> Cell:
     """The cell as answers carry it: times as seconds since the epoch."""
     status, value = cell
-    return (status, value / _MICROSECONDS) if value is not None and field.kind is Kind.TIMESTAMP else cell
+    return (status, value / MICROSECONDS_PER_SECOND) if value is not None and field.kind is Kind.TIMESTAMP else cell
 
 
 def shown(make: Make, field: Field) -> Make:

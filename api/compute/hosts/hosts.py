@@ -18,7 +18,7 @@ from fleetlight.api.http.errors import NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
-from fleetlight.cells.kinds.native.nodes import Capacity
+from fleetlight.resources.amount import Amount
 
 _UNTIL = 42
 _LIST = QueryParameters({"zone": 1}, refuses_unknown_since=None)
@@ -121,14 +121,10 @@ class HostHandlers:
         return found
 
 
-def _resource(host: str, project: str, amount: Capacity) -> dict[str, object]:
+def _resource(host: str, project: str, amount: Amount) -> dict[str, object]:
     of_host = {"cpu": amount.vcpus, "memory_mb": amount.memory_mib, "disk_gb": amount.disk_gib}
     return {"resource": {"host": host, "project": project, **of_host}}
 
 
-def _sum(amounts: Sequence[Capacity]) -> Capacity:
-    return Capacity(
-        sum(each.vcpus for each in amounts),
-        sum(each.memory_mib for each in amounts),
-        sum(each.disk_gib for each in amounts),
-    )
+def _sum(amounts: Sequence[Amount]) -> Amount:
+    return sum(amounts, Amount())

@@ -29,6 +29,7 @@ from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _PAGES_SINCE = 40
 _PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}
@@ -257,5 +258,6 @@ def _item(ran: RanInstance, query: UsageQuery, now: int) -> dict[str, Any]:
         "started_at": without_zone(ran.launched_at),
         "ended_at": None if ran.terminated_at is None else without_zone(ran.terminated_at),
         "state": ran.vm_state if ran.terminated_at is None else "terminated",
-        "uptime": ((now if ran.terminated_at is None else ran.terminated_at) - ran.launched_at) // 1_000_000,
+        "uptime": ((now if ran.terminated_at is None else ran.terminated_at) - ran.launched_at)
+        // MICROSECONDS_PER_SECOND,
     }

@@ -35,7 +35,7 @@ from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity.caller import Caller, Identity
 from fleetlight.api.identity.faults import unauthorized
-from fleetlight.cells.model import InstanceRow, Request
+from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.admission import admit_by
 from fleetlight.listing.consistency.tokens import ChangeToken
 
@@ -72,9 +72,9 @@ class ComputeRequest:
     request_id: str = ""
 
     @property
-    def origin(self) -> Request:
+    def origin(self) -> RequestContext:
         """This request as what asked for a change."""
-        return Request(self.request_id, self.caller.user_id, self.caller.project_id)
+        return RequestContext(self.request_id, self.caller.user_id, self.caller.project_id)
 
     async def hand_out_token(self, row: InstanceRow) -> None:
         """Let the answer name this state of an instance of a native cell, so that lists can be asked to include it.

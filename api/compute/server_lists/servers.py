@@ -60,7 +60,7 @@ _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
 class Mappings(Protocol):
-    """What is needed of `fleetlight.cells.instance_mappings.Mappings`. Calls block."""
+    """What is needed of `fleetlight.cells.instance_mappings.InstanceMappings`. Calls block."""
 
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int

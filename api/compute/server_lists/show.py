@@ -17,7 +17,7 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.fleet import InstanceMapping
-from fleetlight.cells.kinds.nova_db.deployment import RequestSpec
+from fleetlight.cells.kinds.nova_db.deployment import NovaRequestSpec
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.errors import CellDownError
@@ -46,7 +46,7 @@ class ServerShowHandler:
         server_groups: ServerGroups,
         host_statuses: HostStatusCache,
         *,
-        request_spec_of: Callable[[Cell, str], RequestSpec | None],
+        request_spec_of: Callable[[Cell, str], NovaRequestSpec | None],
         timeout_s: float,
     ) -> None:
         self._request_spec_of = request_spec_of
@@ -128,7 +128,7 @@ def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStat
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
 
 
-def _of_spec(mapping: InstanceMapping, spec: RequestSpec) -> Record:
+def _of_spec(mapping: InstanceMapping, spec: NovaRequestSpec) -> Record:
     """The record of a server as far as its request spec knows it."""
     return {
         **BLANK_INSTANCE,

@@ -25,9 +25,9 @@ from fleetlight.api.identity.tokens.requests import (
 )
 from fleetlight.api.identity.tokens.token import Token, new_audit_id, signed_token
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
-_SECOND = 1_000_000
 # A token names all those that it was made from, and has to fit into a header.
 _MOST_IN_CHAIN = 32
 Found = TypeVar("Found")
@@ -153,13 +153,15 @@ class Logins:
         if not user.enabled:
             raise _refused("the user is disabled", user)
         now = self._clock()
-        whole_second = (now + _SECOND - 1) // _SECOND * _SECOND
+        whole_second = (now + MICROSECONDS_PER_SECOND - 1) // MICROSECONDS_PER_SECOND * MICROSECONDS_PER_SECOND
         return Token(
             user_id=user.id,
             methods=methods,
             project_id=None if project is None else project.id,
             issued_at=now,
-            expires_at=whole_second + self._lifetime_s * _SECOND if made_from is None else made_from.expires_at,
+            expires_at=whole_second + self._lifetime_s * MICROSECONDS_PER_SECOND
+            if made_from is None
+            else made_from.expires_at,
             audit_ids=(new_audit_id(),) if made_from is None else (new_audit_id(), *made_from.audit_ids),
             credential_id=None if credential is None else credential.id,
         )

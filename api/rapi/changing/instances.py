@@ -13,7 +13,6 @@ from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.opcodes.instances.contents import (
     BackupExport,
     BackupPrepare,
@@ -31,6 +30,7 @@ from fleetlight.operations.opcodes.instances.power import InstanceReboot, Instan
 from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.instances.several import InstanceMultiAlloc
 from fleetlight.operations.opcodes.opcode import InstanceOpCode, OpCode
+from fleetlight.resources.amount import Amount
 
 _ONE = f"/instances/(?P<instance>{NAME})"
 _REQUEST_VERSION = 1
@@ -190,7 +190,7 @@ class InstanceChanges:
         op = await opcode_of(
             request, InstanceMultiAlloc, "instances_multi_alloc", {"dry_run": request.flag("dry-run")}, needs_body=True
         )
-        cell = await self._targets.with_most_room(await self._targets.cells(request), Capacity(0, 0, 0))
+        cell = await self._targets.with_most_room(await self._targets.cells(request), Amount())
         return await self._submitter.submit(request, cell, op)
 
     async def _commit(self, request: RapiRequest) -> Response:

@@ -10,7 +10,7 @@ from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
-from fleetlight.cells.model import Cell, Request
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
 from fleetlight.operations.submitting import JobSubmission
 
@@ -35,7 +35,7 @@ class Submitter:
             raise RapiError(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
-def request_of(request: RapiRequest) -> Request:
+def request_of(request: RapiRequest) -> RequestContext:
     """Who asks, as jobs and notifications say it."""
     request_id = structlog.contextvars.get_contextvars().get("request_id")
-    return Request(request_id, request.caller.user_id or None, request.caller.project_id)
+    return RequestContext(request_id, request.caller.user_id or None, request.caller.project_id)

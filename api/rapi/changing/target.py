@@ -10,15 +10,15 @@ from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.cells.database.engines import cell_failures
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.places import nodes_called
+from fleetlight.operations.opcodes.instances.node_claims import nodes_called
 from fleetlight.operations.opcodes.lookups import groups_called
 from fleetlight.operations.opcodes.named_instances import instances_called, instances_with_name
 from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.uuids import is_uuid
 
 
@@ -70,7 +70,7 @@ class Targets:
             cells = await self._answering(cells, lambda connection: groups_called(connection, group)) or cells
         return await self.with_most_room(cells, op.demand)
 
-    async def with_most_room(self, cells: Sequence[Cell], demand: Capacity) -> Cell:
+    async def with_most_room(self, cells: Sequence[Cell], demand: Amount) -> Cell:
         """The one for new instances. Raises CellDownError where none of several answers."""
         if len(cells) == 1:
             return cells[0]

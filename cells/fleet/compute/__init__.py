@@ -1,1 +1,1 @@
-"""What the compute API keeps for the whole fleet: flavors, key pairs, quotas, server groups, aggregates."""
+"""State of the compute API for the whole fleet: flavors, key pairs, quotas, server groups, aggregates."""

@@ -88,8 +88,8 @@ class Flavor:
 class FlavorQuery:
     """One page of a list.
 
-    project_id: whose private flavors are seen besides the public ones; None: nobody's.
-    is_public: only public (or accessible), only private ones; None: all, whoever may use them.
+    project_id: whose private flavors are seen besides the public ones; None: none.
+    is_public: only public (or accessible), only private ones; None: all, whichever projects may use them.
     keep: a last look at each row, in Python.
     """
 
@@ -176,7 +176,7 @@ class Flavors:
             return _projects(connection, self.find(flavorid, is_admin=True).number)
 
     def add_access(self, flavorid: str, project_id: str) -> tuple[str, ...]:
-        """Returns who has access now. Raises ResourceExistsError for a public flavor, or when it had access already."""
+        """Returns the projects that have access now. Raises ResourceExistsError if one is public or had it."""
         with self._database.writing() as connection:
             row = _locked(connection, flavorid)
             if row.is_public or project_id in _projects(connection, row.number):
@@ -187,7 +187,7 @@ class Flavors:
             return _projects(connection, row.number)
 
     def remove_access(self, flavorid: str, project_id: str) -> tuple[str, ...]:
-        """Returns who still has access. Raises ResourceNotFoundError when the project had none."""
+        """Returns the projects that still have access. Raises ResourceNotFoundError when the project had none."""
         with self._database.writing() as connection:
             row = _locked(connection, flavorid)
             removed = connection.execute(

@@ -1,6 +1,6 @@
 """Quotas: how much a project may have, and the check before it gets more.
 
-What is in use is counted and not booked, so who counts and then adds takes the turn of the project, or of the user
+What is in use is counted and not booked, so what counts and then adds takes the lock of the project, or of the user
 (fleetlight.cells.fleet.advisory_locks): two requests that pass each other cannot exceed a limit together.
 """
 
@@ -51,7 +51,7 @@ class Quotas:
         return self.of_class(DEFAULT_CLASS)
 
     def of_class(self, name: str) -> dict[str, int]:
-        """The limits of a quota class; of one that nobody has heard of, those that a fleet begins with."""
+        """The limits of a quota class; of an unknown one, those that a fleet begins with."""
         with self._database.reading() as connection:
             return _of_class(connection, name)
 
@@ -95,7 +95,7 @@ class Quotas:
             return dict(connection.execute(statement).one()._mapping)
 
     def _set(self, table: Table, limits: Mapping[str, int], **whose: str) -> None:
-        # Somebody else may set the same at the same time. In one order for everybody, so that nobody waits in a circle.
+        # Another process may set the same at the same time. All do so in one order, so that none waits in a circle.
         rows = [{**whose, "resource": resource, "limit": limits[resource]} for resource in sorted(limits)]
         if not rows:
             return

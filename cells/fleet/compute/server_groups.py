@@ -43,7 +43,7 @@ class ServerGroups:
         return tuple(_group(row, members) for row in rows)
 
     def find(self, uuid: str, *, project_id: str | None) -> ServerGroup:
-        """project_id: only if it is the owner's; None: whoever owns it."""
+        """project_id: only if it is the owner's; None: of any owner."""
         with self._database.reading() as connection:
             row = connection.execute(select(server_groups).where(server_groups.c.uuid == uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
@@ -70,7 +70,7 @@ class ServerGroups:
     def delete(self, uuid: str, *, project_id: str | None) -> None:
         """Its members stay what they are. project_id: as for `find`."""
         with self._database.writing() as connection:
-            # Locked, so that nobody joins between the two removals.
+            # Locked, so that no member joins between the two removals.
             row = connection.execute(_locked(uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
                 raise ResourceNotFoundError("Instance group", uuid)

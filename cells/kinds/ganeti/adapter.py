@@ -26,7 +26,7 @@ from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -35,7 +35,6 @@ from fleetlight.resources.query_fields.configuration import OPERATING_SYSTEM
 from fleetlight.resources.query_fields.definitions import QueryFields
 
 _TIMEOUT_S = 60.0
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _CELL = "cell"
 
 Result = TypeVar("Result")
@@ -76,7 +75,7 @@ class GanetiAdapter:
         return {"requests": [{"PUT /2/query/instance": body}], "filtered_in_python": True}
 
     def find(self, uuid: str) -> InstanceRow | None:
-        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
+        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1))), None)
 
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None

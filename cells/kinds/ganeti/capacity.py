@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import POLICY_DEFAULTS
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 NODE_QUERY: Final = (
     "name",
@@ -53,16 +54,16 @@ def capacity_of(
 ) -> Sequence[NodeCapacity]:
     """nodes, groups: records of items. instances: as the cluster answers, a status and a value for each field."""
     ratios = {group["name"]: _vcpu_ratio(group["ipolicy"]) for group in groups}
-    vcpus, reserved = defaultdict[str, int](int), defaultdict[str, Amounts](Amounts)
+    vcpus, reserved = defaultdict[str, int](int), defaultdict[str, Amount](Amount)
     for row in instances:
         said = {name: value for name, (status, value) in row.items() if status == 0}
         primary, disk = said.get("pnode"), said.get("disk_usage", 0) if said.get("disk_template") in _ON_NODES else 0
         if primary is None:
             continue
         if said.get("forthcoming"):
-            reserved[primary] += Amounts(said.get("be/vcpus", 0), said.get("be/memory", 0), disk)
+            reserved[primary] += Amount(said.get("be/vcpus", 0), said.get("be/memory", 0), disk)
             for secondary in said.get("snodes", ()):
-                reserved[secondary] += Amounts(disk_mib=disk)
+                reserved[secondary] += Amount(disk_mib=disk)
         elif said.get("status") != _SWITCHED_OFF:
             vcpus[primary] += said.get("be/vcpus", 0)
     return [
@@ -83,14 +84,14 @@ def _vcpu_ratio(policy: object) -> float:
     return ratio
 
 
-def _node(record: Record, vcpus: int, reserved: Amounts, vcpu_ratio: float) -> NodeCapacity:
+def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> NodeCapacity:
     is_known = all(_is_figure(record[name]) for name in _NEEDED)
     is_up = not record["offline"] and record["vm_capable"] is not False
-    total, free, own = Amounts(), Amounts(), 0
+    total, free, own = Amount(), Amount(), 0
     if is_known:
         total_disk, free_disk = (record[name] if _is_figure(record[name]) else 0 for name in ("dtotal", "dfree"))
-        total = Amounts(record["ctotal"], record["mtotal"], total_disk)
-        free, own = Amounts(0, record["mfree"], free_disk), record["cnos"]
+        total = Amount(record["ctotal"], record["mtotal"], total_disk)
+        free, own = Amount(0, record["mfree"], free_disk), record["cnos"]
     used = total - free
     return NodeCapacity(
         name=record["name"],
@@ -99,12 +100,12 @@ def _node(record: Record, vcpus: int, reserved: Amounts, vcpu_ratio: float) -> N
         is_available=is_known and is_up and not record["drained"],
         total=total,
         usable=replace(total, vcpus=int(total.vcpus * vcpu_ratio)),
-        used=Amounts(vcpus + own if is_known else 0, used.memory_mib, used.disk_mib),
-        reserved=reserved if is_known else Amounts(),
+        used=Amount(vcpus + own if is_known else 0, used.memory_mib, used.disk_mib),
+        reserved=reserved if is_known else Amount(),
         is_silent=is_up and not is_known,
     )
 
 
 def _is_figure(value: object) -> bool:
-    """Whether a node has told it; a status, which is a number too, says why it has not."""
-    return isinstance(value, int) and not isinstance(value, CellStatus)
+    """Whether a node has reported it; a status, which is a number too, says why it has not."""
+    return isinstance(value, int) and not isinstance(value, ResultStatus)

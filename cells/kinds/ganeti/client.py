@@ -8,7 +8,7 @@ import msgspec
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cells.upstream.credentials import Fixed, read_secret
-from fleetlight.cells.upstream.http import Connection
+from fleetlight.cells.upstream.http import UpstreamConnection
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 Expression = Sequence[Any]
@@ -41,7 +41,7 @@ class GanetiApi:
     def __init__(self, address: UpstreamAddress, *, timeout_s: float) -> None:
         if address.username is None or address.password_file is None:
             raise UpstreamError("a cluster is asked with a user name and the file that has the password")
-        self._connection = Connection(address.url, timeout_s=timeout_s, ca_certs=address.ca_certs)
+        self._connection = UpstreamConnection(address.url, timeout_s=timeout_s, ca_certs=address.ca_certs)
         self._credentials = Fixed.password(address.username, read_secret(address.password_file))
 
     def query(

@@ -13,11 +13,11 @@ from fleetlight.cells.kinds.ganeti.values import record_of
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE
 from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
-from fleetlight.resources.query_fields.definitions import CellStatus
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, NIC_LISTS, TOLD_FIELDS, told
+from fleetlight.resources.query_fields.definitions import ResultStatus
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, KEPT_FIELDS, NIC_LISTS, kept_fields
 from fleetlight.resources.query_fields.instance import INSTANCE
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _LISTS = ("snodes", "snodes.group", "snodes.group.uuid", *DISK_LISTS.values(), *NIC_LISTS.values())
 _OBJECTS = ("hvparams", "beparams", "osparams")
 # vm_state and power_state of an instance with this status (contracts/ganeti-query, 8).
@@ -34,7 +34,7 @@ _STATES = {
 }
 _RESERVED = ("building", NO_STATE)
 
-INSTANCE_QUERY = ("uuid", "name", "pnode", "tags", "ctime", "mtime", "forthcoming", *TOLD_FIELDS)
+INSTANCE_QUERY = ("uuid", "name", "pnode", "tags", "ctime", "mtime", "forthcoming", *KEPT_FIELDS)
 """The fields that a cluster is asked for."""
 
 
@@ -65,7 +65,7 @@ def to_record(row: Mapping[str, tuple[int, Any]]) -> Record:
         "tags": said.get("tags") or [],
         "flavor": _flavor(said),
         "ip_addresses": list(_addresses(said)),
-        "ganeti": told(said),
+        "ganeti": kept_fields(said),
     }
 
 
@@ -73,7 +73,7 @@ def _check(said: Record) -> None:
     for names, of, shape in ((_LISTS, "a list", list), (("tags",), "a list", list), (_OBJECTS, "an object", dict)):
         for name in names:
             value = said.get(name)
-            if value is not None and not isinstance(value, CellStatus | shape):
+            if value is not None and not isinstance(value, ResultStatus | shape):
                 raise UpstreamError(f"the cluster says that {name} of an instance is {str(value)[:100]!r}, not {of}")
     if not all(isinstance(tag, str) for tag in said.get("tags") or ()):
         raise UpstreamError("the cluster says that an instance has a tag that is no text")
@@ -90,7 +90,7 @@ def _uuid(said: Record) -> str:
 
 def _known(said: Record, name: str) -> Any:
     value = said.get(name)
-    return None if isinstance(value, CellStatus) else value
+    return None if isinstance(value, ResultStatus) else value
 
 
 def _text(said: Record, name: str) -> str | None:
@@ -112,7 +112,7 @@ def _flavor(said: Record) -> Record:
         "name": None,
         "memory_mb": _number(parameters.get("maxmem")),
         "vcpus": _number(parameters.get("vcpus")),
-        "root_gb": -(-first // _MIB_OF_GIB),
+        "root_gb": -(-first // MIB_PER_GIB),
         "ephemeral_gb": 0,
         "swap": 0,
         "extra_specs": {},

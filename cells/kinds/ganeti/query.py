@@ -1,4 +1,4 @@
-"""What of a request a cluster is asked for: a filter that finds all that is meant, and perhaps more; pure."""
+"""The filter by which a cluster is asked: it finds all that a request means, and perhaps more; pure."""
 
 from collections.abc import Collection
 

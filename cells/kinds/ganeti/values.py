@@ -7,9 +7,8 @@ from typing import Any
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.query.operators.fits import MAX_INTEGER, MIN_INTEGER
 from fleetlight.resources.fields import Field, Kind, Record, from_microseconds
-from fleetlight.resources.query_fields.definitions import CellStatus, QueryFields
-
-_MICROSECONDS = 1_000_000
+from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 def _is_anything(_value: Any) -> bool:
@@ -50,11 +49,11 @@ def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
     record: dict[str, Any] = {}
     for name, (status, value) in row.items():
         match status:
-            case CellStatus.NORMAL:
+            case ResultStatus.NORMAL:
                 record[name] = stored(known[name], value)
-            case CellStatus.NO_DATA | CellStatus.OFFLINE:
-                record[name] = CellStatus(status)
-            case CellStatus.UNAVAILABLE:
+            case ResultStatus.NO_DATA | ResultStatus.OFFLINE:
+                record[name] = ResultStatus(status)
+            case ResultStatus.UNAVAILABLE:
                 record[name] = None
     return record
 
@@ -88,7 +87,7 @@ def _no_value(field: Field, value: Any) -> UpstreamError:
 
 def _moment(field: Field, seconds: float) -> int:
     """In microseconds; of a year from 1 to 9999."""
-    microseconds = round(Fraction(seconds) * _MICROSECONDS)
+    microseconds = round(Fraction(seconds) * MICROSECONDS_PER_SECOND)
     try:
         from_microseconds(microseconds)
     except (ValueError, OverflowError):

@@ -36,14 +36,13 @@ from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Filter, In, split_expressible
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.query.to_sql import after, can_express, next_after, order_by, to_sql
 from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _PLACES = select(instances.c.revision, instances.c.uuid)
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
@@ -93,7 +92,7 @@ class NativeAdapter:
             past.require_kept()
 
             def read(uuids: Sequence[str]) -> Sequence[InstanceRow]:
-                these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=fields)
+                these = PageRequest(In("uuid", tuple(uuids)), INSTANCES_BY_UUID, len(uuids), fields=fields)
                 return self._read(connection, these)
 
             matches = matcher(request.filter, INSTANCE_FIELDS)

@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from fleetlight.cells.kinds.native.agent_addresses import read_agents
-from fleetlight.cells.kinds.native.nodes import Capacity, read_nodes
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
+from fleetlight.cells.kinds.native.nodes import read_nodes
+from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, instances, node_groups
-
-_MIB_OF_GIB = 1024
+from fleetlight.resources.amount import Amount
 
 
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
@@ -23,9 +23,9 @@ def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
             group=groups.get(node.id),
             zone=node.service.availability_zone,
             is_available=node.is_available,
-            total=_amounts(node.capacity),
+            total=node.capacity,
             usable=usable[node.id],
-            used=_amounts(node.used) - reserved[node.id],
+            used=node.used - reserved[node.id],
             reserved=reserved[node.id],
             has_agent=node.hypervisor_hostname in with_agents,
         )
@@ -41,29 +41,19 @@ def _groups(connection: Connection) -> Mapping[int, str]:
     return {row.id: row.name for row in connection.execute(statement)}
 
 
-def _usable(connection: Connection) -> Mapping[int, Amounts]:
+def _usable(connection: Connection) -> Mapping[int, Amount]:
     """What the scheduler gives away of each node: what it does not reserve for itself, by its ratios."""
     columns = compute_nodes.c
     sizes = ((columns[size] - columns[f"reserved_{size}"]) * columns[f"{size}_permille"] // 1000 for size in SIZES)
     return {
-        node_id: _amounts(Capacity(*map(int, amounts)))
+        node_id: Amount.of_gib(*map(int, amounts))
         for node_id, *amounts in connection.execute(select(columns.id, *sizes))
     }
 
 
-def _reserved(connection: Connection) -> Mapping[int, Amounts]:
-    amounts = (allocations.c.vcpus, allocations.c.memory_mib, allocations.c.disk_gib)
-    statement = (
-        select(allocations.c.node_id, *(func.sum(amount) for amount in amounts))
-        .join_from(allocations, instances, instances.c.uuid == allocations.c.instance_uuid)
-        .where(instances.c.forthcoming.is_(True))
-        .group_by(allocations.c.node_id)
-    )
-    found = defaultdict[int, Amounts](Amounts)
-    for node_id, *sums in connection.execute(statement):
-        found[node_id] = _amounts(Capacity(*map(int, sums)))
+def _reserved(connection: Connection) -> Mapping[int, Amount]:
+    of_reservations = select(instances.c.uuid).where(instances.c.forthcoming.is_(True))
+    statement = allocated_by_node(allocations.c.instance_uuid.in_(of_reservations))
+    found = defaultdict[int, Amount](Amount)
+    found |= {node_id: Amount.of_gib(*sums) for node_id, _, *sums in connection.execute(statement)}
     return found
-
-
-def _amounts(capacity: Capacity) -> Amounts:
-    return Amounts(capacity.vcpus, capacity.memory_mib, capacity.disk_gib * _MIB_OF_GIB)

@@ -1,6 +1,6 @@
-"""Which history the numbers of a cell's changes belong to.
+"""Epochs: the histories that the numbers of a cell's changes belong to.
 
-A database that was restored from a backup gives the same numbers to other changes. So whoever begins to number, a relay
+A database that was restored from a backup gives the same numbers to other changes. So what begins to number, a relay
 that takes over, begins a new epoch and writes down what had been numbered before it. The epoch travels with
 each message. After a restore the one that indexers know ends where the new one begins, or is not there at all: whatever
 it numbered beyond that never happened (docs/decisions/0002).

@@ -1,4 +1,4 @@
-"""What became of an instance, change by change, as far back as the cell keeps its changelog.
+"""The history of an instance, change by change, as far back as the cell keeps its changelog.
 
 Each change has the whole state of its instance in its message, so two that follow each other tell what the later one
 did.
@@ -15,7 +15,7 @@ from fleetlight.cells.model import NO_REVISION, Cell
 from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import decode
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.resources.fields import Record
 
@@ -79,7 +79,7 @@ class InstanceHistory:
 def _state(revision: int, committed_at: int, event_type: str, message: bytes) -> _State:
     notification = decode(message)
     payload = parse_payload(notification.payload)
-    if not isinstance(payload, InstancePayload):
+    if not isinstance(payload, FullInstancePayload):
         raise TypeError(f"change {revision}: {event_type} does not have the whole state of its instance")
     entry = HistoryEntry(
         revision,

@@ -1,4 +1,4 @@
-"""The rows of instances: how they are read as text, and how they are written."""
+"""The rows of instances: reading them as text, and writing them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, reduce

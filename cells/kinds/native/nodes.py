@@ -6,16 +6,11 @@ fleetlight.operations.hosts changes them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    func,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, Row, Select, select
 
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.resources.amount import Amount
 
 COMPUTE = "nova-compute"
 """The binary of a compute service, as clients know it."""
@@ -30,21 +25,6 @@ _OF_NODES = (
     *SIZES,
     "created_at",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """An amount of what a node has and an instance takes up; memory in MiB, disk in GiB."""
-
-    vcpus: int
-    memory_mib: int
-    disk_gib: int
-
-    def fits_into(self, free: "Capacity") -> bool:
-        return self.vcpus <= free.vcpus and self.memory_mib <= free.memory_mib and self.disk_gib <= free.disk_gib
-
-    def minus(self, other: "Capacity") -> "Capacity":
-        return Capacity(self.vcpus - other.vcpus, self.memory_mib - other.memory_mib, self.disk_gib - other.disk_gib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +60,15 @@ class ComputeNode:
     hypervisor_type: str
     hypervisor_version: int
     host_ip: str
-    capacity: Capacity
-    used: Capacity
+    capacity: Amount
+    used: Amount
     instance_count: int
     created_at: int
     service: ComputeService
 
     @property
-    def free(self) -> Capacity:
-        return self.capacity.minus(self.used)
+    def free(self) -> Amount:
+        return self.capacity - self.used
 
     @property
     def is_available(self) -> bool:
@@ -105,7 +85,6 @@ def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequ
 def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
     """Nodes with their services and what is used of them; null: nothing."""
     of_services = services.c.id == compute_nodes.c.service_id
-    # Only what is asked for is summed up; databases do not find that out by themselves.
     wanted = (
         [
             allocations.c.node_id.in_(
@@ -115,21 +94,11 @@ def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[obj
         if conditions
         else []
     )
-    used = (
-        select(
-            allocations.c.node_id,
-            func.count().label("instance_count"),
-            func.sum(allocations.c.vcpus).label("used_vcpus"),
-            func.sum(allocations.c.memory_mib).label("used_memory_mib"),
-            func.sum(allocations.c.disk_gib).label("used_disk_gib"),
-        )
-        .where(*wanted)
-        .group_by(allocations.c.node_id)
-        .subquery()
-    )
+    used = allocated_by_node(*wanted).subquery()
+    used_columns = (used.c.instance_count, *(used.c[size].label(f"used_{size}") for size in SIZES))
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
     return (
-        select(*(compute_nodes.c[name] for name in _OF_NODES), *service_columns, used)
+        select(*(compute_nodes.c[name] for name in _OF_NODES), *service_columns, *used_columns)
         .join_from(compute_nodes, services, of_services)
         .where(*conditions)
         .outerjoin(used, used.c.node_id == compute_nodes.c.id)
@@ -145,8 +114,8 @@ def _node(row: Row[tuple[object, ...]]) -> ComputeNode:
         hypervisor_type=values["hypervisor_type"],
         hypervisor_version=values["hypervisor_version"],
         host_ip=values["host_ip"],
-        capacity=Capacity(values["vcpus"], values["memory_mib"], values["disk_gib"]),
-        used=Capacity(*(int(values[name] or 0) for name in ("used_vcpus", "used_memory_mib", "used_disk_gib"))),
+        capacity=Amount.of_gib(values["vcpus"], values["memory_mib"], values["disk_gib"]),
+        used=Amount.of_gib(*(values[f"used_{size}"] or 0 for size in SIZES)),
         instance_count=values["instance_count"] or 0,
         created_at=values[compute_nodes.c.created_at],
         service=ComputeService(**{name: values[f"of_service_{name}"] for name in ComputeService.__dataclass_fields__}),

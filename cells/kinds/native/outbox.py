@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Row, insert
 from fleetlight.bus import topology
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
+from fleetlight.cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, RequestContext
 from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import Notification, decode, encode
@@ -35,7 +35,7 @@ def announcements(
     committed_at: int,
     *,
     publisher_id: str | None = None,
-    request: Request = NO_REQUEST,
+    request: RequestContext = NO_REQUEST,
 ) -> list[dict[str, object]]:
     """Rows of `changes` that announce `rows` as they are now.
 
@@ -65,7 +65,7 @@ def append_event(
     publisher_id: str,
     at: int,
     revision: int = NO_REVISION,
-    request: Request = NO_REQUEST,
+    request: RequestContext = NO_REQUEST,
 ) -> None:
     """Append a notification of our own that is about no instance: of a service, of the scheduler, of a node.
 
@@ -91,7 +91,7 @@ def append(connection: Connection, announced: Sequence[Mapping[str, object]]) ->
 
 
 def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
-    """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
+    """Put a ready notification of other software in the outbox of `cell`: it is durable, and the relay publishes it.
 
     It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
     Raises EnvelopeError (fleetlight.notifications.errors) when it is no notification, and CellUnreachableError.
@@ -145,7 +145,7 @@ def _priority(event_type: str) -> str:
     return _ERROR if event_type.endswith(".error") else _INFO
 
 
-def _encode(publisher_id: str, event_type: str, payload: VersionedPayload, at: int, request: Request) -> bytes:
+def _encode(publisher_id: str, event_type: str, payload: VersionedPayload, at: int, request: RequestContext) -> bytes:
     return encode(
         Notification(
             event_type=event_type,

@@ -1,4 +1,4 @@
-"""What the instances of a cell were like at a moment: as they are now, without what was changed since.
+"""The instances of a cell at a past moment: as they are now, without what was changed since.
 
 Each change of the changelog has the values that it replaced, so as far back as changes are kept nothing else is needed
 (docs/decisions/0028).

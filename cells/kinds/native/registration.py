@@ -1,4 +1,5 @@
-"""How a native cell joins a fleet, and comes back into one whose database was lost: as the cell that it was.
+"""Registration of a native cell: how it joins a fleet, and comes back into one whose database was lost: as the cell
+that it was.
 
 Documents of an index, queues and numbers of jobs go by uuid and number of the cell, so its database has both, too.
 """

@@ -12,34 +12,26 @@ from typing import Any, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Connection, Engine, Row, delete, func, select, update
+from sqlalchemy import Engine, Row, select, update
 
 from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import cell_failures, create_database_engine, writing
 from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.kinds.native.epochs import begin_epoch, current_epoch
+from fleetlight.cells.kinds.native.changelog_pruning import ChangelogPruning
 from fleetlight.cells.kinds.native.outbox import heartbeat_message, to_message
+from fleetlight.cells.kinds.native.relay_bus import RelayBus
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.kinds.native.relay_numbers import RelayNumbers, RelayReplacedError
 from fleetlight.cells.model import Cell
 from fleetlight.cells.retrying import retrying_until
 from fleetlight.cells.settings import RelaySettings
-from fleetlight.cells.tables import cell_state, changes
+from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.notifications.errors import BusError, MessageRefusedError
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
-
-_PRUNE_INTERVAL_S = 60.0
-# Between two looks at the bus by a relay that stands by.
-_BUS_CHECK_INTERVAL_S = 60.0
-_PRUNE_BATCH_SIZE = 1000
-_WITHOUT_NUMBER = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
-# Asked ten times a second of each cell, also while nothing happens: making the statement would cost as much again.
-_FIRST_WITHOUT_NUMBER = _WITHOUT_NUMBER.limit(1)
-_LAST_SEQUENCE = select(cell_state.c.last_sequence)
-_MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
 def is_relayed(cell: Cell) -> bool:
@@ -58,13 +50,9 @@ def is_relayed(cell: Cell) -> bool:
 
 
 def _lock_of(engine: Engine, cell: Cell, takeover_after_s: float | None = None) -> ExclusiveLock:
-    """Who has it is the active relay of the cell. takeover_after_s: as of open_leases."""
+    """The lock of the active relay of the cell. takeover_after_s: as of open_leases."""
     leases = open_leases(engine, "fleetlight relay", takeover_after_s=takeover_after_s)
     return ExclusiveLock(leases, f"relay-{cell.uuid}")
-
-
-class _ReplacedError(Exception):
-    """Another relay has taken over."""
 
 
 class Publishes(Protocol):
@@ -74,14 +62,14 @@ class Publishes(Protocol):
 
 
 class Relay:
-    """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
+    """The relay of one native cell. `run` until `stop` is set, or `run_once` for a single step.
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone,
     hangs, or cannot reach the bus. A relay that hung, and wakes up anywhere, gives out no number any more: that takes
     the epoch that it has begun itself, in the transaction of the numbers.
-    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it nobody takes it for
-        the cell's.
-    beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
+    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it no reader takes it
+        for the cell's.
+    heartbeat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
     takeover_after_s: how long the active one may show no sign of life (fleetlight.cells.database.leases).
@@ -96,7 +84,7 @@ class Relay:
         clock: Clock = system_clock,
         *,
         sign: Callable[[Message], Message] = lambda message: message,
-        beat: Callable[[], None] = lambda: None,
+        heartbeat: Callable[[], None] = lambda: None,
         check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
         takeover_after_s: float | None = None,
@@ -105,10 +93,8 @@ class Relay:
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
         self._sign = sign
-        self._beat = beat
-        self._check_bus = check_bus
-        self._bus_check_due = 0.0
-        self._is_bus_away = False
+        self._heartbeat = heartbeat
+        self._bus = RelayBus(cell, check_bus)
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
@@ -116,13 +102,11 @@ class Relay:
         self._is_active = False
         self._is_waiting = False
         self._has_failed = False
-        self._reaches_bus = False
-        self._epoch = ""
-        self._last_sequence = 0
+        self._numbers = RelayNumbers(engine, self._lock)
         self._may_have_unpublished = True
         self._all_numbered_at: int | None = None
         self._heartbeat_due = 0.0
-        self._prune_due = 0.0
+        self._pruning = ChangelogPruning(engine, clock, retention_h=settings.changelog_retention_h)
 
     @property
     def is_active(self) -> bool:
@@ -147,7 +131,7 @@ class Relay:
                 if self._is_waiting and not stop.is_set():
                     _log.info("relay.cell_relayed_again", cell=self._cell.name)
                     self._is_waiting = False
-                self._beat()
+                self._heartbeat()
                 if published < self._settings.batch_size:
                     stop.wait(self._settings.poll_interval_s)
         finally:
@@ -161,17 +145,17 @@ class Relay:
         with cell_failures(self._cell.name):
             try:
                 if self._has_failed:
-                    self._reach_bus()
+                    self._bus.require()
                     self._has_failed = False
                 return self._step()
-            except _ReplacedError:
+            except RelayReplacedError:
                 self._is_active = False
                 self._metrics.active(self._cell.uuid, is_active=False)
                 _log.warning("relay.replaced", cell=self._cell.name)
                 return 0
             except BusError:
                 self._has_failed = True
-                if not self._reaches_bus:
+                if not self._bus.is_reached:
                     # Another one may reach it. From now on without the lock, for which that one would wait.
                     self.close()
                 self._tell_what_waits()
@@ -181,7 +165,7 @@ class Relay:
         was_active, self._is_active = self._is_active, self._lock.acquire()
         self._metrics.active(self._cell.uuid, is_active=self._is_active)
         if not self._is_active:
-            self._stand_by()
+            self._bus.look_now_and_then()
             return 0
         if not was_active:
             self._take_over()
@@ -192,22 +176,15 @@ class Relay:
         self._when_due()
         return published
 
-    def _reach_bus(self) -> None:
-        self._reaches_bus = False
-        self._check_bus()
-        self._reaches_bus = True
-
     def _take_over(self) -> None:
-        # While the bus is away all relays try in turn: whoever cannot publish changes nothing.
-        self._reach_bus()
-        # Whoever was active before may have been cut off anywhere.
+        # While the bus is away all relays try, one after the other: one that cannot publish changes nothing.
+        self._bus.require()
+        # The relay that was active before may have been cut off anywhere.
         self._may_have_unpublished = True
-        with writing(self._engine) as connection:
-            # Even if the newest one is of this relay: a copy from before another one's may be back in its place.
-            self._epoch = begin_epoch(connection)
+        self._numbers.begin_epoch()
 
     def _tell_what_waits(self) -> None:
-        """For whoever watches how old it is: there may be no relay that is active."""
+        """For alerts about its age: there may be no relay that is active."""
         unpublished = select(changes.c.committed_at).where(changes.c.published_at.is_(None))
         numbered = unpublished.where(changes.c.sequence.is_not(None)).order_by(changes.c.sequence)
         others = unpublished.where(changes.c.sequence.is_(None)).order_by(changes.c.id)
@@ -221,36 +198,21 @@ class Relay:
         self._is_active = False
         self._metrics.active(self._cell.uuid, is_active=False)
 
-    def _stand_by(self) -> None:
-        """See now and then that it could take over: a wrong account or authority would show too late."""
-        if time.monotonic() < self._bus_check_due:
-            return
-        was_away, self._is_bus_away = self._is_bus_away, False
-        try:
-            self._check_bus()
-        except BusError as error:
-            self._is_bus_away = True
-            if not was_away:
-                _log.warning("relay.standby_without_bus", cell=self._cell.name, reason=str(error))
-        else:
-            if was_away:
-                _log.info("relay.standby_has_bus_again", cell=self._cell.name)
-        self._bus_check_due = time.monotonic() + _BUS_CHECK_INTERVAL_S
-
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []
         if not rows:
             looked_at = self._clock()
-            numbered = self._number()
+            numbered = self._numbers.give(self._settings.batch_size)
             if numbered < self._settings.batch_size:
                 self._all_numbered_at = looked_at
             if not numbered:
                 self._metrics.nothing_waits(self._cell.uuid)
                 return 0
+            self._metrics.numbered(self._cell.uuid, self._numbers.last)
             rows = self._unpublished()
         if not rows:
             # This process hung since it gave them their numbers, and the relay that took over has published them.
-            raise _ReplacedError
+            raise RelayReplacedError
         self._may_have_unpublished = True
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
         self._publish(rows)
@@ -281,10 +243,10 @@ class Relay:
                     self._publisher.publish([self._message_of(row)])
                 except MessageRefusedError as error:
                     self._leave_out(row, error.reason)
-                self._beat()
+                self._heartbeat()
 
     def _message_of(self, row: Row[Any]) -> Message:
-        return self._sign(to_message(self._cell, row, self._epoch))
+        return self._sign(to_message(self._cell, row, self._numbers.epoch))
 
     def _is_sent(self, row: Row[Any]) -> bool:
         problem = size_problem(row.message)
@@ -306,97 +268,26 @@ class Relay:
         with self._engine.connect() as connection:
             return connection.execute(statement).all()
 
-    def _number(self) -> int:
-        """Give the next numbers to at most a batch of changes, in id order; returns how many.
-
-        Ids do not follow commit order, but those of one instance do, since its row was locked: a number may therefore
-        be given to any change that is visible, and each instance's changes are numbered in the order of its revisions.
-        """
-        with self._engine.connect() as connection:
-            if connection.execute(_FIRST_WITHOUT_NUMBER).first() is None:
-                return 0
-        first = _WITHOUT_NUMBER.limit(self._settings.batch_size).subquery()
-        place = select(first.c.id, func.row_number().over(order_by=first.c.id).label("place")).subquery()
-        with writing(self._engine) as connection:
-            last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
-            if self._is_older(connection, last):
-                self._require_lock()
-                self._epoch = begin_epoch(connection)
-            numbered = connection.execute(
-                update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
-            ).rowcount
-            connection.execute(update(cell_state).values(last_sequence=last + numbered))
-        self._last_sequence = last + numbered
-        self._metrics.numbered(self._cell.uuid, self._last_sequence)
-        return numbered
-
     def _when_due(self) -> None:
         now = time.monotonic()
         if now >= self._heartbeat_due and self._all_numbered_at is not None:
             self._publish_heartbeat(self._all_numbered_at)
             self._heartbeat_due = now + self._settings.heartbeat_interval_s
-        if now >= self._prune_due and self._prune() < _PRUNE_BATCH_SIZE:
-            self._prune_due = now + _PRUNE_INTERVAL_S
+        self._pruning.prune_when_due()
 
     def _publish_heartbeat(self, at: int) -> None:
         """Promise that whatever was committed before `at` has a number up to the highest given out."""
-        with self._engine.connect() as connection:
-            sequence = connection.execute(_LAST_SEQUENCE).scalar_one()
-            is_restored = self._is_older(connection, sequence)
+        sequence, is_restored = self._numbers.look()
         self._metrics.numbered(self._cell.uuid, sequence)
         if is_restored:
-            self._require_lock()
-            with writing(self._engine) as connection:
-                self._epoch = begin_epoch(connection)
+            self._numbers.begin_again()
             # There may be changes in the older copy that have no number yet.
-            self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
+            self._all_numbered_at, self._may_have_unpublished = None, True
             return
-        self._publisher.publish([self._sign(heartbeat_message(self._cell, sequence, at, self._epoch))])
-
-    def _require_lock(self) -> None:
-        """Raises _ReplacedError when another relay may have begun the epoch that is not this one's."""
-        if not self._lock.acquire():
-            raise _ReplacedError
-
-    def _is_older(self, connection: Connection, last: int) -> bool:
-        """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""
-        return last < self._last_sequence or current_epoch(connection) != self._epoch
-
-    def _prune(self) -> int:
-        """Forget the oldest changes, at most a batch, once they are older than the retention; returns how many.
-
-        Only from the front, so that the changelog never has a hole.
-        """
-        horizon = self._clock() - round(self._settings.changelog_retention_h * _MICROSECONDS_PER_HOUR)
-        front = (
-            select(changes.c.sequence, changes.c.published_at)
-            .where(changes.c.sequence.is_not(None))
-            .order_by(changes.c.sequence)
-            .limit(_PRUNE_BATCH_SIZE)
-        )
-        with self._engine.connect() as connection:
-            expired = 0
-            last_expired = 0
-            for sequence, published_at in connection.execute(front):
-                if published_at is None or published_at >= horizon:
-                    break
-                expired += 1
-                last_expired = sequence
-        if expired:
-            is_expired = changes.c.sequence <= last_expired
-            latest = select(func.max(changes.c.committed_at)).where(is_expired)
-            with writing(self._engine) as connection:
-                forgotten_until: int = connection.scalar(latest) or 0
-                connection.execute(
-                    update(cell_state)
-                    .where(cell_state.c.forgotten_until < forgotten_until)
-                    .values(forgotten_until=forgotten_until)
-                )
-                connection.execute(delete(changes).where(is_expired))
-        return expired
+        self._publisher.publish([self._sign(heartbeat_message(self._cell, sequence, at, self._numbers.epoch))])
 
     def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
-        self._beat()
+        self._heartbeat()
         self._metrics.failed(self._cell.uuid, type(error).__name__)
         _log.warning("relay.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

@@ -1,10 +1,10 @@
-"""What the relays of a process count, for Prometheus."""
+"""Metrics of the relays of a process, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -94,4 +94,4 @@ class RelayMetrics:
 
     def _lag_s(self, cell_uuid: str) -> float:
         since = self._waiting_since.get(cell_uuid)
-        return 0.0 if since is None else max(0, self._clock() - since) / _MICROSECONDS
+        return 0.0 if since is None else max(0, self._clock() - since) / MICROSECONDS_PER_SECOND

@@ -1,1 +1,1 @@
-"""The compute API of other software: whom we are there, how it is asked, and what its servers are as records."""
+"""The compute API of other software: our account there, how it is asked, and what its servers are as records."""

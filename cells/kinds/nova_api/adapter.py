@@ -27,11 +27,12 @@ from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import Collation, Direction, SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID, Collation, Direction
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.node import NODE
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _TIMEOUT_S = 60.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
@@ -39,7 +40,6 @@ _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
 _FEW = 2
 _LATELY_S = 300
 _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaApiAdapter:
@@ -71,7 +71,7 @@ class NovaApiAdapter:
         return {"requests": requests, "filtered_in_python": True}
 
     def find(self, uuid: str) -> InstanceRow | None:
-        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
+        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1))), None)
 
     def close(self) -> None:
         while self._idle:
@@ -160,7 +160,7 @@ class _Servers:
 
     def changed_lately(self) -> Iterator[InstanceRow]:
         """Servers that changed in the last minutes, deleted ones too; no more than one page of them."""
-        since = from_microseconds(self._clock() - _LATELY_S * 1_000_000).replace(microsecond=0)
+        since = from_microseconds(self._clock() - _LATELY_S * MICROSECONDS_PER_SECOND).replace(microsecond=0)
         return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
 
     def confirm_cells(self) -> None:

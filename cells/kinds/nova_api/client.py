@@ -1,4 +1,4 @@
-"""A compute REST API as a client sees it: the servers of everybody, page by page, with an administrator's rights."""
+"""A compute REST API as a client sees it: the servers of all projects, page by page, with an administrator's rights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.upstream.credentials import Credentials
-from fleetlight.cells.upstream.http import Answer, Connection, PassingError
+from fleetlight.cells.upstream.http import PassingError, UpstreamConnection
+from fleetlight.cells.upstream.timed_requests import HttpAnswer
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 Query = Sequence[tuple[str, str]]
@@ -68,7 +69,7 @@ class ComputeApi:
         ca_certs: Path | None = None,
         attempts: int = _ATTEMPTS,
     ) -> None:
-        self._connection = Connection(url, timeout_s=timeout_s, ca_certs=ca_certs)
+        self._connection = UpstreamConnection(url, timeout_s=timeout_s, ca_certs=ca_certs)
         self._credentials = credentials
         self._attempts = attempts
 
@@ -172,7 +173,7 @@ class ComputeApi:
             raise UpstreamError(f"{name} says that its answer is not complete")
         return document
 
-    def _get(self, target: str, deadline_s: float | None, more: Mapping[str, str] = MappingProxyType({})) -> Answer:
+    def _get(self, target: str, deadline_s: float | None, more: Mapping[str, str] = MappingProxyType({})) -> HttpAnswer:
         headers = {**_HEADERS, **more, **self._credentials.headers(deadline_s)}
         answer = self._connection.get(target, headers, deadline_s=deadline_s)
         if answer.status == _UNAUTHORIZED and self._credentials.renew(headers):

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from fleetlight.cells.errors import UpstreamError
-from fleetlight.cells.kinds.node_records import NodeSize, node_record
+from fleetlight.cells.kinds.node_records import node_record
 from fleetlight.cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.sort import nice_key
@@ -39,11 +39,10 @@ def _read(
 
 def _capacity(hypervisor: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]) -> NodeCapacity:
     service = services.get(hypervisor["service"]["host"], {})
-    figures = (("vcpus", "vcpus_used"), ("memory_mb", "memory_mb_used"), ("local_gb", "local_gb_used"))
     zone = service.get("zone")
     return nova_node_capacity(
         _text(hypervisor["hypervisor_hostname"]),
-        [NovaInventory(*(_number(hypervisor.get(name)) for name in names)) for names in figures],
+        _inventories(hypervisor),
         is_available=hypervisor.get("status") != "disabled" and not service.get("forced_down"),
         zone=None if zone is None else _text(zone),
     )
@@ -57,14 +56,16 @@ def _record(hypervisor: Mapping[str, Any], services: Mapping[str, Mapping[str, A
         address=None if hypervisor.get("host_ip") is None else _text(hypervisor["host_ip"]),
         is_offline=bool(service.get("forced_down")),
         is_drained=hypervisor.get("status") == "disabled",
-        size=NodeSize(
-            *(_number(hypervisor.get(name)) for name in ("vcpus", "memory_mb", "memory_mb_used")),
-            *(_number(hypervisor.get(name)) for name in ("local_gb", "local_gb_used")),
-        ),
+        inventories=_inventories(hypervisor),
         instances=sorted((_text(server["name"]) for server in servers), key=nice_key),
         instance_count=len(servers),
     )
     return {**record, "uuid": str(UUID(_text(hypervisor["id"])))}
+
+
+def _inventories(hypervisor: Mapping[str, Any]) -> Sequence[NovaInventory]:
+    names = ("vcpus", "memory_mb", "local_gb")
+    return [NovaInventory(*(_number(hypervisor.get(each)) for each in (name, f"{name}_used"))) for name in names]
 
 
 def _text(value: object) -> str:

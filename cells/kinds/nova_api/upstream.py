@@ -20,7 +20,7 @@ class Upstream:
         self._credentials, self._ca_certs = _login(address, timeout_s)
 
     def open_client(self) -> ComputeApi:
-        """Who asks now wants to know it now: nothing is tried a second time."""
+        """A caller that asks now wants to know it now: nothing is tried a second time."""
         return ComputeApi(self._url, self._credentials, timeout_s=self._timeout_s, ca_certs=self._ca_certs, attempts=1)
 
 

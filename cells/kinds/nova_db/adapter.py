@@ -28,12 +28,12 @@ from fleetlight.cells.kinds.nova_db.predicates import Predicates
 from fleetlight.cells.kinds.nova_db.records import to_record
 from fleetlight.cells.kinds.nova_db.services import host_statuses
 from fleetlight.cells.kinds.nova_db.tables import instances
-from fleetlight.cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.model import NO_INSTANCE, Cell, DamagedRecord, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -48,7 +48,6 @@ _RESIDUAL_BATCH_SIZE = 500
 _DETAILS_AT_ONCE = 1000
 # A deleted row that a migration of Nova's once put into each of its databases.
 _DUMMY = Ne("uuid", "00000000-0000-0000-0000-000000000000")
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class NovaDbAdapter:
@@ -89,7 +88,7 @@ class NovaDbAdapter:
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         is_sorted_here = not self._predicates.can_sort(request.order)
         if is_sorted_here:
-            request = replace(request, order=_BY_UUID, after=None)
+            request = replace(request, order=INSTANCES_BY_UUID, after=None)
         batch, residual = self._first_batch(request)
         statement = page_statement(self._dialect, batch, residual)
         compiled = statement.compile(self._engine, compile_kwargs={"render_postcompile": True})
@@ -100,12 +99,12 @@ class NovaDbAdapter:
         }
 
     def find(self, uuid: str) -> InstanceRow | None:
-        rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
+        rows = self.read_page(PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1))
         return rows[0] if rows else None
 
     def probe(self) -> None:
         """A page needs the API database too, and one row would be enough to wait for it."""
-        self.find(NOBODY)
+        self.find(NO_INSTANCE)
         if self._api is not None:
             with external_cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())
@@ -182,7 +181,7 @@ class NovaDbAdapter:
     def _read_sorted_here(self, request: PageRequest, connection: Connection) -> Sequence[InstanceRow]:
         """The first rows in an order that the database has not: all that may be wanted are read, and few are kept."""
         everything = replace(
-            request, fields=request.fields_to_read(), order=_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE
+            request, fields=request.fields_to_read(), order=INSTANCES_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE
         )
         batch, residual = self._first_batch(everything)
         try:
@@ -220,7 +219,7 @@ class NovaDbAdapter:
         self, connection: Connection, uuids: Sequence[str], started: int, fields: tuple[str, ...] | None
     ) -> Iterator[InstanceRow]:
         """These rows, in whichever order. They are halved until the damaged ones stand alone."""
-        these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=fields)
+        these = PageRequest(In("uuid", tuple(uuids)), INSTANCES_BY_UUID, len(uuids), fields=fields)
         try:
             yield from self._read_whole(connection, these, EVERYTHING, started)
         except Exception as error:

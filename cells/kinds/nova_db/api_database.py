@@ -28,7 +28,7 @@ class ApiDatabase:
         self._threads = DaemonThreads(_CONNECTIONS, "nova-api-database")
 
     def begin(self, details: Mapping[str, Details]) -> Future[None]:
-        """Begin to fill in `details`, which are by uuid; whoever asks for the result gets what went wrong."""
+        """Begin to fill in `details`, which are by uuid; the caller of the result gets what went wrong."""
         return self._threads.submit(partial(read, self._engine, partial(self._details.read, details=details)))
 
     def probe(self) -> Future[None]:
@@ -49,7 +49,7 @@ def _ask_nothing(connection: Connection) -> None:
 
 
 class SharedApiDatabases:
-    """The API databases that are open, each as long as somebody uses it. May be used by several threads."""
+    """The API databases that are open, each as long as it is used. May be used by several threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

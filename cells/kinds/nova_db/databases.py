@@ -28,11 +28,11 @@ _BUSY_TIMEOUT_S = 5
 _CONNECT_TIMEOUT_S = 5
 # What comes on top of the limit of a statement before the connection itself counts as broken.
 _READ_MARGIN_S = 5
-# From a MySQL server to which no limit was told some byte has to come within this: what is read without a limit are
+# From a MySQL server without a limit some byte has to come within this: what is read without a limit are
 # pages in the order of an index, whose first rows come at once.
 _MYSQL_SILENT_AFTER_S = 120
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5}
-# A connection that ended while nobody used it says so at once.
+# A connection that ended while it was idle says so at once.
 _AT_ONCE_S = 1.0
 _FAMILIES: dict[str, NovaDialect] = {
     "sqlite": "sqlite",
@@ -185,7 +185,7 @@ def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
 
 
 def _give_up_vanished(server: socket.socket) -> None:
-    """What libpq is told by arguments, for a driver that only begins to keep connections alive after two hours."""
+    """Arguments of libpq, for a driver that only begins to keep connections alive after two hours."""
     if server.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     for option, value in (

@@ -39,7 +39,7 @@ class NovaCell:
 class NovaMapping:
     """Where a server is: in the cell with that uuid in Nova, or, without one, in no cell yet.
 
-    created_at: microseconds since the epoch. queued_for_delete: somebody has asked for its deletion.
+    created_at: microseconds since the epoch. queued_for_delete: a caller has asked for its deletion.
     """
 
     instance_uuid: str
@@ -51,7 +51,7 @@ class NovaMapping:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSpec:
+class NovaRequestSpec:
     """What a server was asked for with, brought up to date by resizes: all that is known of it while its cell is down.
 
     flavor: as a record has it.
@@ -98,7 +98,7 @@ class Deployment:
             row = connection.execute(statement).one_or_none()
         return None if row is None or row.instance_uuid != instance_uuid else _mapping(row)
 
-    def request_spec_of(self, instance_uuid: str) -> RequestSpec | None:
+    def request_spec_of(self, instance_uuid: str) -> NovaRequestSpec | None:
         """None of a server without one. Of one that cannot be read nothing is known."""
         statement = select(request_specs.c.spec).where(request_specs.c.instance_uuid == instance_uuid)
         with self._reading() as connection:
@@ -107,9 +107,9 @@ class Deployment:
             return None
         spec = decoded(row.spec)
         if not isinstance(spec, dict):
-            return RequestSpec()
+            return NovaRequestSpec()
         image = spec.get("image")
-        return RequestSpec(
+        return NovaRequestSpec(
             spec.get("user_id"),
             flavor(spec.get("flavor")),
             image.get("id") if isinstance(image, dict) else None,
@@ -119,7 +119,7 @@ class Deployment:
     def mappings_of_cell(
         self, cell_uuid: str | None, *, project_id: str | None = None, limit: int
     ) -> Sequence[NovaMapping]:
-        """At most `limit` servers of a cell, or of none yet, whose deletion nobody has asked for."""
+        """At most `limit` servers of a cell, or of none yet, whose deletion no caller has asked for."""
         columns = instance_mappings.c
         is_there = cell_mappings.c.uuid.is_(None) if cell_uuid is None else cell_mappings.c.uuid == cell_uuid
         statement = _mappings().where(is_there, _is_live()).order_by(columns.id).limit(limit)
@@ -131,7 +131,7 @@ class Deployment:
             return [_mapping(row) for row in connection.execute(statement)]
 
     def newest_of_cell(self, cell_uuid: str, limit: int) -> Sequence[str]:
-        """The uuids of the newest servers of a cell, at most `limit`, whose deletion nobody has asked for."""
+        """The uuids of the newest servers of a cell, at most `limit`, whose deletion no caller has asked for."""
         is_there = cell_mappings.c.uuid == cell_uuid
         statement = _mappings().where(is_there, _is_live()).order_by(instance_mappings.c.id.desc()).limit(limit)
         with self._reading() as connection:
@@ -185,7 +185,7 @@ def filled_in(template: str, main_url: str | None) -> str:
 
 
 def with_account_of(url: str, given: str) -> str:
-    """The address `url` with who we are in the address `given`: Nova's own accounts can write, and are never used."""
+    """The address `url` with the account of the address `given`: Nova's own accounts can write, and are never used."""
     ours, theirs = parse_nova_url(given), parse_nova_url(url)
     if dialect_of(theirs) == "sqlite":
         return url

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, false, func, select
 
-from fleetlight.cells.kinds.node_records import NodeSize, node_record
+from fleetlight.cells.kinds.node_records import node_record
 from fleetlight.cells.kinds.nova_capacity import NovaInventory, nova_node_capacity
 from fleetlight.cells.kinds.nova_db.databases import NovaDialect
 from fleetlight.cells.kinds.nova_db.tables import as_text, compute_nodes, instances, services
@@ -53,7 +53,11 @@ def _record(row: Row[Any], count: int, names: Sequence[str]) -> Record:
         address=row.host_ip,
         is_offline=bool(row.forced_down),
         is_drained=bool(row.disabled),
-        size=NodeSize(row.vcpus, row.memory_mb, row.memory_mb_used, row.local_gb, row.local_gb_used),
+        inventories=(
+            NovaInventory(row.vcpus),
+            NovaInventory(row.memory_mb, row.memory_mb_used),
+            NovaInventory(row.local_gb, row.local_gb_used),
+        ),
         instances=names,
         instance_count=count,
     )

@@ -1,4 +1,4 @@
-"""Whether databases have the tables and columns of Nova that are read, to be told before a list needs them."""
+"""Whether databases have the tables and columns of Nova that are read, checked before a list needs them."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -232,7 +232,7 @@ def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[A
 
 
 def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
-    """PostgreSQL has types of its own for addresses and for who locked an instance."""
+    """PostgreSQL has types of its own for addresses and for the role that locked an instance."""
     if dialect == "postgresql":
         if stored.name in {"access_ip_v4", "access_ip_v6", "host_ip"}:
             return func.host(stored, type_=String)

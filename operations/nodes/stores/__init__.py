@@ -1,1 +1,1 @@
-"""Where what is remembered of nodes is kept: in a server that the processes of a cell share, or nowhere."""
+"""Stores of the state of nodes: a server that the processes of a cell share, or none."""

@@ -1,8 +1,8 @@
-"""For processes that share nothing: what is not kept cannot be of before a change that another process has made."""
+"""The store that keeps nothing, for processes that share no server: they could not see each other's changes."""
 
 from collections.abc import Collection, Mapping
 
-from fleetlight.operations.nodes.stores.store import Change, Found, Ticket
+from fleetlight.operations.nodes.stores.store import StateChange, StoredEntry, Ticket
 
 _TICKET = Ticket(None, 0)
 
@@ -10,7 +10,7 @@ _TICKET = Ticket(None, 0)
 class NoStore:
     """Keeps nothing, so each node is asked each time."""
 
-    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+    def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         return {}
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
@@ -22,10 +22,10 @@ class NoStore:
     def put(self, node: str, ticket: Ticket, content: bytes, age_s: float) -> bool:
         return False
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         """There is nothing to forget."""
 
-    def end_change(self, change: Change, *, is_known: bool) -> None:
+    def end_change(self, change: StateChange, *, is_known: bool) -> None:
         """There is nothing to forget."""
 
     def drop(self, nodes: Collection[str] | None) -> None:

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, Change, Found, Ticket, new_name
+from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, StateChange, StoredEntry, Ticket, new_name
 
 _SCRIPT = files("fleetlight.operations.nodes.stores").joinpath("steps.lua").read_text(encoding="utf-8")
 # With another form of entries it gets another number.
@@ -59,7 +59,7 @@ class RedisStore:
         self._rests_until = 0.0
         self._reason = ""
 
-    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+    def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         names = list(nodes)
         # Sent together: a thousand answers, each waited for, would take as long as a call.
         answers = self._steps("find", [[name] for name in names])
@@ -75,10 +75,10 @@ class RedisStore:
     def put(self, node: str, ticket: Ticket, content: bytes, age_s: float) -> bool:
         return bool(self._step("put", [node], ticket.generation or "", ticket.number, content, _ms(age_s)))
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         self._step("note_change", change.nodes, change.name, _ms(change.timeout_s + UNKNOWN_END_S))
 
-    def end_change(self, change: Change, *, is_known: bool) -> None:
+    def end_change(self, change: StateChange, *, is_known: bool) -> None:
         if is_known:
             self._step("end_change", change.nodes, change.name)
         else:
@@ -90,9 +90,9 @@ class RedisStore:
     def close(self) -> None:
         self._client.close()
 
-    def _found(self, content: bytes, age_ms: bytes) -> Found:
+    def _found(self, content: bytes, age_ms: bytes) -> StoredEntry:
         age_s = float(age_ms) / 1000
-        return Found(content, age_s, 0 < self._ttl_s < age_s)
+        return StoredEntry(content, age_s, 0 < self._ttl_s < age_s)
 
     def _step(self, step: str, nodes: Collection[str] | None, *arguments: str | bytes | int) -> Any:
         """What the script returns. nodes: None: all. Raises StoreUnreachableError."""

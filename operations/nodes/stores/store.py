@@ -1,4 +1,4 @@
-"""What a store of node state does, each time as one indivisible step (contracts/ganeti-node-state-cache, 6).
+"""The interface of stores of node state, each call one indivisible step (contracts/ganeti-node-state-cache, 6).
 
 A generation is a text that no other time has; it is another one after each change. So an answer that a change overtook
 is known by the generation that its fetch began with, also in a store that has forgotten everything in between.
@@ -20,7 +20,7 @@ def new_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredEntry:
     """An entry. age_s: since its fetch was sent. is_expired: it is older than it may be, and serves nothing."""
 
     content: bytes
@@ -40,7 +40,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """A change that is under way. nodes: whose state it changes; None: that of all.
 
     timeout_s: how long it takes at most, after which it counts as one whose end is not known.
@@ -54,7 +54,7 @@ class Change:
 class Store(Protocol):
     """Calls come from any thread. Those of a server raise StoreUnreachableError."""
 
-    def find(self, nodes: Collection[str]) -> Mapping[str, Found]:
+    def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         """The entries of those of the nodes that have one."""
         ...
 
@@ -73,10 +73,10 @@ class Store(Protocol):
         """
         ...
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         """Before it is sent."""
 
-    def end_change(self, change: Change, *, is_known: bool) -> None:
+    def end_change(self, change: StateChange, *, is_known: bool) -> None:
         """is_known: whether the node said how it ended."""
 
     def drop(self, nodes: Collection[str] | None) -> None:

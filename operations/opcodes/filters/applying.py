@@ -1,6 +1,6 @@
 """Filters of jobs applied: to a job when it is submitted, and to all that have not begun when filters change.
 
-A job that is held stays queued, is not ready, and wants no locks, so it is in the way of nobody. Only jobs of Ganeti's
+A job that is held stays queued, is not ready, and wants no locks, so no job waits for it. Only jobs of Ganeti's
 operations are filtered: an action of the compute API was accepted, and its caller sees no jobs.
 """
 

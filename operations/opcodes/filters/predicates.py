@@ -1,4 +1,4 @@
-"""What is true of a job, as filters of jobs say it (contracts/ganeti-rapi, 10); pure.
+"""Predicates of filters of jobs (contracts/ganeti-rapi, 10); pure.
 
 A predicate is a name and an expression with the operators of queries (contracts/ganeti-query, 3). `jobid` is about the
 number of the job, `opcode` about the parameters of one of its operations, `reason` about one entry of its trail.

@@ -1,4 +1,4 @@
-"""What operations on instances ask before they begin (contracts/ganeti-rapi, 5; contracts/ganeti-reservations, 7)."""
+"""Checks before operations on instances (contracts/ganeti-rapi, 5; contracts/ganeti-reservations, 7)."""
 
 import re
 from collections.abc import Collection

@@ -17,7 +17,7 @@ from fleetlight.operations.opcodes.instances.checks import (
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of, new_disk
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
-from fleetlight.operations.opcodes.instances.places import (
+from fleetlight.operations.opcodes.instances.node_claims import (
     Places,
     Wanted,
     change_places,

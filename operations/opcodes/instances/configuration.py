@@ -1,4 +1,5 @@
-"""What an instance is made of in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the table).
+"""The configuration of an instance in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the
+table).
 
 Memory, processors and the sum of the disks are in the flavor of the record, which both faces read and by which
 placement counts. What only Ganeti has words for is kept beside (fleetlight.resources.query_fields.ganeti).
@@ -12,9 +13,9 @@ from uuid import uuid4
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, Disk
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, own_value, told_in_part
+from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, kept_in_part, own_value
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _METADATA_MIB = 128
 _IN_FLAVOR = {"maxmem": "memory_mb", "vcpus": "vcpus"}
 # Of the parameters of an interface, those that are the cell's unless they are set on it.
@@ -75,7 +76,7 @@ class Configuration:
             "flavor": self._flavor(backend),
             "ip_addresses": list(self._addresses()),
             "forthcoming": is_forthcoming,
-            "ganeti": told_in_part({name: value for name, value in kept.items() if value is not None}),
+            "ganeti": kept_in_part({name: value for name, value in kept.items() if value is not None}),
         }
 
     def _flavor(self, backend: Parameters) -> Record:
@@ -85,7 +86,7 @@ class Configuration:
             "name": "ganeti",
             "memory_mb": backend["maxmem"],
             "vcpus": backend["vcpus"],
-            "root_gb": -(-self.disk_mib // _MIB_OF_GIB),
+            "root_gb": -(-self.disk_mib // MIB_PER_GIB),
             "ephemeral_gb": 0,
             "swap": 0,
             "rxtx_factor": 1.0,
@@ -124,7 +125,7 @@ def configuration_of(record: Record) -> Configuration:
     made = Configuration(backend={**(own_value(record, "custom_beparams") or {}), **in_flavor})
     if record["ganeti"] is None:
         sizes = [flavor.get("root_gb", 0), flavor.get("ephemeral_gb", 0)]
-        disks = [{"size": size * _MIB_OF_GIB} for size in sizes if size]
+        disks = [{"size": size * MIB_PER_GIB} for size in sizes if size]
         return replace(made, template="plain" if disks else "diskless", disks=disks, nics=_nics_of(record))
     secondaries: Sequence[str] = own_value(record, "snodes") or ()
     return replace(

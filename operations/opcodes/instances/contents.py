@@ -1,4 +1,4 @@
-"""Operations on what is inside of instances, and on what hosts tell of them (contracts/ganeti-rapi, 6).
+"""Operations on the contents of instances, and on what hosts report of them (contracts/ganeti-rapi, 6).
 
 Simulated hosts keep no disks, so what would read or write them is done when the cell has noted it; what would carry
 contents elsewhere cannot be done, and says so.
@@ -158,7 +158,7 @@ def _tell(op: InstanceQueryData, task: Task) -> None:
     record = known_instance(_Named(op.instances[0]), task)
     configuration = configuration_of(record)
     name = record["display_name"] or task.instance.uuid
-    # Of what the compute API has made nothing is told disk by disk.
+    # Of what the compute API has made nothing is known disk by disk.
     flags = own_value(record, DISKS_FORTHCOMING) or [record["forthcoming"] for _ in configuration.disks]
     wanted = "up" if record["vm_state"] == "active" else "down"
     task.job.result = {

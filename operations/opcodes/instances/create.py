@@ -12,10 +12,10 @@ from fleetlight.operations.jobs.errors import NodeCallError, text_for_callers
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.opcodes.instances.add_instance import add_instance
 from fleetlight.operations.opcodes.instances.commit import commit_reservation, reserve_again
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate, check_input
-from fleetlight.operations.opcodes.instances.expiry import clear_expiry
-from fleetlight.operations.opcodes.instances.new import add_instance
+from fleetlight.operations.opcodes.instances.reservation_expiries import clear_expiry
 from fleetlight.operations.scheduling.allocations import release_except
 from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
 

@@ -4,11 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instance_parameters import BackendParameters, Disks, Moment, Nics, Template
 from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import BACKEND_DEFAULTS
+from fleetlight.resources.units import MIB_PER_GIB
 from fleetlight.resources.uuids import is_uuid
 
 
@@ -78,11 +79,11 @@ class InstanceCreate(OpCode):
         return self.instance_name if self.commit else None
 
     @property
-    def demand(self) -> Capacity:
+    def demand(self) -> Amount:
         """About what it takes up of a node: cells fill in what they are configured with."""
         backend = {**BACKEND_DEFAULTS, **self.beparams.values()}
         disk_mib = sum(disk.size for disk in self.disks or ())
-        return Capacity(backend["vcpus"], backend["maxmem"], -(-disk_mib // 1024))
+        return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-disk_mib // MIB_PER_GIB))
 
     @property
     def makes_instance(self) -> bool:

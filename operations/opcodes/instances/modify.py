@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
@@ -25,9 +24,8 @@ from fleetlight.operations.opcodes.instances.checks import (
     real_instance,
 )
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
-from fleetlight.operations.opcodes.instances.expiry import clear_expiry, set_expiry
 from fleetlight.operations.opcodes.instances.list_changes import Changes, changed_disks, changed_nics
-from fleetlight.operations.opcodes.instances.places import (
+from fleetlight.operations.opcodes.instances.node_claims import (
     Places,
     Wanted,
     change_places,
@@ -37,11 +35,13 @@ from fleetlight.operations.opcodes.instances.places import (
     take_places,
 )
 from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.instances.reservation_expiries import clear_expiry, set_expiry
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.opcodes.parameter_values import check_memory
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
 
@@ -129,7 +129,7 @@ def _modify(op: InstanceSetParams, task: Task) -> None:
     if op.expires_at == "never":
         clear_expiry(task.connection, task.instance.uuid)
     elif op.expires_at is not None:
-        set_expiry(task.connection, task.instance.uuid, op.expires_at * _MICROSECONDS)
+        set_expiry(task.connection, task.instance.uuid, op.expires_at * MICROSECONDS_PER_SECOND)
     attempt.commit()
 
 
@@ -226,7 +226,7 @@ def _take_places(
     return places
 
 
-def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Capacity, bool]:
+def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Amount, bool]:
     return demand_of_instance(configuration, cluster), configuration.template in MIRRORED
 
 

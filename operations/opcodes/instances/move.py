@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field
 
 from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
 from fleetlight.operations.actions.host_parameters import guest_of
 from fleetlight.operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
@@ -21,8 +20,8 @@ from fleetlight.operations.opcodes.building import OpStep, instance_lock, operat
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, SHARED
 from fleetlight.operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
-from fleetlight.operations.opcodes.instances.places import (
-    Node,
+from fleetlight.operations.opcodes.instances.node_claims import (
+    NodeRow,
     Wanted,
     demand_of_instance,
     mark_forthcoming,
@@ -37,6 +36,7 @@ from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.scheduling.allocations import allocate, release
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.power_states import RUNNING
 
@@ -144,7 +144,7 @@ def _take(op: InstanceFailover | InstanceMigrate, task: Task) -> None:
     demand = demand_of_instance(configuration, read_parameters(task.connection))
     name = _named_target(op, task, record, configuration)
     if configuration.template in MIRRORED and name is not None:
-        take_more(task.connection, uuid, name, Capacity(0, 0, demand.disk_gib), demand)
+        take_more(task.connection, uuid, name, Amount.of_gib(0, 0, demand.disk_gib), demand)
     else:
         name = _claim(task, demand, name)
     target = node_called(task.connection, name)
@@ -156,7 +156,7 @@ def _take(op: InstanceFailover | InstanceMigrate, task: Task) -> None:
         task.instance.change(event_type, {"task_state": "migrating"}, task.now, request=task.job.request)
 
 
-def _claim(task: Task, demand: Capacity, name: str | None) -> str:
+def _claim(task: Task, demand: Amount, name: str | None) -> str:
     origin = node_called(task.connection, task.record["node"])
     spec = RequestSpec(node=name, node_group=None if name else origin.group_uuid, without=(origin.host,))
     try:
@@ -194,7 +194,7 @@ def _arrive(_op: Any, task: Task) -> None:
     after = configuration
     if configuration.template in MIRRORED:
         disk_gib = demand_of_instance(configuration, cluster).disk_gib
-        allocate(task.connection, uuid, origin.id, Capacity(0, 0, disk_gib))
+        allocate(task.connection, uuid, origin.id, Amount.of_gib(0, 0, disk_gib))
         after = replace(configuration, secondary=origin.name)
     else:
         release(task.connection, uuid, origin.name)
@@ -229,13 +229,13 @@ def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Except
     node = node_called(task.connection, destination["node"])
     if configuration.secondary == node.name:
         demand = demand_of_instance(configuration, read_parameters(task.connection))
-        allocate(task.connection, task.instance.uuid, node.id, Capacity(0, 0, demand.disk_gib))
+        allocate(task.connection, task.instance.uuid, node.id, Amount.of_gib(0, 0, demand.disk_gib))
     else:
         release(task.connection, task.instance.uuid, node.name)
     if not task.record["forthcoming"]:
         task_ends(op, task, error)
         if isinstance(error, NodeCallError) and not error.is_certain:
-            # Nobody knows where it runs.
+            # It is not known where it runs.
             task.instance.change("instance.update", {"vm_state": "error"}, task.now, request=task.job.request)
 
 
@@ -259,7 +259,7 @@ def _check_replace(op: InstanceReplaceDisks, task: Task) -> None:
         _check_new_secondary(task, record, configuration, op.remote_node)
 
 
-def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> Node:
+def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> NodeRow:
     node = usable_node(task.connection, name, is_primary=False)
     if node.name == record["node"]:
         raise PrerequisiteError("The specified node is the primary node of the instance", Reason.WRONG_INPUT)

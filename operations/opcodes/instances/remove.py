@@ -10,8 +10,8 @@ from fleetlight.operations.instances.interface_addresses import give_up_interfac
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
 from fleetlight.operations.opcodes.instances.checks import known_instance
-from fleetlight.operations.opcodes.instances.expiry import clear_expiry
 from fleetlight.operations.opcodes.instances.power import task_begins, task_ends
+from fleetlight.operations.opcodes.instances.reservation_expiries import clear_expiry
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.scheduling.allocations import release_except
 

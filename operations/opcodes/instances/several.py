@@ -11,9 +11,9 @@ from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import operation
 from fleetlight.operations.opcodes.filters.applying import apply_filters
+from fleetlight.operations.opcodes.instances.add_instance import add_instance
 from fleetlight.operations.opcodes.instances.create import CREATE
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate, check_input
-from fleetlight.operations.opcodes.instances.new import add_instance
 from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError, dependencies_of
 from fleetlight.operations.scheduling.select_destinations import wait_for_several_nodes
 

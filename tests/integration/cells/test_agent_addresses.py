@@ -6,12 +6,12 @@ from sqlalchemy import Engine
 from fleetlight.cells.errors import HostNotFoundError
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.capacity import read_capacity
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 
-SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+SIZE = Amount.of_gib(vcpus=16, memory_mib=65_536, disk_gib=1000)
 
 
 def test_agents_of_hosts_are_set_and_removed(engine: Engine, cell: Cell) -> None:

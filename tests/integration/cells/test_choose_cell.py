@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode
+from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 
 ZONES = ("west", "east", "empty")
 WISHES = (
@@ -27,7 +28,7 @@ WISHES = (
     RequestSpec(zone="east", host="h5"),
     RequestSpec(without=("h0", "h1")),
 )
-DEMANDS = (Capacity(1, 512, 1), Capacity(3, 2048, 0), Capacity(0, 0, 0), Capacity(64, 1, 1))
+DEMANDS = (Amount.of_gib(1, 512, 1), Amount.of_gib(3, 2048, 0), Amount(), Amount.of_gib(64, 1, 1))
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def nodes(engine: Engine, cell: Cell) -> Sequence[ComputeNode]:
     found = CellNodes(engine, cell)
     found.add_hosts(
         [
-            NewHost(f"h{n}", Capacity(dice.randint(1, 16), 4096, 40), dice.choice(ZONES[:2]), node=f"node-{n}")
+            NewHost(f"h{n}", Amount.of_gib(dice.randint(1, 16), 4096, 40), dice.choice(ZONES[:2]), node=f"node-{n}")
             for n in range(12)
         ]
     )
@@ -90,19 +91,19 @@ def may_take(node: ComputeNode, spec: RequestSpec) -> bool:
     )
 
 
-def how_often(demand: Capacity, free: Capacity) -> int:
+def how_often(demand: Amount, free: Amount) -> int:
     """Counted by taking away."""
-    if demand == Capacity(0, 0, 0):
+    if demand == Amount():
         return 1
     often = 0
     while demand.fits_into(free):
-        free, often = free.minus(demand), often + 1
+        free, often = free - demand, often + 1
     return often
 
 
 def test_a_zone_whose_hosts_take_nothing_new_is_not_there(engine: Engine, cell: Cell) -> None:
     nodes = CellNodes(engine, cell)
-    nodes.add_hosts([NewHost("h0", Capacity(1, 1, 1), "west")])
+    nodes.add_hosts([NewHost("h0", Amount.of_gib(1, 1, 1), "west")])
     assert read_capacity(engine, cell, DEMANDS[0], RequestSpec(), count=1, zone="west").has_zone
     nodes.update_service(nodes.services()[0].uuid, disabled=True, disabled_reason=None, forced_down=False)
     assert not read_capacity(engine, cell, DEMANDS[0], RequestSpec(), count=1, zone="west").has_zone

@@ -17,7 +17,7 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode
+from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import allocations, instances, jobs
 from fleetlight.operations.actions.accepting import Acceptance
@@ -30,10 +30,11 @@ from fleetlight.operations.scheduling import hosts
 from fleetlight.operations.scheduling.announced_selection import tried_selection
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_alternate, claim_host
+from fleetlight.resources.amount import Amount
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
-DEMANDS = (Capacity(1, 512, 1), Capacity(4, 3072, 0), Capacity(0, 0, 0), Capacity(64, 1, 1))
+DEMANDS = (Amount.of_gib(1, 512, 1), Amount.of_gib(4, 3072, 0), Amount(), Amount.of_gib(64, 1, 1))
 
 
 def fill(
@@ -41,7 +42,7 @@ def fill(
 ) -> tuple[Sequence[ComputeNode], Mapping[str, Collection[str]]]:
     """Hosts, some alike and some full, disabled or down, and where instances have claimed something."""
     found = CellNodes(engine, cell)
-    sizes = [Capacity(16, memory, 40) for memory in (0, 3000, 4096, 8192)]
+    sizes = [Amount.of_gib(16, memory, 40) for memory in (0, 3000, 4096, 8192)]
     found.add_hosts([NewHost(f"h{n}", dice.choice(sizes), dice.choice(("west", "east"))) for n in range(14)])
     for node in found.nodes()[::5]:
         found.update_service(node.service.uuid, disabled=True, disabled_reason=None, forced_down=False)
@@ -78,7 +79,7 @@ def some_spec(dice: random.Random) -> RequestSpec:
 
 
 def best(
-    nodes: Sequence[ComputeNode], hosts_of: Mapping[str, Collection[str]], demand: Capacity, spec: RequestSpec
+    nodes: Sequence[ComputeNode], hosts_of: Mapping[str, Collection[str]], demand: Amount, spec: RequestSpec
 ) -> str | None:
     group = spec.group
     members = () if group is None else group.members
@@ -123,7 +124,7 @@ def test_instance_gets_the_best_of_all_nodes_that_may_take_it(engine: Engine, ce
 
 
 def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Capacity(16, 4096, 40)) for n in range(100)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Amount.of_gib(16, 4096, 40)) for n in range(100)])
     read: list[str] = []
     made = hosts._host
 
@@ -133,7 +134,7 @@ def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pyt
         return found
 
     monkeypatch.setattr(hosts, "_host", host)
-    assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h000"
+    assert claimed(engine, Amount.of_gib(1, 512, 1), RequestSpec()) == "h000"
     assert read == ["h000", "h001", "h002", "h003", "h000"]  # the last one under its lock
 
 
@@ -141,19 +142,19 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when all that were read at once did."""
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(16, 4096, 40)) for n in range(7)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Amount.of_gib(16, 4096, 40)) for n in range(7)])
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
     read = hosts.read_host
 
-    def locked(connection: Connection, question: hosts.Question, node_id: int) -> hosts.Host | None:
+    def locked(connection: Connection, question: hosts.HostQuery, node_id: int) -> hosts.Host | None:
         return None if node_id in full else read(connection, question, node_id)
 
     monkeypatch.setattr("fleetlight.operations.scheduling.select_destinations.read_host", locked)
-    assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h6"
-    assert claimed(engine, Capacity(1, 512, 1), RequestSpec(without=("h6",))) is None
+    assert claimed(engine, Amount.of_gib(1, 512, 1), RequestSpec()) == "h6"
+    assert claimed(engine, Amount.of_gib(1, 512, 1), RequestSpec(without=("h6",))) is None
 
 
-def claimed(engine: Engine, demand: Capacity, spec: RequestSpec) -> str | None:
+def claimed(engine: Engine, demand: Amount, spec: RequestSpec) -> str | None:
     """The host that a claim gets, which is given back."""
     with engine.connect() as connection, connection.begin() as transaction:
         try:
@@ -169,7 +170,7 @@ def test_last_room_is_given_to_as_many_requests_as_it_has_room_for(
     engine: Engine, cell: Cell, fleet: Fleet, count: int, accepted: int
 ) -> None:
     """Three hosts have room for one instance each, and four requests for `count` come at once: all or none of each."""
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(3, 4096, 40)) for n in range(3)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Amount.of_gib(3, 4096, 40)) for n in range(3)])
     flavor = {"flavorid": "m", "name": "m", "vcpus": 2, "memory_mb": 512, "root_gb": 1, "ephemeral_gb": 0}
     schedulers = [Acceptance(engine, fleet, cell) for _ in range(4)]
     at_once = Barrier(len(schedulers))
@@ -194,13 +195,13 @@ def test_last_room_is_given_to_as_many_requests_as_it_has_room_for(
 @pytest.mark.parametrize("new_database", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
 def test_two_that_pass_over_the_same_alternates_do_not_wait_for_each_other(engine: Engine, cell: Cell) -> None:
     """Each looks at two full nodes, in opposite orders: neither may hold the first while it looks at the second."""
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(1, 4096, 40)) for n in range(2)])
-    [(first, second)] = tried_selection(engine, cell, [NEW], Capacity(1, 512, 1), RequestSpec(), max_attempts=2)
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Amount.of_gib(1, 4096, 40)) for n in range(2)])
+    [(first, second)] = tried_selection(engine, cell, [NEW], Amount.of_gib(1, 512, 1), RequestSpec(), max_attempts=2)
     with engine.begin() as one, engine.begin() as other:
         for connection in (one, other):
             connection.execute(text("SET LOCAL lock_timeout = '5s'"))
         for connection, alternate in ((one, first), (other, second), (one, second), (other, first)):
-            assert claim_alternate(connection, alternate, NEW, Capacity(2, 512, 1), RequestSpec()) is None
+            assert claim_alternate(connection, alternate, NEW, Amount.of_gib(2, 512, 1), RequestSpec()) is None
 
 
 @pytest.mark.parametrize("new_database", [pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
@@ -208,16 +209,16 @@ def test_node_that_another_transaction_is_filling_is_not_waited_for_while_others
     engine: Engine, cell: Cell
 ) -> None:
     """The member of a group waits, since it may want that very node, and so does who finds no other."""
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(2, 4096, 40)) for n in range(2)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Amount.of_gib(2, 4096, 40)) for n in range(2)])
     group = ServerGroup("6b9e1d6f-9f39-4f2c-8d2a-7d44c1e1f0aa", "p", "u", "g", "soft-affinity", None)
     with engine.begin() as one, engine.begin() as other:
-        assert claim_host(one, NEW, Capacity(1, 512, 1), RequestSpec()).service_host == "h0"
-        assert claim_host(other, str(UUID(int=1)), Capacity(1, 512, 1), RequestSpec()).service_host == "h1"
+        assert claim_host(one, NEW, Amount.of_gib(1, 512, 1), RequestSpec()).service_host == "h0"
+        assert claim_host(other, str(UUID(int=1)), Amount.of_gib(1, 512, 1), RequestSpec()).service_host == "h1"
         for spec in (RequestSpec(group=group), RequestSpec(host="h0")):
             with engine.connect() as third:
                 third.execute(text("SET LOCAL lock_timeout = '200ms'"))
                 with pytest.raises(OperationalError, match="lock timeout"):
-                    claim_host(third, str(UUID(int=2)), Capacity(1, 512, 1), spec)
+                    claim_host(third, str(UUID(int=2)), Amount.of_gib(1, 512, 1), spec)
 
 
 class HostsThatFailTogether:
@@ -238,7 +239,7 @@ class HostsThatFailTogether:
 def test_last_alternate_is_claimed_by_one_of_two_whose_hosts_fail_at_once(
     engine: Engine, cell: Cell, fleet: Fleet
 ) -> None:
-    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(3, 9000 - n, 40)) for n in range(3)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Amount.of_gib(3, 9000 - n, 40)) for n in range(3)])
     flavor = {"flavorid": "m", "name": "m", "vcpus": 2, "memory_mb": 512, "root_gb": 1, "ephemeral_gb": 0}
     Acceptance(engine, fleet, cell).create([{"flavor": flavor}] * 2, {}, NO_REQUEST, needs_hosts=True)
     failing = HostsThatFailTogether()

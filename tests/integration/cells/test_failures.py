@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
+from fleetlight.cells.fleet.failures import FailedMessages, Failure, FailureSummary, failure_id
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.settings import FailureLimits
 
@@ -15,7 +15,7 @@ INSTANCE = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
 
 
 @pytest.fixture
-def store(fleet: Fleet) -> FailureStore:
+def store(fleet: Fleet) -> FailedMessages:
     return fleet.failures
 
 
@@ -24,13 +24,13 @@ def failed(body: bytes, at: int = 1, *, cell_uuid: str = ONE, **changes: Any) ->
     return Failure(replace(summary, **changes), "versioned_notifications.info", {"fleetlight-sequence": 7}, body)
 
 
-def test_failure_is_kept_whole(store: FailureStore) -> None:
+def test_failure_is_kept_whole(store: FailedMessages) -> None:
     failure = replace(failed(bytes(range(256))), trace="file.py:7 in read")
     store.add([failure])
     assert store.find([failure.id]) == [failure]
 
 
-def test_message_that_fails_again_is_counted_and_says_what_is_wrong_now(store: FailureStore) -> None:
+def test_message_that_fails_again_is_counted_and_says_what_is_wrong_now(store: FailedMessages) -> None:
     store.add([failed(b"{", 1), failed(b"[", 1)])
     store.add([failed(b"{", 5, reason="rejected", detail="too long")])
     [first] = store.find([failure_id(ONE, b"{")])
@@ -39,12 +39,12 @@ def test_message_that_fails_again_is_counted_and_says_what_is_wrong_now(store: F
     assert store.counts() == {ONE: 2}
 
 
-def test_same_message_of_two_cells_is_two_failures(store: FailureStore) -> None:
+def test_same_message_of_two_cells_is_two_failures(store: FailedMessages) -> None:
     store.add([failed(b"{"), failed(b"{", cell_uuid=TWO)])
     assert store.counts() == {ONE: 1, TWO: 1}
 
 
-def test_message_that_two_cells_got_from_one_broker_is_one_failure_of_the_first(store: FailureStore) -> None:
+def test_message_that_two_cells_got_from_one_broker_is_one_failure_of_the_first(store: FailedMessages) -> None:
     shared = failure_id("bus4/nova nova", b"{")
     for cell_uuid in (ONE, TWO, TWO, ONE):
         store.add([failed(b"{", cell_uuid=cell_uuid, id=shared)])
@@ -53,7 +53,7 @@ def test_message_that_two_cells_got_from_one_broker_is_one_failure_of_the_first(
     assert kept.summary.times == 2
 
 
-def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_listed_oldest_first_however_many(store: FailedMessages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetlight.cells.fleet.failures._BATCH", 3)
     bodies = [str(number).encode() for number in range(10)]
     store.add([failed(body, 100 - number // 2) for number, body in enumerate(bodies)])
@@ -65,7 +65,7 @@ def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monk
     assert list(store.summaries([])) == []
 
 
-def test_text_that_no_database_takes_is_kept_readable(store: FailureStore) -> None:
+def test_text_that_no_database_takes_is_kept_readable(store: FailedMessages) -> None:
     failure = failed(b"\0", detail="a\0b\ud800" + "x" * 20_000)
     store.add([replace(failure, headers={"na\0me": "\udfff"})])
     [kept] = store.find([failure.id])
@@ -75,7 +75,7 @@ def test_text_that_no_database_takes_is_kept_readable(store: FailureStore) -> No
     assert kept.body == b"\0"
 
 
-def test_instances_that_were_read_again_are_marked(store: FailureStore) -> None:
+def test_instances_that_were_read_again_are_marked(store: FailedMessages) -> None:
     other = failed(b"[", instance_uuid=None)
     store.add([failed(b"{"), other, failed(b"{", cell_uuid=TWO)])
     store.mark_reread(ONE, [], 8)
@@ -84,18 +84,18 @@ def test_instances_that_were_read_again_are_marked(store: FailureStore) -> None:
     assert [summary.reread_at for summary in store.summaries([TWO])] == [None]
 
 
-def test_dropped_failures_are_gone(store: FailureStore) -> None:
+def test_dropped_failures_are_gone(store: FailedMessages) -> None:
     store.add([failed(b"{"), failed(b"[")])
     assert store.drop([failure_id(ONE, b"{"), "no-such-failure"]) == 1
     assert store.counts() == {ONE: 1}
 
 
-def of_cell(store: FailureStore, cell_uuid: str = ONE) -> set[bytes]:
+def of_cell(store: FailedMessages, cell_uuid: str = ONE) -> set[bytes]:
     return {failure.body for failure in store.find([summary.id for summary in store.summaries([cell_uuid])])}
 
 
 def test_oldest_failures_of_a_cell_go_when_there_are_too_many_and_are_counted(fleet: Fleet) -> None:
-    store = FailureStore(fleet.database, FailureLimits(count=3))
+    store = FailedMessages(fleet.database, FailureLimits(count=3))
     store.add([failed(b"other", cell_uuid=TWO)])
     store.add([failed(b"1", 1), failed(b"2", 2), failed(b"3", 3)])
     store.add([failed(b"1", 4)])
@@ -109,7 +109,7 @@ def test_oldest_failures_of_a_cell_go_when_there_are_too_many_and_are_counted(fl
 
 
 def test_failures_of_a_cell_are_never_larger_than_allowed_unless_it_is_the_last_one(fleet: Fleet) -> None:
-    store = FailureStore(fleet.database, FailureLimits(size=1000))
+    store = FailedMessages(fleet.database, FailureLimits(size=1000))
     store.add([failed(bytes(400), 1), failed(bytes(401), 2)])
     assert store.dropped() == {}
     store.add([failed(bytes(402), 3)])
@@ -121,7 +121,7 @@ def test_failures_of_a_cell_are_never_larger_than_allowed_unless_it_is_the_last_
 
 def test_removed_cell_takes_its_failures_along(fleet: Fleet) -> None:
     cell = fleet.add_cell("one", CellKind.NATIVE, "sqlite:///one.db", "memory://", uuid=ONE)
-    one_each = FailureStore(fleet.database, FailureLimits(count=1))
+    one_each = FailedMessages(fleet.database, FailureLimits(count=1))
     one_each.add([failed(b"{"), failed(b"["), failed(b"{", cell_uuid=TWO)])
     fleet.set_disabled(cell.uuid, True)
     fleet.remove_cell(cell)

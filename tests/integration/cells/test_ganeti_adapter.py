@@ -23,7 +23,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from tests.support.filter_oracle import expected_page
 from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
 
@@ -192,8 +192,8 @@ def test_items_have_the_values_of_their_fields_and_say_what_could_not_be_had(
             "uuid": NODE["uuid"],
             "name": "node1.example.org",
             "ctime": 1_700_000_000_250_000,
-            "mfree": CellStatus.OFFLINE,
-            "dfree": CellStatus.NO_DATA,
+            "mfree": ResultStatus.OFFLINE,
+            "dfree": ResultStatus.NO_DATA,
             "sip": None,
             "ndp/cpu_speed": 1.0,
         }

@@ -7,13 +7,14 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
-from fleetlight.cells.kinds.native.nodes import COMPUTE, Capacity
+from fleetlight.cells.kinds.native.nodes import COMPUTE
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, changes
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.uuids import number_of
 
-SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+SIZE = Amount.of_gib(vcpus=16, memory_mib=65_536, disk_gib=1000)
 HOSTS = [NewHost("host1", SIZE, "zone-a", "node1.example.org"), NewHost("host2", SIZE, "zone-b")]
 INSTANCE = "c0a5b6a2-5a0d-4f3e-9a64-0f9d3c0d1e2f"
 
@@ -53,9 +54,9 @@ def test_node_shows_what_instances_use_of_it(nodes: CellNodes, engine: Engine) -
         )
     first, second = nodes.nodes()
     assert (first.hypervisor_hostname, first.service.availability_zone) == ("node1.example.org", "zone-a")
-    assert (first.used, first.instance_count) == (Capacity(4, 2048, 20), 1)
-    assert first.free == Capacity(12, 63_488, 980)
-    assert (second.used, second.instance_count, second.free) == (Capacity(0, 0, 0), 0, SIZE)
+    assert (first.used, first.instance_count) == (Amount.of_gib(4, 2048, 20), 1)
+    assert first.free == Amount.of_gib(12, 63_488, 980)
+    assert (second.used, second.instance_count, second.free) == (Amount(), 0, SIZE)
 
 
 def test_nodes_and_services_are_found_by_their_names_uuids_and_numbers(nodes: CellNodes, engine: Engine) -> None:

@@ -23,7 +23,7 @@ from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.errors import PayloadError
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.resources.errors import UnknownFieldError
 from tests.support.instance_operations import Changed, InstanceOperations
 
@@ -60,7 +60,7 @@ def announced(engine: Engine) -> list[tuple[str, int, dict[str, Any]]]:
     for row in rows:
         notification = decode(row.message)
         assert notification.event_type == row.event_type
-        record = from_payload(InstancePayload.unwrap(notification.payload))
+        record = from_payload(FullInstancePayload.unwrap(notification.payload))
         assert record["uuid"] == row.instance_uuid
         found.append((row.event_type, row.revision, record))
     return found

@@ -11,7 +11,7 @@ from fleetlight.bus.topology import CELL_HEADER, PRODUCER_HEADER, REVISION_HEADE
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.fleet.cell_keys import Keyring, new_key
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.producer_keys import ProducerKeyring, Refusal
+from fleetlight.cells.fleet.producer_keys import ProducerKeyring, RefusedAnnouncement
 from fleetlight.cells.model import Cell
 from tests.support.producers import PRODUCER_KEY, let_announce
 
@@ -28,7 +28,7 @@ def ring(fleet: Fleet, cell: Cell) -> ProducerKeyring:
 def announcer(ring: ProducerKeyring, cell: Cell, message: Message) -> str:
     """Who is believed to have made it; otherwise why nobody is."""
     found = ring.announcer(cell.uuid, message.headers, message.body)
-    return f"refused: {found.why}" if isinstance(found, Refusal) else found
+    return f"refused: {found.why}" if isinstance(found, RefusedAnnouncement) else found
 
 
 def with_headers(message: Message, **headers: int | str) -> Message:
@@ -62,12 +62,12 @@ def test_captured_message_is_nobodys_on_the_bus_of_another_cell(
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        (lambda message: MESSAGE, "has to say who made it"),
+        (lambda message: MESSAGE, "has to name its producer"),
         (lambda message: replace(message, body=b"Body"), "the signature is not that"),
         (lambda message: with_headers(message, **{SEQUENCE_HEADER: 1}), "the signature is not that"),
         (lambda message: with_headers(message, **{REVISION_HEADER: 7}), "the signature is not that"),
         (lambda message: with_headers(message, **{PRODUCER_HEADER: "other"}), "producer 'other' has no key '0123abcd'"),
-        (lambda message: with_headers(message, **{PRODUCER_HEADER: 7}), "has to say who made it"),
+        (lambda message: with_headers(message, **{PRODUCER_HEADER: 7}), "has to name its producer"),
         (lambda message: with_headers(message, **{SIGNATURE_HEADER: "0123abcd:"}), "the signature is not that"),
         (lambda message: with_headers(message, **{SIGNATURE_HEADER: "ä"}), "has no key 'ä'"),
         (lambda message: with_headers(message, **{SIGNATURE_HEADER: 1}), "has to be signed"),
@@ -84,7 +84,7 @@ def test_message_that_was_changed_is_nobodys(
 def test_relays_and_producers_cannot_speak_as_each_other(fleet: Fleet, cell: Cell, ring: ProducerKeyring) -> None:
     relay = Keyring(fleet.cell_keys)
     of_relay = relay.sign(cell.uuid, replace(MESSAGE, headers={CELL_HEADER: cell.uuid}))
-    assert "has to say who made it" in announcer(ring, cell, of_relay)
+    assert "has to name its producer" in announcer(ring, cell, of_relay)
     headers: dict[str, int | str] = {CELL_HEADER: cell.uuid, PRODUCER_HEADER: "rack-agent"}
     as_producer = relay.sign(cell.uuid, replace(MESSAGE, headers=headers))
     assert "has no key" in announcer(ring, cell, as_producer)

@@ -27,7 +27,7 @@ from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import cell_state, changes, epochs
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from fleetlight.notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
-from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
@@ -118,7 +118,7 @@ def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
 
     created, stopped = bus.changes
     assert stopped.headers == {
-        "fleetlight-incarnation": bus.messages[-1].headers["fleetlight-incarnation"],
+        "fleetlight-epoch": bus.messages[-1].headers["fleetlight-epoch"],
         "fleetlight-cell": cell.uuid,
         "fleetlight-sequence": 2,
         "fleetlight-revision": 2,
@@ -129,7 +129,7 @@ def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
         "instance.create.end",
         "instance.power_off.end",
     ]
-    assert from_payload(InstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
+    assert from_payload(FullInstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
 
 
 def test_change_that_no_bus_takes_is_left_to_the_changelog_and_the_others_go_on(
@@ -297,7 +297,7 @@ def fail_to_relay(relay: Relay, times: int = 1) -> None:
 
 def epochs_of(bus: Bus) -> list[Any]:
     """Those that changes were published under, in their order."""
-    return list(dict.fromkeys(message.headers["fleetlight-incarnation"] for message in bus.changes))
+    return list(dict.fromkeys(message.headers["fleetlight-epoch"] for message in bus.changes))
 
 
 def test_relay_that_cannot_reach_the_bus_leaves_the_cell_to_one_that_can(
@@ -415,7 +415,7 @@ def test_relay_promises_nothing_of_a_cell_that_was_restored_under_its_eyes(
     drain(relay)
     assert bus.sequences == [1, 2, 2]
     assert len(epochs_of(bus)) == 2
-    told = {message.headers["fleetlight-incarnation"] for message in bus.messages[-1:]}
+    told = {message.headers["fleetlight-epoch"] for message in bus.messages[-1:]}
     assert told == {epochs_of(bus)[-1]}
 
 
@@ -436,8 +436,8 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
             assert standby.run_once() == 0
         assert len(checks) == 1, "it looks now and then"
         assert [entry["event"] for entry in logs] == ["relay.standby_without_bus"], "at its first look"
-        monkeypatch.setattr("fleetlight.cells.kinds.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
-        standby._bus_check_due = 0.0
+        monkeypatch.setattr("fleetlight.cells.kinds.native.relay_bus._CHECK_INTERVAL_S", 0.0)
+        standby._bus.check_due_s = 0.0
         standby.run_once()
         wrong.clear()
         standby.run_once()
@@ -558,7 +558,7 @@ def test_external_notification_is_relayed_as_it_is_without_a_revision(
     assert [message.body for message in bus.changes] == bodies
     about_an_instance, _, other = bus.changes
     assert about_an_instance.headers["fleetlight-resource"] == "some-uuid"
-    assert set(other.headers) == {"fleetlight-cell", "fleetlight-incarnation", "fleetlight-sequence"}
+    assert set(other.headers) == {"fleetlight-cell", "fleetlight-epoch", "fleetlight-sequence"}
     assert other.routing_key == "versioned_notifications.error"
     with pytest.raises(EnvelopeError):
         append_external(engine, cell, b"no notification", "versioned_notifications.info")
@@ -626,7 +626,7 @@ def test_concurrent_changes_lose_nothing_and_keep_each_instance_in_order(
         assert row is not None
         assert row.revision == len(revisions[uuid])
         last = [message for message in bus.changes if message.headers["fleetlight-resource"] == uuid][-1]
-        assert from_payload(InstancePayload.unwrap(decode(last.body).payload)) == row.record
+        assert from_payload(FullInstancePayload.unwrap(decode(last.body).payload)) == row.record
     adapter.close()
 
 

@@ -14,7 +14,7 @@ from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.writing.rereading import RenderedRows
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
@@ -48,7 +48,7 @@ def without_nul(value: Any) -> Any:
 @st.composite
 def strange_records(draw: st.DrawFn) -> dict[str, Any]:
     """Values for an instance: whatever the contract of its announcement lets through."""
-    record = from_payload(parse_payload(draw(wrapped_payloads(InstancePayload))))
+    record = from_payload(parse_payload(draw(wrapped_payloads(FullInstancePayload))))
     texts = st.sampled_from(_STRANGE_TEXTS) | st.text(st.characters(codec="utf-8"), max_size=4)
     values = JSON_VALUES | st.sampled_from(_STRANGE_NUMBERS) | texts
     objects = st.dictionaries(texts, values | st.lists(values, max_size=2), max_size=3)

@@ -144,7 +144,7 @@ def test_worker_that_had_to_wait_says_when_it_goes_on(acting: ActingCell, fleet:
         for failure in failures:
             raise failure
 
-    worker = new_worker(acting.engine, fleet, acting.cell, chores=[reclaim])
+    worker = new_worker(acting.engine, fleet, acting.cell, maintenance=[reclaim])
     with capture_logs() as logs, in_thread(worker.run):
         wait_until(lambda: len(logs) == 2)
     assert [entry["event"] for entry in logs] == ["worker.waiting", "worker.cell_worked_again"]

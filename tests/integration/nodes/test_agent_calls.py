@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from fleetlight.agents.certificates import Role
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import Node, NodeResult
+from fleetlight.operations.nodes.model import AgentNode, NodeResult
 from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.integration.nodes.conftest import NewAgent
 from tests.support.agents import Certificates, ServedAgent, serving
@@ -26,8 +26,8 @@ WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 1}
 BOOT_ID = {"request": {"bootid": True}}
 
 
-def node(agent: ServedAgent) -> Node:
-    return Node(agent.name, agent.address)
+def node(agent: ServedAgent) -> AgentNode:
+    return AgentNode(agent.name, agent.address)
 
 
 def snapshot(client: AgentClient, agent: ServedAgent, *, timeout_s: float = 20) -> NodeResult:
@@ -100,7 +100,7 @@ def test_who_is_not_the_agent_of_that_node_is_told_nothing(
     client: AgentClient, new_agent: NewAgent, name: str, role: Role, reason: str
 ) -> None:
     impostor = new_agent(name, role=role)
-    result = client.call(Node("node1", impostor.address), "version", {}, timeout_s=20)
+    result = client.call(AgentNode("node1", impostor.address), "version", {}, timeout_s=20)
     assert result.fail_msg is not None
     assert reason.lower() in result.fail_msg.lower()
 
@@ -251,7 +251,7 @@ def test_calls_that_take_long_do_not_keep_others_from_asking(
 def test_node_that_is_not_there_is_a_failure(client: AgentClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+    result = client.call(AgentNode("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
     assert result.fail_msg == f"cannot connect to 127.0.0.1:{port}: Connection refused"
     assert not result.is_timeout
 
@@ -268,7 +268,7 @@ def test_host_that_is_off_is_as_one_that_refuses(certificates: Certificates) -> 
             one = waiting.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(address)
-        result = client.call(Node("node1", f"127.0.0.1:{address[1]}"), "version", {}, timeout_s=20)
+        result = client.call(AgentNode("node1", f"127.0.0.1:{address[1]}"), "version", {}, timeout_s=20)
     assert (result.fail_msg, result.is_timeout) == (f"cannot connect to 127.0.0.1:{address[1]}: no answer", False)
 
 
@@ -291,7 +291,7 @@ def test_host_that_is_off_is_as_one_that_refuses(certificates: Certificates) -> 
 def test_malformed_answer_is_a_failure(client: AgentClient, certificates: Certificates, body: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
     with answering(certificates, lambda: [head + body]) as port:
-        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+        result = client.call(AgentNode("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
     assert result.fail_msg is not None
     assert result.fail_msg.startswith("RPC layer error: ")
 
@@ -310,7 +310,7 @@ def test_answer_that_trickles_ends_at_the_time_limit(
 ) -> None:
     with answering(certificates, lambda: parts, pause_s=0.05) as port:
         begun = time.monotonic()
-        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=0.5)
+        result = client.call(AgentNode("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=0.5)
     assert result.fail_msg == "no answer within 0.5 s"
     assert result.is_timeout
     assert time.monotonic() - begun < 5
@@ -320,7 +320,7 @@ def test_what_a_node_says_of_its_failure_is_one_short_line(client: AgentClient, 
     body = b'[false, "a\\u0000b\\u001b[2Jc\\n' + b"d" * 100_000 + b'"]'
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
     with answering(certificates, lambda: [head + body]) as port:
-        result = client.call(Node("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
+        result = client.call(AgentNode("node1", f"127.0.0.1:{port}"), "version", {}, timeout_s=20)
     assert result.fail_msg is not None
     assert result.fail_msg.startswith("a b [2Jc dddd")
     assert len(result.fail_msg) < 2000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleetlight.agents.certificates import Role
 from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.model import AgentNode
 from tests.support.agents import Certificates
 from tests.support.waiting import wait_until
 
@@ -53,11 +53,11 @@ def test_agent_that_is_killed_forgets_nothing_and_repeats_nothing(
     certificates.files(Role.AGENT, "node1")
     folder = tmp_path / "agent"
     with process(folder, certificates) as agent:
-        node = Node("node1", agent.address)
+        node = AgentNode("node1", agent.address)
         assert client.call(node, "instance_start", WEB, timeout_s=30, key="1").fail_msg is None
         assert client.call(node, "instance_shutdown", {"instance": "web"}, timeout_s=30, key="2").fail_msg is None
     with process(folder, certificates) as agent:
-        node = Node("node1", agent.address)
+        node = AgentNode("node1", agent.address)
         assert client.call(node, "instance_start", WEB, timeout_s=30, key="1").fail_msg is None
         listed = client.call(node, "instance_list", {"hypervisor_list": ["fake"]}, timeout_s=30)
         assert listed.payload == []

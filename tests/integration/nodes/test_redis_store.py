@@ -11,17 +11,17 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.model import Node
+from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.stores.redis import RedisStore
-from fleetlight.operations.nodes.stores.store import Change, Store
+from fleetlight.operations.nodes.stores.store import StateChange, Store
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
 from tests.support.node_state_machine import TTL_S, NodeStateMachine
 from tests.support.played_nodes import ManualClock, PlayedNodes
 
-N1 = Node("node1", "10.0.0.1")
+N1 = AgentNode("node1", "10.0.0.1")
 BOOT = {"bootid": True}
 _NOWHERE = "redis://127.0.0.1:1/0"
 
@@ -102,7 +102,7 @@ def test_process_that_was_killed_in_a_change_keeps_the_node_unknown_until_that_i
 ) -> None:
     nodes, clock = PlayedNodes(), ManualClock()
     killed, rpc = new_store(clock=clock), rpc_over(new_store(clock=clock), nodes, clock)
-    killed.begin_change(Change([N1.name], timeout_s=300))
+    killed.begin_change(StateChange([N1.name], timeout_s=300))
     boot_id(rpc)
     clock.now_s += 359
     boot_id(rpc)

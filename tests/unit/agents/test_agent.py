@@ -9,14 +9,14 @@ import pytest
 from fleetlight.agents.agent import Agent
 from fleetlight.agents.calls import CALLS
 from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.driver import Guest, HypervisorState
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, SimulatedDriver, Size
+from fleetlight.agents.drivers.driver import GuestState, HypervisorState
+from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
 from fleetlight.agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
 from fleetlight.agents.journal import Journal
 from fleetlight.agents.wire import CallRequest
 from tests.support.agents import simulated_agent
 
-SIZE = Size(vcpus=8, memory_mib=4096, disk_mib=10_000)
+SIZE = HostSize(vcpus=8, memory_mib=4096, disk_mib=10_000)
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 2}
 
 
@@ -236,7 +236,7 @@ class TwoHypervisors(SimulatedDriver):
 
     def hypervisor(self, name: str) -> HypervisorState:
         state = {"one": 0, "two": 1}[name]
-        return HypervisorState({}, {"web": Guest(self._memory[name], 2, state, 1.0)})
+        return HypervisorState({}, {"web": GuestState(self._memory[name], 2, state, 1.0)})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fleetlight.cells.payloads.instance_payload import POWER_STATES, from_payloa
 from fleetlight.notifications.envelope import read_sample
 from fleetlight.notifications.errors import PayloadError
 from fleetlight.notifications.payloads import instance as nova
-from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.resources.fields import from_microseconds
@@ -102,7 +102,7 @@ def records(draw: st.DrawFn) -> dict[str, Any]:
 @given(records())
 def test_record_survives_its_way_over_the_wire(record: dict[str, Any]) -> None:
     wire = json.dumps(to_payload(record).wrap())
-    assert from_payload(InstancePayload.unwrap(json.loads(wire))) == record
+    assert from_payload(FullInstancePayload.unwrap(json.loads(wire))) == record
 
 
 def test_value_that_the_contract_does_not_allow_is_refused_by_name() -> None:

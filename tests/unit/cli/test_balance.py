@@ -11,10 +11,10 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.app import app
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
@@ -104,7 +104,7 @@ def crowded_cell(empty_place: Path, run: Run) -> None:
     assert added.exit_code == 0
     engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
     [cell] = fleet.cells()
-    CellNodes(engine, cell).add_hosts([NewHost(host, Capacity(16, 65536, 400)) for host in ("host1", "host2")])
+    CellNodes(engine, cell).add_hosts([NewHost(host, Amount.of_gib(16, 65536, 400)) for host in ("host1", "host2")])
     flavor = {"flavorid": "1", "name": "s", "memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 0}
     operations = InstanceOperations(engine, fleet, cell)
     for number in range(4):

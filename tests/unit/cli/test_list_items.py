@@ -10,9 +10,9 @@ import pytest
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
@@ -151,7 +151,7 @@ def test_history_is_readable_and_json_for_programs(run: Run) -> None:
 def two_hosts(empty_place: Path) -> None:
     engine = create_database_engine(f"sqlite:///{empty_place}/one.db")
     fleet = Fleet(create_database_engine(f"sqlite:///{empty_place}/fleet.db"))
-    size = Capacity(vcpus=8, memory_mib=4096, disk_gib=10)
+    size = Amount.of_gib(vcpus=8, memory_mib=4096, disk_gib=10)
     CellNodes(engine, fleet.cells()[0]).add_hosts([NewHost("host10", size), NewHost("host9", size)])
     fleet.close()
     engine.dispose()

@@ -9,11 +9,11 @@ import pytest
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.resources.amount import Amount
 from tests.support.played_hosts import PlayedHosts
 from tests.unit.cli.conftest import Run
 
@@ -35,7 +35,7 @@ def cell(monkeypatch: pytest.MonkeyPatch, hosts: PlayedHosts) -> Iterator[None]:
     upgrade_cell(engine)
     fleet = Fleet(fleet_engine)
     cell = fleet.add_cell("cell1", CellKind.NATIVE, CELL, "memory://")
-    CellNodes(engine, cell).add_hosts([NewHost(f"node{number}", Capacity(1, 1, 1), "nova") for number in range(3)])
+    CellNodes(engine, cell).add_hosts([NewHost(f"node{number}", Amount.of_gib(1, 1, 1), "nova") for number in range(3)])
     for number in (0, 1):
         AgentAddresses(engine, cell).set(f"node{number}", "10.0.0.1:1811")
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", FLEET)
@@ -77,7 +77,7 @@ def test_job_that_nobody_carries_out_is_told_about(run: Run, monkeypatch: pytest
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", FLEET)
     refused = run("node", "refresh")
     assert (refused.exit_code, "no node has an agent" in refused.stderr) == (2, True)
-    CellNodes(engine, cell).add_hosts([NewHost("node0", Capacity(1, 1, 1), "nova")])
+    CellNodes(engine, cell).add_hosts([NewHost("node0", Amount.of_gib(1, 1, 1), "nova")])
     AgentAddresses(engine, cell).set("node0", "10.0.0.1:1811")
     shown = run("node", "refresh", "--wait", "0")
     assert (shown.exit_code, "is a worker running?" in shown.stderr) == (1, True)

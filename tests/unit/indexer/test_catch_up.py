@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
+from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.cells.model import Change
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
@@ -98,7 +98,7 @@ def test_changelog_that_is_pruned_while_it_is_read_needs_a_sync() -> None:
 
 
 def test_announcement_in_the_changelog_is_written_or_refused_as_one_on_the_bus_is() -> None:
-    stage, elsewhere = filled(Stage(announcer=Refusal("it takes none")), 2), MemoryCell()
+    stage, elsewhere = filled(Stage(announcer=RefusedAnnouncement("it takes none")), 2), MemoryCell()
     stage.cell.pass_on(elsewhere.create(), "")
     own = next(iter(stage.cell.rows))
     stage.cell.pass_on(stage.cell.update(own), own)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
+from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.cells.model import Change, InstanceRow
 from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
@@ -624,7 +624,7 @@ def test_end_of_an_instance_says_who_announced_it(stage: Stage) -> None:
 
 def test_announcement_of_nobody_who_may_make_one_is_a_dead_letter_with_the_reason(stage: Stage) -> None:
     stage.is_of_relay = lambda _headers, _body: False
-    stage.announcer = Refusal("producer 'x' has no key")
+    stage.announcer = RefusedAnnouncement("producer 'x' has no key")
     stage.consume(announced_at(stage.now), announced_at(stage.now))
     assert not stage.index.documents
     assert [(reason, detail) for _, reason, detail in stage.failures.found] == [
@@ -639,7 +639,7 @@ def test_refused_announcement_takes_none_of_its_batch_with_it(stage: Stage) -> N
     uuid = str(stage.cell.create().headers[RESOURCE_HEADER])
     good, bad = external(stage.cell.update(uuid, host="right")), external(stage.cell.update(uuid, host="forged"))
     stage.is_of_relay = lambda _headers, body: body == good.body
-    stage.announcer = Refusal("it is nobody's")
+    stage.announcer = RefusedAnnouncement("it is nobody's")
     stage.consume(bad, good, bad)
     assert stage.index.documents[uuid].record["host"] == "right"
     [failure] = stage.failures.kept.values()
@@ -649,7 +649,7 @@ def test_refused_announcement_takes_none_of_its_batch_with_it(stage: Stage) -> N
 def test_refused_announcement_of_an_instance_that_the_cell_has_is_no_dead_letter() -> None:
     stage = Stage(reads_own_rows=True)
     stage.is_of_relay = lambda _headers, _body: False
-    stage.announcer = Refusal("it is nobody's")
+    stage.announcer = RefusedAnnouncement("it is nobody's")
     stage.consume(external(stage.cell.create()), announced_at(stage.now))
     assert not stage.index.documents
     assert [reason for _, reason, _ in stage.failures.found] == ["refused"]

@@ -8,7 +8,7 @@ import pytest
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.producer_keys import Announcer, Refusal
+from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.indexer.transform.announcers import no_producers
@@ -118,7 +118,7 @@ def test_message_that_cannot_be_read_and_is_about_nothing_known_stays(stage: Sta
 def test_refused_announcement_stays_until_its_producer_may_make_it(stage: Stage) -> None:
     elsewhere = MemoryCell()
     stage.fail(external(elsewhere.create()), DeadLetterReason.REFUSED)
-    stage.announcer = Refusal("producer 'x' has no key")
+    stage.announcer = RefusedAnnouncement("producer 'x' has no key")
     [result] = stage.retry().values()
     assert (result.is_solved, result.what) == (False, "producer 'x' has no key")
     assert stage.index.documents == {}
@@ -131,7 +131,7 @@ def test_refused_announcement_stays_until_its_producer_may_make_it(stage: Stage)
 
 
 def test_announcement_that_says_to_be_of_the_outbox_has_to_be_in_the_changelog(stage: Stage) -> None:
-    stage.announcer = Refusal("it is nobody's")
+    stage.announcer = RefusedAnnouncement("it is nobody's")
     elsewhere = MemoryCell()
     passed_on = stage.cell.pass_on(elsewhere.create(), "")
     forged = Message(elsewhere.create().body, ROUTING_KEY, passed_on.headers)

@@ -12,7 +12,7 @@ from fleetlight.indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, Extra, de
 from fleetlight.indexer.transform.batches import Batch
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import interpret
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import json_schema
 from tests.support.documents import make_uuid
 from tests.support.memory_cell import CELL_UUID, NOW
@@ -41,7 +41,7 @@ def test_newer_field_with_a_schema_in_the_message_is_found_and_one_without_is_ke
 
 
 def test_schema_of_the_registry_describes_what_came_without_one(tmp_path: Path) -> None:
-    schema = json_schema(InstancePayload)
+    schema = json_schema(FullInstancePayload)
     schema["properties"]["nova_object.data"]["properties"]["rack"] = {"type": "string"}
     path = tmp_path / "fleetlight" / "InstancePayload-1.9.json"
     change = interpret(newer_message({"rack": "r7"}), 3)
@@ -68,7 +68,7 @@ def test_notification_without_a_revision_adds_to_what_is_known() -> None:
 
 
 def test_message_of_a_known_version_has_nothing_extra() -> None:
-    change = interpret(newer_message({}, version=InstancePayload.VERSION), 3)
+    change = interpret(newer_message({}, version=FullInstancePayload.VERSION), 3)
     assert isinstance(change, NativeChange)
     assert change.extra is None
 

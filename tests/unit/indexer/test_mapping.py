@@ -7,7 +7,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from fleetlight.indexer.backends.elasticsearch.mapping import index_settings, instance_mapping, progress_mapping
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
@@ -57,12 +57,12 @@ def wire_type(field: FieldInfo) -> type:
 
 
 def test_payload_on_the_wire_and_mapping_have_the_same_fields() -> None:
-    assert set(InstancePayload.model_fields) - ABOUT_THE_EVENT == set(INSTANCE_FIELDS) - INSIDE_OF_THE_FLAVOR
+    assert set(FullInstancePayload.model_fields) - ABOUT_THE_EVENT == set(INSTANCE_FIELDS) - INSIDE_OF_THE_FLAVOR
 
 
 def test_payload_on_the_wire_and_mapping_agree_on_types() -> None:
     mapped = {str: "keyword", bool: "boolean", int: "long", datetime: "long", list: "keyword"}
-    for name, field in InstancePayload.model_fields.items():
+    for name, field in FullInstancePayload.model_fields.items():
         if name in ABOUT_THE_EVENT or PROPERTIES[name].get("enabled") is False:
             continue
         expected = STORED_OTHERWISE.get(name) or mapped[wire_type(field)]

@@ -1,7 +1,7 @@
 import pytest
 
 from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.payloads.instance import InstancePayload as NovaInstancePayload
 from fleetlight.notifications.payloads.instance import InstanceUpdatePayload
 from fleetlight.notifications.registry import REGISTRY, Registry, json_schema, parse_payload
@@ -9,7 +9,7 @@ from tests.contract.payload_samples import instance_payload
 
 
 def test_payload_is_found_by_namespace_and_name() -> None:
-    assert type(parse_payload(instance_payload().wrap())) is InstancePayload
+    assert type(parse_payload(instance_payload().wrap())) is FullInstancePayload
     assert REGISTRY.find("nova", "InstancePayload", "1.0") is NovaInstancePayload
     assert REGISTRY.find("nova", "InstancePayload", "1.99") is NovaInstancePayload
 
@@ -60,7 +60,7 @@ def test_payload_that_is_not_wrapped_is_refused() -> None:
 
 def test_same_major_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match=r"1\.x is registered already"):
-        Registry([InstancePayload, InstancePayload])
+        Registry([FullInstancePayload, FullInstancePayload])
 
 
 def test_schema_says_what_is_required_and_how_it_is_wrapped() -> None:

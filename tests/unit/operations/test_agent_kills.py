@@ -25,7 +25,7 @@ from fleetlight.cells.tables import (
     nic_macs,
 )
 from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.stores.store import Change
+from fleetlight.operations.nodes.stores.store import StateChange
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
 from fleetlight.operations.opcodes.opcode import OpCode
@@ -101,7 +101,7 @@ class CountingStore(MemoryStore):
         self.begun = 0
         self._fails_at = fails_at
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         self.begun += 1
         if self.begun - 1 == self._fails_at:
             raise StoreUnreachableError("redis://cache1", "Connection refused")

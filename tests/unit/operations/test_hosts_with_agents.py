@@ -14,7 +14,7 @@ from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import instances
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.stores.store import Change
+from fleetlight.operations.nodes.stores.store import StateChange
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceSetParams
 from fleetlight.operations.opcodes.instances.move import InstanceFailover
@@ -251,7 +251,7 @@ def test_what_a_worker_asks_for_too_late_is_refused(acting: AgentCell) -> None:
 class AwayStore(MemoryStore):
     """A server that does not answer."""
 
-    def begin_change(self, change: Change) -> None:
+    def begin_change(self, change: StateChange) -> None:
         raise StoreUnreachableError("redis://cache1", "Connection refused")
 
 

@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, job_log, job_operations, jobs, services
 from fleetlight.notifications.payloads.selection import Selection
@@ -23,6 +22,7 @@ from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
+from fleetlight.resources.amount import Amount
 from tests.support.acting_cell import FLAVOR, REQUEST, SIZE, ActingCell
 
 HOSTS = [f"host{n}" for n in range(1, 6)]
@@ -319,7 +319,7 @@ def test_no_instance_is_lost_and_nothing_taken_twice_while_hosts_fail_at_random(
         assert (record["vm_state"], used(acting, uuid)) in [("active", [record["host"]]), ("error", [])]
     acting.check_revisions()
     for node in acting.nodes.nodes():
-        assert Capacity(0, 0, 0).fits_into(node.free)
+        assert Amount().fits_into(node.free)
 
 
 def test_members_of_a_group_that_are_created_together_keep_to_its_policy(acting: ActingCell, fleet: Fleet) -> None:
@@ -378,7 +378,7 @@ def test_worker_that_is_killed_within_a_reschedule_leaves_it_to_the_next(
 
 def test_action_that_fails_leaves_mirrored_disks_their_second_node(acting: ActingCell, nodes: FailingHosts) -> None:
     uuid = acting.instance(ganeti={"values": {"snodes": ["host2.example.org"]}, "no_data": [], "offline": []})
-    disk = Capacity(0, 0, FLAVOR["root_gb"])  # type: ignore[arg-type]  # of a table of texts and numbers
+    disk = Amount.of_gib(0, 0, FLAVOR["root_gb"])  # type: ignore[arg-type]  # of a table of texts and numbers
     with writing(acting.engine) as connection:
         claim_host(connection, uuid, disk, RequestSpec(node="host2.example.org"))
     nodes.fails = lambda call: call.name == "reboot"

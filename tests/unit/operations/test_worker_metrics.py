@@ -37,7 +37,7 @@ class Counted:
             vocabulary,
             SimulatedHosts(),
             metrics=WorkerMetrics(self.registry),
-            chores=[self._stop.set],
+            maintenance=[self._stop.set],
         )
 
     def begin(self) -> None:

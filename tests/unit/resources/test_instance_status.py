@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleetlight.resources.query_fields.cluster_parameters import filled_cluster
-from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.ganeti import kept_in_part
 from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, observed_status
 
 RUNS: dict[str, Any] = {"state": 0}
@@ -15,7 +15,7 @@ SHUT: dict[str, Any] = {"state": 1}
 def record(state: str | None = None, **values: Any) -> dict[str, Any]:
     """An instance that is wanted to run, or to be in the state that it says itself."""
     said = values if state is None else {"admin_state": state, **values}
-    return {"vm_state": "active", "forthcoming": False, "ganeti": told_in_part(said)}
+    return {"vm_state": "active", "forthcoming": False, "ganeti": kept_in_part(said)}
 
 
 @pytest.mark.parametrize(

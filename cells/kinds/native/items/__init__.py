@@ -1,1 +1,1 @@
-"""What a native cell has beside instances, as records of the item types of queries."""
+"""The items of a native cell beside instances, as records of the item types of queries."""

@@ -1,4 +1,4 @@
-"""The nodes of a native cell that have an agent, for who asks these of what nodes alone know."""
+"""The nodes of a native cell that have an agent, for callers of what nodes alone know."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields

@@ -1,8 +1,8 @@
 """The jobs of a native cell as records, in the words of Ganeti: what was accepted by whichever face.
 
-The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is told with its
+The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is shown with its
 parameters. An action of the compute API is none, and is called after itself: `confirmResize` is
-OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not told.
+OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not shown.
 """
 
 import re
@@ -20,9 +20,9 @@ from fleetlight.cells.tables import instances, job_log, job_operations, jobs
 from fleetlight.query.filters import In
 from fleetlight.query.sql import SqlColumn, SqlDialect
 from fleetlight.resources.fields import Kind, Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_MICROSECONDS = 1_000_000
 _PREFIX = "OP_"
 _PARAMETERS = "parameters"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
@@ -76,7 +76,7 @@ def _operations() -> Select[Any]:
             columns.job_id,
             columns.operation,
             columns.summary,
-            # Those of other operations may be long, and are not told.
+            # Those of other operations may be long, and are not shown.
             case((columns.operation.startswith(_PREFIX, autoescape=True), cast(columns.parameters, Text))).label(
                 _PARAMETERS
             ),
@@ -135,7 +135,7 @@ def _record(
 
 def _results(operations: Sequence[Row[Any]]) -> Any:
     results = [decoded(row.result) for row in operations]
-    return CellStatus.NO_DATA if any(isinstance(result, CellStatus) for result in results) else results
+    return ResultStatus.NO_DATA if any(isinstance(result, ResultStatus) for result in results) else results
 
 
 def _operation(row: Row[Any]) -> Record:
@@ -161,9 +161,9 @@ def _summary(row: Row[Any]) -> str:
 
 def _split(moment: int | None) -> list[int] | None:
     """[seconds, microseconds] of a time in microseconds; None also where a damaged row has no number."""
-    return list(divmod(moment, _MICROSECONDS)) if moment is not None and is_number(moment) else None
+    return list(divmod(moment, MICROSECONDS_PER_SECOND)) if moment is not None and is_number(moment) else None
 
 
-def _split_or_missing(moment: int | None) -> list[int] | CellStatus | None:
+def _split_or_missing(moment: int | None) -> list[int] | ResultStatus | None:
     split = _split(moment)
-    return CellStatus.NO_DATA if split is None and moment is not None else split
+    return ResultStatus.NO_DATA if split is None and moment is not None else split

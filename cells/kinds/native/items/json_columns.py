@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Column, Label, Text, cast
 
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 T = TypeVar("T")
 _decode = msgspec.json.Decoder().decode
@@ -17,13 +17,13 @@ def as_text(column: Column[Any]) -> Label[str]:
 
 
 def decoded(text: str | None) -> Any:
-    """What the text says; None without one, and CellStatus.NO_DATA for a damaged one."""
+    """What the text says; None without one, and ResultStatus.NO_DATA for a damaged one."""
     if text is None:
         return None
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return CellStatus.NO_DATA
+        return ResultStatus.NO_DATA
 
 
 def decoded_or(text: str | None, otherwise: Any) -> Any:

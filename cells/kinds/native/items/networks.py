@@ -12,7 +12,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, network_connections, network_nics, networks, node_groups
 from fleetlight.query.sort import nice_key
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 _PLAIN = ("uuid", "name", "network", "gateway", "network6", "gateway6", "mac_prefix", "serial_no")
 _OF_POOL = ("free_count", "reserved_count", "map", "external_reservations")
@@ -92,7 +92,7 @@ def _pool(row: Mapping[Any, Any], taken: Sequence[str]) -> Mapping[str, Any]:
     try:
         pool = AddressPool.of(row["network"], row["gateway"], decoded_or(row["external_reservations"], []), taken)
     except ValueError:  # a damaged row
-        return dict.fromkeys(_OF_POOL, CellStatus.NO_DATA)
+        return dict.fromkeys(_OF_POOL, ResultStatus.NO_DATA)
     return {
         "free_count": pool.free_count,
         "reserved_count": pool.reserved_count,

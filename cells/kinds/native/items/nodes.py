@@ -10,19 +10,19 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.kinds.native.items.stored_nodes import read_stored_nodes
-from fleetlight.cells.kinds.native.nodes import Capacity, ComputeNode, read_nodes
+from fleetlight.cells.kinds.native.nodes import ComputeNode, read_nodes
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, instances
 from fleetlight.query.sort import nice_key
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import has_size, shown_node
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
-_MIB_OF_GIB = 1024
 _FREE = frozenset({"mfree", "dfree"})
 _OF_SECONDARIES = frozenset({"sinst_cnt", "sinst_list"})
-_NOTHING = Capacity(0, 0, 0)
 
 
 def read_node_records(
@@ -38,7 +38,7 @@ def read_node_records(
     return [
         {
             **shown_node(node.record),
-            **_free(node.record, used.get(node.id), reserved.get(node.id, _NOTHING)),
+            **_free(node.record, used.get(node.id), reserved.get(node.id, Amount())),
             "pinst_cnt": counts.get(node.record["hypervisor_hostname"], 0),
             "pinst_list": names.get(node.record["hypervisor_hostname"], []),
             "sinst_cnt": len(secondaries.get(node.record["hypervisor_hostname"], ())),
@@ -94,21 +94,20 @@ def _names(names: Iterable[str | None]) -> Sequence[str]:
     return sorted((name for name in names if name is not None), key=nice_key)
 
 
-def _reserved(connection: Connection) -> Mapping[int, Capacity]:
+def _reserved(connection: Connection) -> Mapping[int, Amount]:
     """What reservations take up of each node, by its number: a node itself knows nothing of it."""
-    columns = allocations.c
-    sums = (func.sum(column) for column in (columns.vcpus, columns.memory_mib, columns.disk_gib))
-    statement = select(columns.node_id, *sums).where(columns.is_forthcoming).group_by(columns.node_id)
-    return {node: Capacity(*map(int, amounts)) for node, *amounts in connection.execute(statement)}
+    statement = allocated_by_node(allocations.c.is_forthcoming)
+    return {node: Amount.of_gib(*sums) for node, _, *sums in connection.execute(statement)}
 
 
-def _free(stored: Record, used: ComputeNode | None, reserved: Capacity) -> Mapping[str, Any]:
+def _free(stored: Record, used: ComputeNode | None, reserved: Amount) -> Mapping[str, Any]:
     """What is free of a node but for reservations. used: None where not asked for, or the node has just joined."""
     if stored["offline"]:
-        return dict.fromkeys(_FREE, CellStatus.OFFLINE)
+        return dict.fromkeys(_FREE, ResultStatus.OFFLINE)
     if used is None or not has_size(stored):
-        return dict.fromkeys(_FREE, CellStatus.NO_DATA)
+        return dict.fromkeys(_FREE, ResultStatus.NO_DATA)
+    free = used.free + reserved
     return {
-        "mfree": used.free.memory_mib + reserved.memory_mib,
-        "dfree": (used.free.disk_gib + reserved.disk_gib) * _MIB_OF_GIB,
+        "mfree": free.memory_mib,
+        "dfree": free.disk_mib,
     }

@@ -1,4 +1,4 @@
-"""The item types that a native cell tells of, each with what reads its records."""
+"""The item types that a native cell has, each with the function that reads its records."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

@@ -17,7 +17,7 @@ from fleetlight.notifications.errors import PayloadError
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import NODE_FIELDS
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 OBSERVED_NODE = "node"
 """The kind of the rows of `observed_statuses` that are about nodes."""
@@ -117,5 +117,5 @@ _AS_THEY_ARE = [name for name in NODE_FIELDS if name not in _COMPUTED]
 
 
 def _latest(*moments: int | None) -> int:
-    """The last of some times; CellStatus.NO_DATA, which is a number too, where there is none."""
-    return max((moment for moment in moments if moment is not None and is_number(moment)), default=CellStatus.NO_DATA)
+    """The last of some times; ResultStatus.NO_DATA, which is a number too, where there is none."""
+    return max((moment for moment in moments if moment is not None and is_number(moment)), default=ResultStatus.NO_DATA)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
-from fleetlight.cells.node_capacity import Amounts
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.amount import Amount
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 NODE = {
     **dict.fromkeys(NODE_QUERY, False),
@@ -22,21 +22,21 @@ def row(**values: Any) -> dict[str, tuple[int, Any]]:
 def test_reservations_are_told_apart_on_both_their_nodes() -> None:
     nodes = [NODE, {**NODE, "name": "node2"}]
     first, second = capacity_of(nodes, [row(), row(forthcoming=True, snodes=["node2"])])
-    assert first.used == Amounts(3, 5536, 109600)
-    assert (first.reserved, second.reserved) == (Amounts(2, 2048, 10240), Amounts(0, 0, 10240))
+    assert first.used == Amount(3, 5536, 109600)
+    assert (first.reserved, second.reserved) == (Amount(2, 2048, 10240), Amount(0, 0, 10240))
     # Four processors for each that there is, by the policy, less those of two instances and of the node.
-    assert first.free == Amounts(4 * 16 - 5, 57952, 289760)
+    assert first.free == Amount(4 * 16 - 5, 57952, 289760)
 
 
 def test_node_that_does_not_report_has_nothing_and_takes_nothing() -> None:
-    [silent] = capacity_of([{**NODE, "mfree": CellStatus.OFFLINE}], [row()])
-    assert (silent.total, silent.used, silent.is_available) == (Amounts(), Amounts(), False)
+    [silent] = capacity_of([{**NODE, "mfree": ResultStatus.OFFLINE}], [row()])
+    assert (silent.total, silent.used, silent.is_available) == (Amount(), Amount(), False)
     assert silent.is_silent
 
 
 def test_node_without_a_volume_group_has_no_disk_and_is_available() -> None:
-    [found] = capacity_of([{**NODE, "dtotal": CellStatus.NO_DATA, "dfree": None}], [])
-    assert (found.total, found.is_available, found.is_silent) == (Amounts(16, 65536, 0), True, False)
+    [found] = capacity_of([{**NODE, "dtotal": ResultStatus.NO_DATA, "dfree": None}], [])
+    assert (found.total, found.is_available, found.is_silent) == (Amount(16, 65536, 0), True, False)
 
 
 def test_ratio_of_processors_is_that_of_the_policy_of_the_group() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
-from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
+from fleetlight.resources.amount import Amount
+from fleetlight.resources.query_fields.definitions import ResultStatus
 
 UUID = "b1e43b5f-eec1-44e0-9f10-7b4945c0226d"
 HYPERVISOR: dict[str, Any] = {
@@ -52,12 +53,12 @@ def test_node_tells_what_the_api_shows_and_lacks_all_else() -> None:
 def test_capacity_is_told_with_zones_and_without_ratios() -> None:
     hypervisor = HYPERVISOR | {"vcpus_used": 3}
     [node] = node_capacities([hypervisor], [SERVICE | {"zone": "east"}])
-    assert (node.total, node.used) == (Amounts(8, 4096, 102_400), Amounts(3, 5000, 30_720))
+    assert (node.total, node.used) == (Amount(8, 4096, 102_400), Amount(3, 5000, 30_720))
     assert (node.zone, node.unknown, node.free.memory_mib) == ("east", frozenset({UNKNOWN_RATIOS}), -904)
     [later] = node_capacities([{name: value for name, value in hypervisor.items() if name != "vcpus"}], [SERVICE])
     assert (later.is_available, later.total, later.unknown) == (
         False,
-        Amounts(),
+        Amount(),
         frozenset({UNKNOWN_RATIOS, UNKNOWN_ZONE}),
     )
 
@@ -67,7 +68,7 @@ def test_service_says_whether_a_node_is_drained_or_offline() -> None:
     [down] = node_records([HYPERVISOR], [SERVICE | {"forced_down": True}])
     [without] = node_records([HYPERVISOR], [])
     assert [each["role"] for each in (drained, down, without)] == ["D", "O", "R"]
-    assert down["mfree"] is CellStatus.OFFLINE
+    assert down["mfree"] is ResultStatus.OFFLINE
 
 
 def test_cell_of_the_api_that_is_down_is_no_cell_without_nodes() -> None:
@@ -99,4 +100,4 @@ def test_what_no_compute_api_shows_is_a_failure_of_the_cell(change: dict[str, An
 
 def test_size_that_is_not_told_is_not_known() -> None:
     [node] = node_records([{name: value for name, value in HYPERVISOR.items() if name != "vcpus"}], [SERVICE])
-    assert node["ctotal"] is CellStatus.NO_DATA
+    assert node["ctotal"] is ResultStatus.NO_DATA

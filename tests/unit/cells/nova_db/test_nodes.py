@@ -13,9 +13,10 @@ from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
 from fleetlight.cells.kinds.nova_db.build_requests import NovaBuildRequests
 from fleetlight.cells.model import Cell
-from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE, Amounts
+from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import CellStatus
+from fleetlight.resources.query_fields.definitions import ResultStatus
 from tests.support.documents import CREATED_AT
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 
@@ -102,15 +103,15 @@ def test_service_says_whether_a_node_is_drained_or_offline(nova: SmallNova) -> N
         "other": "R",
     }
     live = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
-    assert {found["down"][name] for name in live} == {CellStatus.OFFLINE}
+    assert {found["down"][name] for name in live} == {ResultStatus.OFFLINE}
 
 
 def test_size_that_a_node_has_not_told_yet_is_not_known(nova: SmallNova) -> None:
     add_node(nova, "new", {}, memory_mb_used=None, local_gb=None)
     new = nodes(nova)["new"]
-    assert (new["mtotal"], new["mfree"]) == (4096, CellStatus.NO_DATA)
-    assert new["mfree"] is CellStatus.NO_DATA
-    assert new["dtotal"] is new["dfree"] is CellStatus.NO_DATA
+    assert (new["mtotal"], new["mfree"]) == (4096, ResultStatus.NO_DATA)
+    assert new["mfree"] is ResultStatus.NO_DATA
+    assert new["dtotal"] is new["dfree"] is ResultStatus.NO_DATA
 
 
 def test_capacity_counts_what_services_give_away_and_says_what_is_not_known(nova: SmallNova) -> None:
@@ -122,12 +123,12 @@ def test_capacity_counts_what_services_give_away_and_says_what_is_not_known(nova
     with closing(adapter_of(nova)) as adapter:
         found = {node.name: node for node in adapter.read_capacity()}
     node = found["node1"]
-    assert (node.total, node.usable) == (Amounts(8, 4096, 102_400), Amounts(32, 6144, 102_400))
-    assert (node.used, node.reserved, node.free) == (Amounts(10, 1024, 30_720), Amounts(), Amounts(22, 5120, 71_680))
+    assert (node.total, node.usable) == (Amount(8, 4096, 102_400), Amount(32, 6144, 102_400))
+    assert (node.used, node.reserved, node.free) == (Amount(10, 1024, 30_720), Amount(), Amount(22, 5120, 71_680))
     assert (node.zone, node.unknown, node.is_available) == (None, frozenset({UNKNOWN_ZONE}), True)
     assert (found["older"].usable.vcpus, found["older"].unknown) == (8, frozenset({UNKNOWN_RATIOS, UNKNOWN_ZONE}))
     assert (found["drained"].is_available, found["silent"].is_available) == (False, False)
-    assert found["silent"].total == found["silent"].free == Amounts()
+    assert found["silent"].total == found["silent"].free == Amount()
 
 
 def test_statements_are_told(nova: SmallNova) -> None:

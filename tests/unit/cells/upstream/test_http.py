@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fleetlight.cells.errors import UpstreamError
-from fleetlight.cells.upstream.http import Connection, PassingError
+from fleetlight.cells.upstream.http import PassingError, UpstreamConnection
 from scripts.servers.certificates import CA_FILE, CERTIFICATE_FILE, KEY_FILE, make_certificates
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -60,11 +60,23 @@ def whole(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_answer_is_handed_over_as_it_came() -> None:
-    with served(whole) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(whole) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         for _ in range(2):
             answer = connection.get("/servers?limit=1", {"X-Auth-Token": "t"})
             assert (answer.status, answer.headers.get("x-name"), answer.body) == (200, "value", b"{}")
         assert asked == ["/v2.1/servers?limit=1"] * 2
+
+
+def test_request_starts_no_thread() -> None:
+    timers: list[threading.Timer] = []
+
+    def counted(handler: BaseHTTPRequestHandler) -> None:
+        timers.extend(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+        whole(handler)
+
+    with served(counted) as (url, _), closing(UpstreamConnection(url, timeout_s=60)) as connection:
+        assert connection.get("/servers", {}).status == 200
+        assert not timers
 
 
 def test_redirect_is_not_followed() -> None:
@@ -74,7 +86,7 @@ def test_redirect_is_not_followed() -> None:
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    with served(elsewhere) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(elsewhere) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         assert connection.get("/servers", {}).status == 301
         assert len(asked) == 1
 
@@ -88,7 +100,7 @@ def test_connection_that_ended_while_it_was_idle_is_replaced() -> None:
         handler.connection.shutdown(socket.SHUT_WR)
         ended.release()
 
-    with served(last) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(last) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         for _ in range(3):
             assert connection.get("/servers", {}).status == 200
             assert ended.acquire(timeout=60)
@@ -106,7 +118,7 @@ def test_server_that_says_nothing_or_trickles_is_given_up_at_the_deadline(part: 
         while not is_over.wait(0.01):
             handler.wfile.write(part)
 
-    with served(slow) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(slow) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         try:
             with pytest.raises(PassingError, match="no answer in time"):
                 connection.get("/servers", {}, deadline_s=time.monotonic() + 0.2)
@@ -126,7 +138,7 @@ def test_server_whose_headers_trickle_is_given_up_at_the_deadline(begin: bytes) 
                 handler.wfile.write(b"x")
         handler.close_connection = True
 
-    with served(slow) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(slow) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         try:
             with pytest.raises(PassingError, match="no answer in time"):
                 connection.get("/servers", {}, deadline_s=time.monotonic() + 0.2)
@@ -143,7 +155,7 @@ def test_answer_that_breaks_off_is_no_answer_and_is_asked_for_once() -> None:
         handler.wfile.write(b"{")
         handler.close_connection = True
 
-    with served(broken) as (url, asked), closing(Connection(url, timeout_s=60)) as connection:
+    with served(broken) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
         with pytest.raises(PassingError, match="cannot be reached"):
             connection.get("/servers", {})
         assert len(asked) == 1
@@ -201,11 +213,11 @@ def test_server_shows_the_certificate_that_was_given_whatever_its_name(tmp_path:
     certificate, key = made_by_a_cluster(tmp_path / "cluster")
     another, _ = made_by_a_cluster(tmp_path / "another")
     with served_over_tls(certificate, key) as url:
-        with closing(Connection(url, timeout_s=60, ca_certs=certificate)) as connection:
+        with closing(UpstreamConnection(url, timeout_s=60, ca_certs=certificate)) as connection:
             assert connection.get("/", {}).status == 200
         for given in (another, None):
             with (
-                closing(Connection(url, timeout_s=60, ca_certs=given)) as connection,
+                closing(UpstreamConnection(url, timeout_s=60, ca_certs=given)) as connection,
                 pytest.raises(PassingError, match=r"(?i)certificate"),
             ):
                 connection.get("/", {})
@@ -214,11 +226,11 @@ def test_server_shows_the_certificate_that_was_given_whatever_its_name(tmp_path:
 def test_certificate_of_an_authority_vouches_for_names_only(tmp_path: Path) -> None:
     make_certificates("an authority", tmp_path)
     with served_over_tls(tmp_path / CERTIFICATE_FILE, tmp_path / KEY_FILE) as url:
-        with closing(Connection(url, timeout_s=60, ca_certs=tmp_path / CA_FILE)) as connection:
+        with closing(UpstreamConnection(url, timeout_s=60, ca_certs=tmp_path / CA_FILE)) as connection:
             assert connection.get("/", {}).status == 200
         elsewhere = url.replace("127.0.0.1", "127.0.0.2")
         with (
-            closing(Connection(elsewhere, timeout_s=60, ca_certs=tmp_path / CA_FILE)) as connection,
+            closing(UpstreamConnection(elsewhere, timeout_s=60, ca_certs=tmp_path / CA_FILE)) as connection,
             pytest.raises(PassingError),
         ):
             connection.get("/", {})
@@ -230,4 +242,4 @@ def test_file_that_has_no_certificates_is_named(tmp_path: Path, content: bytes |
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UpstreamError, match=said):
-        Connection("https://127.0.0.1:1", timeout_s=60, ca_certs=path)
+        UpstreamConnection("https://127.0.0.1:1", timeout_s=60, ca_certs=path)

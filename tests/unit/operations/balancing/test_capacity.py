@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
+from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of, without_reservations
 from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, AllocationPolicy, DiskTemplate
+from fleetlight.resources.amount import Amount
 from tests.unit.operations.balancing.test_plan import GROUP, cluster, instance, reserved
 
-SIZE = InstanceSize(16384, 10240, 2)
+SIZE = Amount(2, 16384, 10240)
 
 
 def test_instances_fill_what_is_free_and_then_come_smaller_ones() -> None:
@@ -27,8 +28,8 @@ def test_nothing_is_added_where_a_node_could_not_be_lost_before() -> None:
     alone = cluster(*(instance(f"i{number}", "node1", None) for number in range(31)), nodes=2)
     tiny = tuple(replace(each, free_memory_mib=1000) if each.name == "node2" else each for each in alone.nodes)
     crowded = replace(alone, nodes=tiny)
-    assert tiers_of(crowded, InstanceSize(128, 1024, 1), DiskTemplate.PLAIN) == []
-    assert tiers_of(crowded, InstanceSize(128, 1024, 1), DiskTemplate.PLAIN, stays_redundant=False)
+    assert tiers_of(crowded, Amount(1, 128, 1024), DiskTemplate.PLAIN) == []
+    assert tiers_of(crowded, Amount(1, 128, 1024), DiskTemplate.PLAIN, stays_redundant=False)
 
 
 def test_mirrored_ones_leave_room_for_the_failure_of_a_node() -> None:
@@ -67,7 +68,4 @@ def test_template_that_no_policy_has_fits_nowhere() -> None:
 def test_nothing_is_added_while_a_node_could_not_take_over() -> None:
     crowded = cluster(*(instance(f"i{number}", "node1", "node2") for number in range(2)), nodes=2)
     full = tuple(replace(each, free_memory_mib=1000) for each in crowded.nodes)
-    assert (
-        tiers_of(replace(crowded, nodes=full), InstanceSize(128, 1024, 1), DiskTemplate.PLAIN, stays_redundant=False)
-        == []
-    )
+    assert tiers_of(replace(crowded, nodes=full), Amount(1, 128, 1024), DiskTemplate.PLAIN, stays_redundant=False) == []

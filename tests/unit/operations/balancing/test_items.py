@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.node_capacity import Amounts, NodeCapacity
+from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, Cluster, DiskTemplate, InstanceStatus
 from fleetlight.operations.balancing.items import GROUP_ITEM, INSTANCE_ITEM, NODE_ITEM, cluster_of_items, left_out
+from fleetlight.resources.amount import Amount
 
 GROUP = {**dict.fromkeys(GROUP_ITEM), "name": "default", "uuid": "uuid-1"}
 NODE = {
@@ -21,7 +22,7 @@ INSTANCE = {
     **{"be/memory": 2048, "be/vcpus": 2, "forthcoming": False, "vm_state": "active"},
 }
 
-NONE = Amounts()
+NONE = Amount()
 
 
 def made(*instances: dict[str, Any], **of_node: Any) -> Cluster:
@@ -57,7 +58,7 @@ def test_server_that_cannot_migrate_live_or_asks_something_of_its_host_stays(sai
 
 
 def test_server_that_is_pinned_to_the_zone_of_all_nodes_may_move() -> None:
-    east = NodeCapacity("node1", None, "east", True, Amounts(16, 65536, 409600), Amounts(16, 65536, 409600), NONE, NONE)
+    east = NodeCapacity("node1", None, "east", True, Amount(16, 65536, 409600), Amount(16, 65536, 409600), NONE, NONE)
     server = {**INSTANCE, "flavor": FLAVOR, "pinned_availability_zone": "east"}
     nodes = [NODE, {**NODE, "name": "node2"}]
     for zone, may_move in (("east", True), ("west", False)):
@@ -67,7 +68,7 @@ def test_server_that_is_pinned_to_the_zone_of_all_nodes_may_move() -> None:
 
 
 def test_cell_tells_which_nodes_have_an_agent() -> None:
-    node1 = NodeCapacity("node1", None, None, True, Amounts(16), Amounts(16), NONE, NONE, has_agent=True)
+    node1 = NodeCapacity("node1", None, None, True, Amount(16), Amount(16), NONE, NONE, has_agent=True)
     nodes = [NODE, {**NODE, "name": "node2"}]
     made = cluster_of_items([GROUP], nodes, [], [node1, replace(node1, name="node2", has_agent=False)])
     assert [node.has_agent for node in made.nodes] == [True, False]
@@ -102,8 +103,8 @@ def test_node_of_a_cell_with_claims_has_free_what_is_only_claimed() -> None:
 
 
 def test_what_a_node_keeps_for_itself_is_not_free_and_disks_are_claimed_in_whole_gib() -> None:
-    usable = NodeCapacity("node1", None, None, True, Amounts(16, 65536, 409600), Amounts(8, 64512, 307200), NONE, NONE)
-    more = replace(usable, name="node2", usable=Amounts(64, 131072, 819200))
+    usable = NodeCapacity("node1", None, None, True, Amount(16, 65536, 409600), Amount(8, 64512, 307200), NONE, NONE)
+    more = replace(usable, name="node2", usable=Amount(64, 131072, 819200))
     plain = {**INSTANCE, "disk_template": "plain", "disk_usage": 1025, "flavor": {"flavorid": "ganeti"}}
     cluster = cluster_of_items([GROUP], [NODE, {**NODE, "name": "node2"}], [plain], [usable, more])
     less, overcommitted = cluster.nodes

@@ -12,15 +12,15 @@ import pytest
 from fleetlight.agents.rpcs import RPCS, Effect
 from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.errors import RequestError
-from fleetlight.operations.nodes.model import Node
-from fleetlight.operations.nodes.requests import Request
+from fleetlight.operations.nodes.model import AgentNode
+from fleetlight.operations.nodes.requests import NodeStateRequest
 from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import ManualClock, PlayedNodes, hypervisor_data
 from tests.support.waiting import wait_until
 
 TTL_S = 600
-N1, N2, N3 = (Node(f"node{number}.example.com", f"10.0.0.{number}") for number in (1, 2, 3))
+N1, N2, N3 = (AgentNode(f"node{number}.example.com", f"10.0.0.{number}") for number in (1, 2, 3))
 HV: Mapping[str, Any] = {"hv": [["fake", {}]]}
 BOOT: Mapping[str, Any] = {"bootid": True}
 DISKS: Mapping[str, Any] = {"diskinfo": ["xenvg"]}
@@ -44,7 +44,7 @@ def rpc(nodes: PlayedNodes, clock: ManualClock) -> Iterator[NodeRpc]:
     rpc.close()
 
 
-def ask(rpc: NodeRpc, request: Mapping[str, Any], node: Node = N1, **options: Any) -> Any:
+def ask(rpc: NodeRpc, request: Mapping[str, Any], node: AgentNode = N1, **options: Any) -> Any:
     """The payload that one node gives."""
     result = rpc.node_snapshot([node], request, **options)[node.name]
     assert result.fail_msg is None
@@ -270,7 +270,7 @@ def test_node_that_fails_costs_the_others_nothing_and_is_asked_again(rpc: NodeRp
 def test_offline_node_is_neither_called_nor_served(rpc: NodeRpc, nodes: PlayedNodes) -> None:
     ask(rpc, HV)
     nodes.called()
-    marked = Node(N1.name, N1.address, is_offline=True)
+    marked = AgentNode(N1.name, N1.address, is_offline=True)
     result = rpc.node_snapshot([marked, N2], HV)[N1.name]
     assert (result.fail_msg, result.offline, result.payload) == ("Node is marked offline", True, None)
     assert nodes.called() == [N2.name]
@@ -462,7 +462,7 @@ def test_counts(rpc: NodeRpc, nodes: PlayedNodes) -> None:
 )
 def test_snapshot_that_is_no_such_thing_is_not_remembered(rpc: NodeRpc, nodes: PlayedNodes, said: Any) -> None:
     nodes.change = lambda _payload: said
-    request = Request((("fake", {}),), with_instances=False)
+    request = NodeStateRequest((("fake", {}),), with_instances=False)
     for _ in range(2):
         result = rpc.node_snapshot([N1], request)[N1.name]
         assert result.has_failed or not result.payload.get("hv")
@@ -470,7 +470,7 @@ def test_snapshot_that_is_no_such_thing_is_not_remembered(rpc: NodeRpc, nodes: P
 
 
 def test_state_of_the_node_alone_comes_without_its_instances(rpc: NodeRpc, nodes: PlayedNodes) -> None:
-    lean, whole = (Request((("fake", {}),), with_instances=each) for each in (False, True))
+    lean, whole = (NodeStateRequest((("fake", {}),), with_instances=each) for each in (False, True))
     for request in (lean, whole, lean):
         [data] = rpc.node_snapshot([N1], request)[N1.name].payload["hv"].values()
         assert set(data) == ({"node", "instances"} if request is whole else {"node"})
@@ -480,7 +480,7 @@ def test_state_of_the_node_alone_comes_without_its_instances(rpc: NodeRpc, nodes
 def test_more_silent_nodes_than_threads_are_all_given_up_in_time(rpc: NodeRpc, nodes: PlayedNodes) -> None:
     is_over = Event()
     nodes.during = lambda _node, _name: wait(is_over)
-    many = [Node(f"silent{number}", "10.0.0.1") for number in range(300)]
+    many = [AgentNode(f"silent{number}", "10.0.0.1") for number in range(300)]
     began = time.monotonic()
     results = rpc.node_snapshot([N1, *many], {"bootid": True}, timeout_s=0.2)
     took_s = time.monotonic() - began
@@ -495,7 +495,7 @@ def test_readers_that_wait_for_silent_nodes_keep_no_other_node_from_being_called
 ) -> None:
     is_over = Event()
     nodes.during = lambda node, _name: wait(is_over) if node.startswith("silent") else None
-    silent = [Node(f"silent{number}", "10.0.0.1") for number in range(100)]
+    silent = [AgentNode(f"silent{number}", "10.0.0.1") for number in range(100)]
 
     def read(_number: int) -> Any:
         return rpc.node_snapshot([*silent, N1], {"bootid": True}, timeout_s=3)[N1.name].fail_msg

@@ -8,18 +8,18 @@ import pytest
 
 from fleetlight.agents.agent import Agent
 from fleetlight.agents.calls import LVM, storage_units
-from fleetlight.agents.drivers.simulated import Size
+from fleetlight.agents.drivers.simulated import HostSize
 from fleetlight.agents.errors import CallRefusedError
 from fleetlight.agents.wire import CallRequest
 from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.model import Node, NodeResult, failure
+from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.wrappers import all_instances_info, instance_info, node_info
 from tests.support.agents import simulated_agent
 from tests.support.memory_store import MemoryStore
 from tests.support.played_nodes import PlayedNodes
 
-N1, N2 = Node("node1", "10.0.0.1"), Node("node2", "10.0.0.2")
+N1, N2 = AgentNode("node1", "10.0.0.1"), AgentNode("node2", "10.0.0.2")
 SPECS: Any = [("fake", {})]
 UNITS: Any = storage_units(["xenvg", "vg9"])
 
@@ -31,7 +31,7 @@ class AgentsInProcess:
         self._agents = agents
         self.calls: list[str] = []
 
-    def call(self, node: Node, name: str, arguments: Any, *, timeout_s: float, **of_change: Any) -> NodeResult:
+    def call(self, node: AgentNode, name: str, arguments: Any, *, timeout_s: float, **of_change: Any) -> NodeResult:
         self.calls.append(name)
         try:
             succeeded, payload = self._agents[node.name].call(name, CallRequest(arguments=arguments, **of_change))
@@ -42,7 +42,7 @@ class AgentsInProcess:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[AgentsInProcess]:
-    made = {name: simulated_agent(name, tmp_path / name, Size(8, 4096, 10_000)) for name in ("node1", "node2")}
+    made = {name: simulated_agent(name, tmp_path / name, HostSize(8, 4096, 10_000)) for name in ("node1", "node2")}
     yield AgentsInProcess({name: agent for name, (agent, _, _) in made.items()})
     for _, _, database in made.values():
         database.close()
@@ -154,7 +154,7 @@ def test_instance_under_two_hypervisors_with_other_parameters_is_a_failure() -> 
 
 
 def test_what_fails_fails_under_the_name_of_the_call() -> None:
-    offline = Node("node1", "10.0.0.1", is_offline=True)
+    offline = AgentNode("node1", "10.0.0.1", is_offline=True)
     rpc = NodeRpc(PlayedNodes(failing={"node2": "the hypervisor is away"}), NodeStateCache(MemoryStore(600)))
     results = node_info(rpc, [offline, N2], None, [("xen", {})])
     assert [(result.call, result.offline, result.fail_msg) for result in results.values()] == [
@@ -173,7 +173,7 @@ def test_node_that_leaves_something_out_is_a_failure() -> None:
 @pytest.mark.parametrize("payload", [["boot", []], ["boot"], [], {}, None, "x"], ids=repr)
 def test_node_that_says_nothing_of_a_unit_is_a_failure(payload: Any) -> None:
     class Nodes(PlayedNodes):
-        def call(self, node: Node, name: str, arguments: Any, **options: Any) -> NodeResult:
+        def call(self, node: AgentNode, name: str, arguments: Any, **options: Any) -> NodeResult:
             if name == "node_info":
                 return NodeResult(node.name, name, payload=payload)
             return super().call(node, name, arguments, **options)

@@ -10,7 +10,7 @@ from fleetlight.query.filter_text import parse_filter
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, filled_cluster
-from fleetlight.resources.query_fields.ganeti import told_in_part
+from fleetlight.resources.query_fields.ganeti import kept_in_part
 from fleetlight.resources.query_fields.instance import INSTANCE
 from fleetlight.views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts
 from fleetlight.views.query2.instance import INSTANCE_VALUES
@@ -266,7 +266,7 @@ def reserved(**values: Any) -> dict[str, Any]:
         "image_ref": None,
         "block_devices": [],
         "ip_addresses": [],
-        "ganeti": told_in_part(values),
+        "ganeti": kept_in_part(values),
     }
 
 
@@ -305,7 +305,7 @@ OF_GANETI = {
     **RECORD,
     "image_ref": None,
     "block_devices": [],
-    "ganeti": told_in_part(
+    "ganeti": kept_in_part(
         {
             "os": "debian-12+small",
             "hypervisor": "kvm",
@@ -358,7 +358,7 @@ def test_value_is_what_was_kept_of_the_instance_or_follows_from_the_rest(name: s
 
 def test_nothing_is_kept_under_a_name_that_no_field_has() -> None:
     with pytest.raises(ValueError, match=r"called disk\.size$"):
-        told_in_part({"os": "debian", "disk.size": [1]})
+        kept_in_part({"os": "debian", "disk.size": [1]})
 
 
 def as_query_record(record: dict[str, Any]) -> dict[str, Any]:

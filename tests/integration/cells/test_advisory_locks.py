@@ -1,4 +1,4 @@
-"""Turns: who counts and then adds is alone meanwhile, whichever process it is in."""
+"""Advisory locks: what counts and then adds is alone meanwhile, in whichever process."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +38,7 @@ def test_limit_holds_however_many_count_at_once(fleet: Fleet, other_fleet: Fleet
     assert fleet.quotas.counts("red")["server_groups"] == LIMIT
 
 
-def test_turn_ends_with_what_goes_wrong_in_it(fleet: Fleet, other_fleet: Fleet) -> None:
+def test_lock_ends_with_what_goes_wrong_in_it(fleet: Fleet, other_fleet: Fleet) -> None:
     with pytest.raises(QuotaExceededError), fleet.lock("red", "blue"):
         check({"cores": 0}, {}, {"cores": 1})
     with other_fleet.lock("blue", "red"):

@@ -1,4 +1,4 @@
-"""When reservations end by themselves."""
+"""Moments at which reservations end by themselves."""
 
 from sqlalchemy import Connection, delete, exists, insert, select
 

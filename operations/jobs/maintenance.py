@@ -1,14 +1,14 @@
-"""What a worker does now and then between its jobs."""
+"""Maintenance tasks of a worker, now and then between its jobs."""
 
 import time
 from collections.abc import Callable
 
 _LOOK_AGAIN_AFTER_S = 60.0
 AT_ONCE = 100
-"""How many of its things a chore deals with between two jobs."""
+"""How many of its things a task deals with between two jobs."""
 
 
-class Chore:
+class MaintenanceTask:
     """Does a little of something at each call, if it is due: at once again while there is more, then every interval.
 
     do: returns how much it found to do, of at most AT_ONCE. interval_s: at most a minute counts.

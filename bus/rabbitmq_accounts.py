@@ -1,9 +1,9 @@
 """Accounts on RabbitMQ, made through its management API: they reach what is called `fleetlight.…`, and nothing else.
 
 Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
-declaring needs all three: a queue with dead letters may be declared only by who may read it. Two accounts all the same,
-so that one can be taken away without the other; and one for the relay of each cell, where that is wanted, which reaches
-nothing of other cells.
+declaring needs all three: a queue with dead letters may be declared only by an account that may read it. Two accounts
+all the same, so that one can be taken away without the other; and one for the relay of each cell, where that is wanted,
+which reaches nothing of other cells.
 """
 
 import http.client
@@ -25,7 +25,7 @@ _UNAUTHORIZED, _NOT_FOUND, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 404, 400, 500
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """The management API of one broker. url: `https://host:15671`, or `http:` where nobody listens in."""
+    """The management API of one broker. url: `https://host:15671`, or `http:` where the network is trusted."""
 
     url: str
     username: str

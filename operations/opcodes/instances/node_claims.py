@@ -1,4 +1,4 @@
-"""On which nodes an instance is, in the words of Ganeti: a primary one, and a secondary one for mirrored disks.
+"""Claims of the nodes of an instance: a primary one, and a secondary one for mirrored disks.
 
 What is taken up of them is claimed by the one scheduler (fleetlight.operations.scheduling), reservations included, so
 that each of them can be made real (contracts/ganeti-reservations, 5).
@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, or_, select, update
 
 from fleetlight.cells.errors import NoValidHostError
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.tables import allocations, compute_nodes, node_groups, services
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.configuration import Configuration
+from fleetlight.operations.scheduling.affinity import find_affinity_hosts
 from fleetlight.operations.scheduling.allocations import allocate, release
-from fleetlight.operations.scheduling.hosts import Host, Question, read_locked_host
-from fleetlight.operations.scheduling.neighbours import find_neighbours
+from fleetlight.operations.scheduling.hosts import Host, HostQuery, read_locked_host
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host, claim_pair, wait_for_several_nodes
+from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.units import MIB_PER_GIB
 
-_MIB_OF_GIB = 1024
 _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_instance"))
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeRow:
     """A node of the cell, with its service."""
 
     id: int
@@ -45,8 +45,8 @@ class Node:
 class Places:
     """secondary: of mirrored disks."""
 
-    primary: Node
-    secondary: Node | None = None
+    primary: NodeRow
+    secondary: NodeRow | None = None
 
     @property
     def names(self) -> list[str]:
@@ -57,7 +57,7 @@ class Places:
 class Wanted:
     """Which nodes an instance is to have; None: which one, the scheduler chooses. group: the name of a group of nodes.
 
-    is_temporary: whether a lack of room is told as one that may pass.
+    is_temporary: whether a lack of room is reported as one that may pass.
     """
 
     primary: str | None = None
@@ -66,13 +66,13 @@ class Wanted:
     is_temporary: bool = False
 
 
-def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Capacity:
+def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Amount:
     """What the instance takes up of its primary node; of the secondary one it is the disk alone."""
     backend = configuration.filled_backend(cluster)
-    return Capacity(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // _MIB_OF_GIB))
+    return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
 
 
-def node_called(connection: Connection, name: str) -> Node:
+def node_called(connection: Connection, name: str) -> NodeRow:
     """The node with this name, what begins it up to a dot, or its uuid. Raises PrerequisiteError."""
     found = nodes_called(connection, name)
     if not found or (len(found) > 1 and found[0].name != name):
@@ -80,7 +80,7 @@ def node_called(connection: Connection, name: str) -> Node:
     return found[0]
 
 
-def nodes_called(connection: Connection, name: str) -> Sequence[Node]:
+def nodes_called(connection: Connection, name: str) -> Sequence[NodeRow]:
     """The nodes that a name may mean, at most two; one that is called so comes first."""
     columns = compute_nodes.c
     statement = (
@@ -106,10 +106,10 @@ def nodes_called(connection: Connection, name: str) -> Sequence[Node]:
         .order_by(columns.hypervisor_hostname != name, columns.hypervisor_hostname)
         .limit(2)
     )
-    return [Node(*row) for row in connection.execute(statement)]
+    return [NodeRow(*row) for row in connection.execute(statement)]
 
 
-def usable_node(connection: Connection, name: str, *, is_primary: bool) -> Node:
+def usable_node(connection: Connection, name: str, *, is_primary: bool) -> NodeRow:
     """A node that new instances may have. Raises PrerequisiteError for one that is offline, drained or not capable."""
     node = node_called(connection, name)
     what = f"{'primary' if is_primary else 'secondary'} node '{node.name}'"
@@ -125,7 +125,7 @@ def usable_node(connection: Connection, name: str, *, is_primary: bool) -> Node:
 def take_places(
     connection: Connection,
     instance_uuid: str,
-    demand: Capacity,
+    demand: Amount,
     wanted: Wanted,
     template: str,
     *,
@@ -153,17 +153,17 @@ def take_places(
         raise no_room(demand, wanted) from None
 
 
-def take_more(connection: Connection, instance_uuid: str, node: str, before: Capacity, after: Capacity) -> None:
+def take_more(connection: Connection, instance_uuid: str, node: str, before: Amount, after: Amount) -> None:
     """Claim what an instance takes up more of its node than before. Raises PrerequisiteError."""
-    more = Capacity(
+    more = Amount.of_gib(
         max(after.vcpus - before.vcpus, 0),
         max(after.memory_mib - before.memory_mib, 0),
         max(after.disk_gib - before.disk_gib, 0),
     )
     spec = RequestSpec(node=node)
-    question = Question(more, spec, find_neighbours(connection, instance_uuid, spec))
+    query = HostQuery(more, spec, find_affinity_hosts(connection, instance_uuid, spec))
     node_id = node_called(connection, node).id
-    if more != Capacity(0, 0, 0) and read_locked_host(connection, question, node_id) is None:
+    if more != Amount() and read_locked_host(connection, query, node_id) is None:
         raise PrerequisiteError(f"Node '{node}' has no room for {_in_words(more)} more", Reason.NO_RESOURCES)
     allocate(connection, instance_uuid, node_id, after)
 
@@ -171,7 +171,7 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Cap
 def change_places(
     connection: Connection,
     instance_uuid: str,
-    primary: Node,
+    primary: NodeRow,
     before: Configuration,
     after: Configuration,
     *,
@@ -192,7 +192,7 @@ def change_places(
         return Places(primary)
     if before.secondary is None:
         return Places(primary, take_secondary(connection, instance_uuid, primary.name, None, is_now.disk_gib))
-    of_disks = Capacity(0, 0, was.disk_gib), Capacity(0, 0, is_now.disk_gib)
+    of_disks = Amount.of_gib(0, 0, was.disk_gib), Amount.of_gib(0, 0, is_now.disk_gib)
     take_more(connection, instance_uuid, before.secondary, *of_disks)
     return Places(primary, node_called(connection, before.secondary))
 
@@ -205,7 +205,7 @@ def take_secondary(
     disk_gib: int,
     *,
     without: str | None = None,
-) -> Node:
+) -> NodeRow:
     """Claim the disk of another node of the same group, the one with this name if there is one.
 
     without: the name of a node that it is not to be. Raises PrerequisiteError.
@@ -213,7 +213,7 @@ def take_secondary(
     node = node_called(connection, primary)
     wanted = None if name is None else usable_node(connection, name, is_primary=False)
     _check_pair(node, wanted)
-    demand = Capacity(0, 0, disk_gib)
+    demand = Amount.of_gib(0, 0, disk_gib)
     spec = RequestSpec(
         node=None if wanted is None else wanted.name,
         node_group=node.group_uuid,
@@ -235,7 +235,7 @@ def leave(connection: Connection, instance_uuid: str, node: str) -> None:
     release(connection, instance_uuid, node)
 
 
-def no_room(demand: Capacity, wanted: Wanted) -> PrerequisiteError:
+def no_room(demand: Amount, wanted: Wanted) -> PrerequisiteError:
     """Says what there is no room for, and where."""
     names = [name for name in (wanted.primary, wanted.secondary) if name is not None]
     where = f"on {' and '.join(names)}" if names else "on any node"
@@ -245,11 +245,11 @@ def no_room(demand: Capacity, wanted: Wanted) -> PrerequisiteError:
     return PrerequisiteError(f"There is no room {where} for {_in_words(demand)}", reason)
 
 
-def _in_words(amount: Capacity) -> str:
+def _in_words(amount: Amount) -> str:
     return f"{amount.vcpus} processors, {amount.memory_mib} MiB of memory and {amount.disk_gib} GiB of disk"
 
 
-def _check_pair(primary: Node | None, secondary: Node | None) -> None:
+def _check_pair(primary: NodeRow | None, secondary: NodeRow | None) -> None:
     if primary is None or secondary is None:
         return
     if primary.id == secondary.id:
@@ -267,9 +267,9 @@ def _group_called(connection: Connection, name: str) -> str:
     return found
 
 
-def _node_of(host: Host) -> Node:
+def _node_of(host: Host) -> NodeRow:
     """The node that was claimed, which so is one that new instances may have."""
-    return Node(
+    return NodeRow(
         host.node_id,
         host.node_uuid,
         host.nodename,

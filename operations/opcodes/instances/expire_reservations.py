@@ -4,13 +4,13 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.model import NO_REQUEST, Cell
-from fleetlight.operations.jobs.chores import AT_ONCE
+from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
-from fleetlight.operations.opcodes.instances.expiry import expired, is_over
 from fleetlight.operations.opcodes.instances.remove import remove_reservation
+from fleetlight.operations.opcodes.instances.reservation_expiries import expired, is_over
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.resources.clock import Clock, system_clock
 
@@ -22,7 +22,7 @@ class InstanceExpire(InstanceOpCode):
 
 
 def _look(_op: InstanceExpire, task: Task) -> None:
-    """Whoever made it real, removed it, or let it end later, meanwhile came first."""
+    """The reservation was made real, removed, or given more time meanwhile: then that stays."""
     is_there = task.about is not None and not task.record["deleted"]
     is_reserved = is_there and task.record["forthcoming"]
     task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)

@@ -1,4 +1,4 @@
-"""Where the instances are that a request names: those that a new one has to be beside, or apart from."""
+"""Hosts of the instances that a request names: those that a new one has to be beside, or apart from."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ HostsOf = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class AffinityHosts:
     """named: the hosts of those that the hints name, by uuid. members: those of the other members of the group.
 
     counts: how many other members each host has.
@@ -24,10 +24,10 @@ class Neighbours:
     counts: Mapping[str, int]
 
 
-NO_NEIGHBOURS = Neighbours({}, {}, {})
+NO_AFFINITY = AffinityHosts({}, {}, {})
 
 
-def find_neighbours(connection: Connection, instance_uuid: str, spec: RequestSpec) -> Neighbours | None:
+def find_affinity_hosts(connection: Connection, instance_uuid: str, spec: RequestSpec) -> AffinityHosts | None:
     """Those of an instance that is to be placed, which is none of its own; None if `spec` is about none."""
     if not (spec.group or spec.beside or spec.apart):
         return None
@@ -35,7 +35,7 @@ def find_neighbours(connection: Connection, instance_uuid: str, spec: RequestSpe
     named = hosts_of(connection, {*spec.beside, *spec.apart} - {instance_uuid}, spec.project_id)
     of_members = hosts_of(connection, set(members) - {instance_uuid})
     counts = Counter(host for member in members for host in of_members.get(member, ()))
-    return Neighbours(named, of_members, counts)
+    return AffinityHosts(named, of_members, counts)
 
 
 def hosts_of(connection: Connection, uuids: Collection[str], project_id: str | None = None) -> HostsOf:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from fleetlight.operations.balancing.cluster import EXTERNALLY_MIRRORED
 from fleetlight.operations.balancing.estimates import Share
 from fleetlight.operations.balancing.known_shares import KnownShares
-from fleetlight.operations.balancing.limits import PlacedInstance, Refusal
+from fleetlight.operations.balancing.limits import Obstacle, PlacedInstance
 from fleetlight.operations.balancing.moves import Move, MoveKind, kind_between
-from fleetlight.operations.balancing.situation import NO_NODE, Place
+from fleetlight.operations.balancing.situation import NO_NODE, NodePair
 
 
-class Candidate(NamedTuple):
+class MoveCandidate(NamedTuple):
     """A move of an instance that is allowed, and about what the score is after it."""
 
     estimate: float
@@ -25,12 +25,12 @@ class Candidate(NamedTuple):
     secondary: int
 
     def move_of(self, instance: int) -> Move:
-        return Move(instance, self.kind, Place(self.primary, self.secondary))
+        return Move(instance, self.kind, NodePair(self.primary, self.secondary))
 
 
 def moves_with_estimates(
-    known: KnownShares, placed: PlacedInstance, place: Place, online: Sequence[int]
-) -> Iterator[Candidate]:
+    known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
+) -> Iterator[MoveCandidate]:
     """What moves_of gives and changes_of allows."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
     if placed.instance.is_mirrored:
@@ -48,12 +48,12 @@ def moves_with_estimates(
             share = known.as_primary(target, placed, shape, None, is_forced=is_forced)
             if share is not None and known.lets(place.primary, target):
                 estimate = base.score_with(share) + known.shared(placed, place.primary, target)
-                yield Candidate(estimate, MoveKind.FAILOVER_TO, target, NO_NODE)
+                yield MoveCandidate(estimate, MoveKind.FAILOVER_TO, target, NO_NODE)
 
 
 def placements_with_estimates(
-    known: KnownShares, placed: PlacedInstance, place: Place, online: Sequence[int]
-) -> Iterator[Candidate]:
+    known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
+) -> Iterator[MoveCandidate]:
     """What placements_of gives and changes_of_placing allows, of a reservation."""
     states = known.states
     without = {place.primary: states[place.primary].without_primary(placed, None)}
@@ -80,21 +80,21 @@ def placements_with_estimates(
     if place.secondary == NO_NODE:
         for primary, share in primaries:
             if primary != place.primary:
-                yield Candidate(base.score_with(share), MoveKind.FAILOVER_TO, primary, NO_NODE)
+                yield MoveCandidate(base.score_with(share), MoveKind.FAILOVER_TO, primary, NO_NODE)
         return
     secondaries = [(index, share) for index in online if (share := as_secondary(index)) is not None]
     for primary, share in primaries:
         with_primary = base.plus(share)
         for secondary, other in secondaries:
-            after = Place(primary, secondary)
+            after = NodePair(primary, secondary)
             if primary != secondary and after != place:
-                yield Candidate(with_primary.score_with(other), kind_between(place, after), primary, secondary)
+                yield MoveCandidate(with_primary.score_with(other), kind_between(place, after), primary, secondary)
 
 
 class _Mirrored:
     """The moves of one instance that has a secondary node."""
 
-    def __init__(self, known: KnownShares, placed: PlacedInstance, place: Place) -> None:
+    def __init__(self, known: KnownShares, placed: PlacedInstance, place: NodePair) -> None:
         self._known = known
         self._placed = placed
         self._shape = known.shape(placed)
@@ -110,9 +110,9 @@ class _Mirrored:
         self._bases: dict[object, Share | None] = {}
         self._may_fail_over = known.lets(self._old, self._partner)
         on_the_way = self._without_secondary.with_primary(placed, None, is_forced=self._leaves_primary)
-        self._may_go_through = self._may_fail_over and not isinstance(on_the_way, Refusal)
+        self._may_go_through = self._may_fail_over and not isinstance(on_the_way, Obstacle)
 
-    def failover(self) -> Iterator[Candidate]:
+    def failover(self) -> Iterator[MoveCandidate]:
         is_forced = self._leaves_primary
         new = self._known.change(self._without_secondary.with_primary(self._placed, self._primary, is_forced=is_forced))
         other = self._known.change(
@@ -122,19 +122,19 @@ class _Mirrored:
         )
         if self._may_fail_over and new is not None and other is not None:
             estimate = self._known.total.plus(new).score_with(other) + self._shared(self._partner)
-            yield Candidate(estimate, MoveKind.FAILOVER, self._partner, self._old)
+            yield MoveCandidate(estimate, MoveKind.FAILOVER, self._partner, self._old)
 
-    def moves_to(self, target: int, *, has_partner: bool) -> Iterator[Candidate]:
+    def moves_to(self, target: int, *, has_partner: bool) -> Iterator[MoveCandidate]:
         """Those that bring one of its two places to another node, in the order of htools."""
         known, placed, shape = self._known, self._placed, self._shape
         share = known.as_secondary(target, placed, shape, self._old, is_forced=self._leaves_secondary)
         if share is not None and (base := self._primary_stays(target)) is not None:
-            yield Candidate(base.score_with(share), MoveKind.REPLACE_SECONDARY, self._old, target)
+            yield MoveCandidate(base.score_with(share), MoveKind.REPLACE_SECONDARY, self._old, target)
         if known.lets(self._old, target):
             share = known.as_primary(target, placed, shape, self._primary)
             if share is not None and (base := self._primary_becomes_secondary(target)) is not None:
                 estimate = base.score_with(share) + self._shared(target)
-                yield Candidate(estimate, MoveKind.REPLACE_AND_FAILOVER, target, self._old)
+                yield MoveCandidate(estimate, MoveKind.REPLACE_AND_FAILOVER, target, self._old)
         if not has_partner:
             return
         is_forced = self._leaves_primary
@@ -142,12 +142,12 @@ class _Mirrored:
             share = known.as_primary(target, placed, shape, self._secondary, is_forced=is_forced)
             if share is not None and (base := self._secondary_stays(target)) is not None:
                 estimate = base.score_with(share) + self._shared(target)
-                yield Candidate(estimate, MoveKind.REPLACE_PRIMARY, target, self._partner)
+                yield MoveCandidate(estimate, MoveKind.REPLACE_PRIMARY, target, self._partner)
         if self._may_fail_over:
             share = known.as_secondary(target, placed, shape, self._partner, is_forced=is_forced)
             if share is not None and (base := self._secondary_becomes_primary(target)) is not None:
                 estimate = base.score_with(share) + self._shared(self._partner)
-                yield Candidate(estimate, MoveKind.FAILOVER_AND_REPLACE, self._partner, target)
+                yield MoveCandidate(estimate, MoveKind.FAILOVER_AND_REPLACE, self._partner, target)
 
     def _primary_stays(self, target: int) -> Share | None:
         """All but the new secondary node; it depends on that by the locations in common."""

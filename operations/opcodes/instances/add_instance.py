@@ -22,17 +22,17 @@ from fleetlight.operations.opcodes.instances.checks import (
 )
 from fleetlight.operations.opcodes.instances.configuration import Configuration, new_disk
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.expiry import set_expiry
 from fleetlight.operations.opcodes.instances.interfaces import take_interfaces
-from fleetlight.operations.opcodes.instances.places import Places, Wanted, demand_of_instance, take_places
+from fleetlight.operations.opcodes.instances.node_claims import Places, Wanted, demand_of_instance, take_places
 from fleetlight.operations.opcodes.instances.policy import check_policy
+from fleetlight.operations.opcodes.instances.reservation_expiries import set_expiry
 from fleetlight.operations.opcodes.parameter_values import check_memory
 from fleetlight.operations.opcodes.tags import check_tags
 from fleetlight.resources.power_states import NO_STATE
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _FIRST_REVISION = 1
-_MICROSECONDS = 1_000_000
 
 
 def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | None:
@@ -128,4 +128,4 @@ def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], 
     event_type = "reservation.create.end" if op.forthcoming else "instance.create.start"
     outbox.append(task.connection, outbox.announcements(task.cell, event_type, [row], task.now, request=request))
     if op.expires_at is not None:
-        set_expiry(task.connection, uuid, op.expires_at * _MICROSECONDS)
+        set_expiry(task.connection, uuid, op.expires_at * MICROSECONDS_PER_SECOND)

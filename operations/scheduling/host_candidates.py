@@ -1,4 +1,4 @@
-"""Where in a cell an amount could be taken, in the order of the scheduler; and claims of programs, which hold room."""
+"""Hosts of a cell that have room for an amount, in the scheduler's order; and claims of programs, which hold room."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, delete, exists, select
 
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, instances, node_traits
-from fleetlight.operations.scheduling.hosts import Host, Question, read_best_hosts
+from fleetlight.operations.scheduling.hosts import Host, HostQuery, read_best_hosts
 from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.resources.amount import Amount
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class HostCandidate:
     """A node with room, and its traits."""
 
     host: Host
@@ -22,13 +22,13 @@ class Candidate:
 
 
 def read_candidates(
-    engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, limit: int
-) -> Sequence[Candidate]:
+    engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, limit: int
+) -> Sequence[HostCandidate]:
     """The best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:
-        hosts = read_best_hosts(connection, Question(demand, spec), limit=limit)
+        hosts = read_best_hosts(connection, HostQuery(demand, spec), limit=limit)
         traits = _traits_of(connection, [host.node_id for host in hosts])
-    return [Candidate(host, traits.get(host.node_id, ())) for host in hosts]
+    return [HostCandidate(host, traits.get(host.node_id, ())) for host in hosts]
 
 
 def release_claims(engine: Engine, cell: Cell, instance_uuid: str) -> bool:

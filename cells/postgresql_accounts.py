@@ -1,4 +1,4 @@
-"""Accounts on PostgreSQL: who may change which tables of a fleet.
+"""Accounts on PostgreSQL: which of them may change which tables of a fleet.
 
 Tables are made by `fleetlight database upgrade`, and belong to the account that runs that; the same one makes these.
 """
@@ -40,19 +40,19 @@ class May:
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """What an account may do in one database: change some tables, and read all of them except `unread`."""
+class TableRights:
+    """What an account may do in one database: change some tables, and read all of them except `hidden`."""
 
     changes: Sequence[May] = ()
-    unread: Collection[Table] = ()
+    hidden: Collection[Table] = ()
 
 
 # Messages of any instance, whole: for the indexers, which put them there.
 _MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures, fleet_tables.announced_instances)
-_UNREAD = (*_MESSAGES, fleet_tables.journal_entries)
-# Who reads them can speak as the relay of any cell, or as any producer.
+_HIDDEN = (*_MESSAGES, fleet_tables.journal_entries)
+# An account that reads them can speak as the relay of any cell, or as any producer.
 _KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
-# Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
+# Numbers are given out by the relay, which alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
@@ -84,10 +84,10 @@ _CONFIGURE = (
     May(tables.cluster_parameters, ("UPDATE",)),
 )
 
-ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
+ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
     # It takes orders, and puts them into a cell together with what they change at once.
     "api": (
-        Rights(
+        TableRights(
             (
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.flavors),
@@ -103,12 +103,12 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
                 May(fleet_tables.listening_processes),
             ),
-            unread=(*_MESSAGES, *_KEYS),
+            hidden=(*_MESSAGES, *_KEYS),
         ),
-        Rights((*_ACT, May(tables.job_filters))),
+        TableRights((*_ACT, May(tables.job_filters))),
     ),
     "indexer": (
-        Rights(
+        TableRights(
             (
                 *map(May, _MESSAGES),
                 May(fleet_tables.journals),
@@ -117,11 +117,11 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
             )
         ),
-        Rights(),
+        TableRights(),
     ),
     "relay": (
-        Rights(unread=(*_UNREAD, fleet_tables.producer_keys)),
-        Rights(
+        TableRights(hidden=(*_HIDDEN, fleet_tables.producer_keys)),
+        TableRights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
                 May(tables.cell_state, ("UPDATE",)),
@@ -130,14 +130,14 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
     ),
     "worker": (
-        Rights(
+        TableRights(
             (
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.compared_mappings, ("INSERT", "UPDATE")),
             ),
-            unread=(*_UNREAD, *_KEYS),
+            hidden=(*_HIDDEN, *_KEYS),
         ),
-        Rights((*_ACT, *_CONFIGURE)),
+        TableRights((*_ACT, *_CONFIGURE)),
     ),
 }
 """Per process its rights in the fleet database, and in the databases of the cells."""
@@ -157,7 +157,7 @@ def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception
 
 
 def grant(
-    engine: Engine, role: str, password: str | None, rights: Rights, unreachable: Callable[[str], Exception]
+    engine: Engine, role: str, password: str | None, rights: TableRights, unreachable: Callable[[str], Exception]
 ) -> None:
     """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
 
@@ -188,12 +188,12 @@ def _make(connection: psycopg.Connection, role: str, password: str, unreachable:
     except psycopg.errors.InsufficientPrivilege as error:
         # Owning the databases is not enough, so this is not left to `reason_of`.
         raise unreachable(
-            f"{error.diag.message_primary}; accounts are made by the owner of the databases, who needs CREATEROLE for "
+            f"{error.diag.message_primary}; the owner of the databases makes accounts, and needs CREATEROLE for "
             f"that: {connection.info.user} is not one, or has it not (`ALTER ROLE {connection.info.user} CREATEROLE`)"
         ) from error
 
 
-def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterator[sql.Composed]:
+def _grants(connection: psycopg.Connection, role: str, rights: TableRights) -> Iterator[sql.Composed]:
     [(database, schema)] = connection.execute("SELECT current_database(), current_schema()").fetchall()
     names = {"role": sql.Identifier(role), "database": sql.Identifier(database), "schema": sql.Identifier(schema)}
     yield sql.SQL("GRANT CONNECT ON DATABASE {database} TO {role}").format(**names)
@@ -203,7 +203,7 @@ def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterat
         revoke = sql.SQL("REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {role}")
         yield revoke.format(kind=sql.SQL(kind), **names)
     yield sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names)
-    for table in rights.unread:
+    for table in rights.hidden:
         yield sql.SQL("REVOKE SELECT ON {table} FROM {role}").format(table=sql.Identifier(table.name), **names)
     for may in rights.changes:
         for verb in may.verbs:

@@ -12,12 +12,7 @@ from fleetlight.operations.opcodes.building import OpStep, instance_lock, operat
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.checks import known_instance
 from fleetlight.operations.opcodes.instances.configuration import configuration_of
-from fleetlight.operations.opcodes.instances.places import (
-    Wanted,
-    demand_of_instance,
-    node_called,
-    take_places,
-)
+from fleetlight.operations.opcodes.instances.node_claims import Wanted, demand_of_instance, node_called, take_places
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.operations.scheduling.allocations import release_except
 

@@ -1,0 +1,33 @@
+"""One size for what nodes have and instances take up."""
+
+from dataclasses import dataclass
+
+from fleetlight.resources.units import MIB_PER_GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Virtual processors, memory and disk. Less than nothing is left where too much was given away."""
+
+    vcpus: int = 0
+    memory_mib: int = 0
+    disk_mib: int = 0
+
+    @classmethod
+    def of_gib(cls, vcpus: int, memory_mib: int, disk_gib: int) -> "Amount":
+        """With the disk in GiB, as flavors and native cells have it."""
+        return cls(vcpus, memory_mib, disk_gib * MIB_PER_GIB)
+
+    @property
+    def disk_gib(self) -> int:
+        """Whole GiB of disk."""
+        return self.disk_mib // MIB_PER_GIB
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.vcpus + other.vcpus, self.memory_mib + other.memory_mib, self.disk_mib + other.disk_mib)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.vcpus - other.vcpus, self.memory_mib - other.memory_mib, self.disk_mib - other.disk_mib)
+
+    def fits_into(self, free: "Amount") -> bool:
+        return self.vcpus <= free.vcpus and self.memory_mib <= free.memory_mib and self.disk_mib <= free.disk_mib
