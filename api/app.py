@@ -11,13 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.admission import ListAdmission
 from fleetlight.api.capacity import CAPACITY, CapacityHandler
 from fleetlight.api.command import Command
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
 from fleetlight.api.compute.openapi import OPENAPI, OpenApiDocument
-from fleetlight.api.compute.protocol.endpoint import Middleware
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, any_project
 from fleetlight.api.compute.protocol.routes import METHODS, RouteTable
 from fleetlight.api.compute.resources import compute_routes
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
@@ -32,13 +29,16 @@ from fleetlight.api.http.faults import fault, no_such_route
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.http.utf8_addresses import Utf8Addresses
 from fleetlight.api.identity import Identity, NoIdentity
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.image.handlers import ImageHandlers
 from fleetlight.api.image.shelved_servers import ShelvedServers
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.login_limit import LoginLimit
+from fleetlight.api.limits.paced_bodies import PacedBodies
+from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
+from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from fleetlight.api.metrics import ApiMetrics
-from fleetlight.api.paced_bodies import PacedBodies
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.counting import QuestionCounter
 from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
@@ -62,11 +62,11 @@ from fleetlight.api.rapi.items import RapiItems
 from fleetlight.api.rapi.resources import RapiResources
 from fleetlight.api.rapi.seen_jobs import SeenJobs
 from fleetlight.api.rapi.users import RapiUsers
-from fleetlight.api.repeated_refusals import RepeatedRefusals
 from fleetlight.api.scheduling.candidates import CANDIDATES, CandidatesHandler
 from fleetlight.api.scheduling.destinations import RELEASE_DESTINATION, SELECT_DESTINATIONS, DestinationsHandler
 from fleetlight.api.settings import ApiSettings
-from fleetlight.api.shared_limits import SharedLimits
+from fleetlight.api.shared.endpoint import Middleware
+from fleetlight.api.shared.fleet_access import FleetAccess, any_project
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.instance_mappings import Mappings
@@ -183,7 +183,7 @@ def create_app(parts: ApiParts) -> Starlette:
     app.add_middleware(PacedBodies)
     app.add_middleware(RequestMetrics, observe=metrics.count_request)
     has_identity = not isinstance(parts.identity, NoIdentity)
-    app.state.admission = ListAdmission(parts.api, metrics, has_identity=has_identity)
+    app.state.admission = ListAdmission(parts.api, metrics.list_queues, has_identity=has_identity)
     _add_compute_routes(app, parts, finder, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.

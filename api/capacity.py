@@ -6,13 +6,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, ROUTE
-from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
+from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.listing.answer import Route
 from fleetlight.listing.fleet_capacity import CapacityLister, CapacitySummary
 from fleetlight.listing.sources import CellReader

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.http.headers import Header
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import JsonType
 
 JSON = "application/json"

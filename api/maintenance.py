@@ -5,10 +5,10 @@ import asyncio
 from starlette.responses import Response
 
 from fleetlight.api.command import Command
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import empty_answer
 from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.listing.safe_connect import SafeConnect
 

@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.http.shapes import NOTHING, page
+from fleetlight.api.shared.endpoint import ComputeRequest
 
 
 def extension_routes() -> list[ApiRoute]:

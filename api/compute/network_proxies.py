@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.shared.endpoint import ComputeRequest, Handler
 
 _UNTIL = 35
 _COLLECTIONS = {

@@ -9,15 +9,6 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.headers import OF_EVERY_ANSWER
-from fleetlight.api.compute.protocol.microversion import (
-    LEGACY_HEADER,
-    NEWEST,
-    OLDEST,
-    STANDARD_HEADER,
-    negotiate,
-    parse_version,
-)
 from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
 from fleetlight.api.documented import JSON, Operation
 from fleetlight.api.http.answers import json_answer
@@ -25,6 +16,15 @@ from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 from fleetlight.api.http.faults import fault_of
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import OBJECT, JsonType
+from fleetlight.api.shared.headers import OF_EVERY_ANSWER
+from fleetlight.api.shared.microversion import (
+    LEGACY_HEADER,
+    NEWEST,
+    OLDEST,
+    STANDARD_HEADER,
+    negotiate,
+    parse_version,
+)
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

@@ -10,9 +10,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
-from fleetlight.api.compute.protocol.proof import wanted_consistency
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.documented import Operation
 from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
@@ -22,6 +19,9 @@ from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.query.handlers import QUERY
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, CONSISTENCY
+from fleetlight.api.shared.proof import wanted_consistency
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.count_instances import Counted, InstanceCounter
 from fleetlight.listing.explanation import Attempt, Observer

@@ -5,16 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
 from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
-from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.handlers import question_of_body
 from fleetlight.api.query.observing import Plan, QuestionObserver
 from fleetlight.api.query.question import Question, body_of_query, size_of
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.proof import AskedFreshness, asked_freshness
 from fleetlight.listing.answer import CellAnswer, Route
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.count_instances import Counted, InstanceCounter

@@ -78,7 +78,7 @@ class BodyFieldError(BadRequestError):
 
 
 class TooManyPartsError(BadRequestError):
-    """The body has more than `limit` parts (fleetlight.api.http.large_bodies)."""
+    """The body has more than `limit` parts (fleetlight.api.limits.large_bodies)."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"Malformed request body: it has more than {limit} parts, commas and brackets")

@@ -4,7 +4,7 @@
 one that is configured.
 """
 
-from fleetlight.api.identity.caller import Caller, Identity
+from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.identity.none import NoIdentity, refuse_open_listening
 
 __all__ = ["Caller", "Identity", "NoIdentity", "refuse_open_listening"]

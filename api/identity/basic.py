@@ -17,13 +17,13 @@ from pathlib import Path
 
 import structlog
 
+from fleetlight.api.caller import ROLES, Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import DirectoryUnavailableError, UnauthorizedError
-from fleetlight.api.identity.caller import ROLES, Caller
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.api.limits.login_limit import LoginLimit
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'

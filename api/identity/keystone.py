@@ -13,9 +13,9 @@ from wsgiref.util import setup_testing_defaults
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.settings import KeystoneSettings
 from fleetlight.cells.daemon_threads import DaemonThreads
 

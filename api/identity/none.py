@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from fleetlight.api.caller import ROLES, Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import BadRequestError, InsecureListeningError
-from fleetlight.api.identity.caller import ROLES, Caller
 
 DEFAULT_PROJECT = "demo"
 DEFAULT_USER = "admin"

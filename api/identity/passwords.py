@@ -12,9 +12,10 @@ import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE
+
 _ARGON2_PREFIX = "$argon2"
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
-CHECKS_AT_ONCE = 2
 # One of OWASP's equal choices (Password Storage Cheat Sheet), the one with the least memory: a guesser gets no more.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
@@ -54,7 +55,7 @@ def is_password_of(hashed: str | None, password: str) -> bool:
 
 class PasswordChecks:
     """`is_password_of` and `hash_password` for an event loop. No more than CHECKS_AT_ONCE are done at the same time:
-    callers have waited for that (fleetlight.api.identity.login_limit).
+    callers have waited for that (fleetlight.api.limits.login_limit).
     """
 
     def __init__(self) -> None:

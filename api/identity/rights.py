@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from fleetlight.api.caller import ROLES, Caller, with_implied
 from fleetlight.api.http.errors import (
     DirectoryUnavailableError,
     IdentityServiceError,
     TooManyLoginsError,
     UnauthorizedError,
 )
-from fleetlight.api.identity.caller import ROLES, Caller, with_implied
 from fleetlight.cells.retrying import retrying_every
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S

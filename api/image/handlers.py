@@ -9,6 +9,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.connection import Connection
@@ -22,7 +23,6 @@ from fleetlight.api.http.errors import (
     status_of,
 )
 from fleetlight.api.http.links import Links
-from fleetlight.api.identity.caller import Caller, Identity
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.image.shelved_servers import SUFFIX, ShelvedServers
 from fleetlight.api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import NotFoundError, status_of
-from fleetlight.api.http.large_bodies import made_aside
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.cluster import FLEET, cluster_info
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
@@ -19,6 +18,7 @@ from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_
 from fleetlight.api.query.question import check_columns
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.query.whole_answers import Asking, LookedUp, RowStream, WholeAnswers, parts_of, pieces_of
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.listing.admission import admit_by
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -69,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """arguments: their types, in order. run: with the parts of the request (fleetlight.api.http.large_bodies), and
+    """arguments: their types, in order. run: with the parts of the request (fleetlight.api.limits.large_bodies), and
     with them.
     """
 
@@ -106,7 +106,7 @@ class LuxiCalls:
         }
 
     async def answer(self, method: str, arguments: Sequence[Any], parts: int = 0) -> Result:
-        """What a call returns. parts: how many the request has (fleetlight.api.http.large_bodies).
+        """What a call returns. parts: how many the request has (fleetlight.api.limits.large_bodies).
 
         Raises LuxiError, MalformedRequestError.
         """

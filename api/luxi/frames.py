@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fleetlight.api.http.errors import TooManyPartsError
-from fleetlight.api.http.large_bodies import MAX_PARTS, CountedParts
+from fleetlight.api.limits.large_bodies import MAX_PARTS, CountedParts
 
 END = b"\x03"
 PIECE_BYTES = 64 * 1024
@@ -24,7 +24,7 @@ class RefusedFrameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message without its end, and how many parts it has (fleetlight.api.http.large_bodies)."""
+    """A message without its end, and how many parts it has (fleetlight.api.limits.large_bodies)."""
 
     text: bytearray
     parts: int

@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
 from fleetlight.api.query.observing import QuestionObserver
 from fleetlight.api.query.question import Question
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.listing.answer import Page
 from fleetlight.views.query2.projection import Row
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.query.answer import Answer, Asked
 from fleetlight.api.query.item_pages import ItemPages
 from fleetlight.api.query.live import LiveNodes
@@ -23,6 +22,7 @@ from fleetlight.api.query.observing import Plan, QuestionObserver
 from fleetlight.api.query.places import choose_cells, conditions_on_cells
 from fleetlight.api.query.question import Question
 from fleetlight.api.query.scope import scope_of
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page

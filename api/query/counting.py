@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.query.answering import Answerer, proof_of
 from fleetlight.api.query.places import choose_cells
 from fleetlight.api.query.question import Counting, Question, default_order
 from fleetlight.api.query.scope import scope_of
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page
 from fleetlight.listing.count_instances import Counted, InstanceCounter

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shape
+from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.query.counting import QuestionCounter
 from fleetlight.api.query.question import CountingBody, counting_body_of_query, counting_of, size_of
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.shared.proof import asked_freshness, proof_headers
 from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions

@@ -4,16 +4,13 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
+from fleetlight.api.bodies.request_body import Body
+from fleetlight.api.caller import Caller
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.question import (
     Question,
@@ -26,6 +23,9 @@ from fleetlight.api.query.question import (
     size_of,
 )
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.shared.proof import asked_freshness, proof_headers
 from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions

@@ -5,16 +5,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.times import without_zone
-from fleetlight.api.compute.servers.lookup import find_server
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import find_server
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry, InstanceHistory
 from fleetlight.resources.fields import Kind, from_microseconds
 from fleetlight.resources.query_fields.definitions import QueryFields

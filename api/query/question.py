@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
+from fleetlight.api.bodies.request_body import RequestModel
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.http.large_bodies import parts_in
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.http.request_body import RequestModel
+from fleetlight.api.limits.large_bodies import parts_in
 from fleetlight.query.expressions import conditions_in, to_filter
 from fleetlight.query.filter_text import Expression, parse_filter
 from fleetlight.query.filters import And, Filter, Leaf, Matches, Negation, Or, leaves
@@ -184,7 +184,7 @@ def _refuse_costs(conditions: int, patterns: int) -> None:
 
 
 def size_of(expression: Wanted) -> int:
-    """How many parts an expression that has been decoded has (fleetlight.api.http.large_bodies), or the text of one."""
+    """How many parts a decoded expression has (fleetlight.api.limits.large_bodies), or the text of one."""
     if isinstance(expression, str):
         return len(expression) // _TEXT_OF_PART
     return parts_in(_encode(expression)) if isinstance(expression, list) else 0

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.api.admission import RequestAdmission
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.http.large_bodies import made_aside
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import RequestAdmission
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer, proof_of
 from fleetlight.api.query.named_items import Found, columns_of, filter_of, found_of, looked_up, lost_job, names_in
 from fleetlight.api.query.question import Wanted, check_columns, question_of
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.listing.admission import current_admission
 from fleetlight.listing.answer import Page
 from fleetlight.query.filter_text import Expression
@@ -37,7 +37,7 @@ class Asking:
     """What all questions of one request share.
 
     only: the uuids of the cells that are asked; None for all. parts: how many parts the body of the request has: what
-    is made of many is made aside (fleetlight.api.http.large_bodies).
+    is made of many is made aside (fleetlight.api.limits.large_bodies).
     """
 
     caller: Caller

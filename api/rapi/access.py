@@ -11,13 +11,13 @@ from http import HTTPStatus
 
 from starlette.requests import Request as HttpRequest
 
+from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import UnauthorizedError
-from fleetlight.api.identity.caller import Caller, Identity
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.none import NoIdentity
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.users import READ, WRITE, RapiUsers
 

@@ -14,18 +14,18 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
-from fleetlight.api.http.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.query.whole_answers import Asking
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
+from fleetlight.api.shared.proof import AskedFreshness, asked_freshness
 from fleetlight.listing.admission import admit_by
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
@@ -48,7 +48,7 @@ class RapiRequest:
     """A request that may be handled.
 
     names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any, and `parts`
-    how many it has (fleetlight.api.http.large_bodies). only: the uuids of the cells that it is about; None for the
+    how many it has (fleetlight.api.limits.large_bodies). only: the uuids of the cells that it is about; None for the
     whole fleet.
     """
 
@@ -88,7 +88,7 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 class Verb:
     """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is calling.
 
-    max_parts: how many parts a body may have (fleetlight.api.http.large_bodies).
+    max_parts: how many parts a body may have (fleetlight.api.limits.large_bodies).
     """
 
     handler: Handler

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from fleetlight.api.compute.protocol.proof import proof_headers
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
 from fleetlight.api.query.visible_fields import visible_fields
@@ -15,6 +14,7 @@ from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswer
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
+from fleetlight.api.shared.proof import proof_headers
 from fleetlight.listing.admission import for_one_item
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.views.query2.projection import Cells, Row, cells_of

@@ -5,8 +5,8 @@ from functools import partial
 
 from sqlalchemy import Engine, select
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.job_numbers import number_in_cell
 from fleetlight.cells.kinds.native.instance_rows import read_row

@@ -9,13 +9,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.shapes import OBJECT, ListOf, Shape
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.cells.model import Cell
 from fleetlight.operations.scheduling.candidates import Candidate, read_candidates

@@ -14,15 +14,15 @@ from uuid import uuid4
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.servers.references import named_flavor
+from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.references import named_flavor
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.kinds.native.nodes import Capacity

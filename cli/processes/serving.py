@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from fleetlight.api.app import ApiParts
     from fleetlight.api.command import Command
-    from fleetlight.api.shared_limits import SharedLimits
+    from fleetlight.api.limits.shared_limits import SharedLimits
     from fleetlight.cli.processes.supervising import Child, Inside
 
 Stop = Callable[[], None]
@@ -78,7 +78,7 @@ class Forked:
     @classmethod
     def of(cls, settings: Settings) -> "Forked":
         """As configured. Raises IdentityConfigurationError."""
-        from fleetlight.api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
+        from fleetlight.api.limits.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
 
         api = settings.api
         if api.watch_key is None:
@@ -135,7 +135,7 @@ def serve_until_stopped(
 def import_api() -> None:
     """Import what serving takes, before children are forked that would each have to."""
     # Only here: every command imports this module, and would start a quarter later.
-    for module in ("fleetlight.api.app", "fleetlight.api.http.server", "fleetlight.cli.processes.api_monitoring"):
+    for module in ("fleetlight.api.app", "fleetlight.api.server", "fleetlight.cli.processes.api_monitoring"):
         import_module(module)
 
 
@@ -147,8 +147,8 @@ async def _serve(
     on_ready: Callable[[Stop], None],
 ) -> None:
     from fleetlight.api.app import create_app  # noqa: PLC0415  # as in import_api
-    from fleetlight.api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
-    from fleetlight.api.http.server import serve  # noqa: PLC0415
+    from fleetlight.api.limits.request_deadlines import RequestDeadlines  # noqa: PLC0415
+    from fleetlight.api.server import serve  # noqa: PLC0415
     from fleetlight.cli.processes.api_monitoring import answering_of_api  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()

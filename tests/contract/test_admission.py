@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 
 ADMIN = Caller("admin", None, frozenset({"admin"}))

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.identity import NoIdentity
-from fleetlight.api.identity.caller import Caller
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-server-external-events"

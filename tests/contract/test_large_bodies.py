@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetlight.api.http import large_bodies
-from fleetlight.api.http.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, parts_in
+from fleetlight.api.limits import large_bodies
+from fleetlight.api.limits.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, parts_in
 from fleetlight.api.query import question, whole_answers
 from fleetlight.api.query.whole_answers import LookedUp
 from fleetlight.api.rapi import items

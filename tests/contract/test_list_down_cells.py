@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
-from fleetlight.api.identity.caller import Caller
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 pytestmark = pytest.mark.no_rerun

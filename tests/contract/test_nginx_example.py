@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from fleetlight.api.http.request_body import MAX_BODY_BYTES
+from fleetlight.api.bodies.request_body import MAX_BODY_BYTES
 from fleetlight.api.identity import rights
 from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S

@@ -23,9 +23,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from fleetlight.api.compute.protocol.microversion import NEWEST
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.shared.microversion import NEWEST
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES

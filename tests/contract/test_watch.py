@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
-from fleetlight.api.http.request_deadlines import RequestDeadlines
-from fleetlight.api.http.server import serve
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
+from fleetlight.api.server import serve
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fan_out.cell_pool import CellPool

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Directory, User
 from fleetlight.resources.clock import system_clock

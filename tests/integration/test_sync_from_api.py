@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from fleetlight.api.app import ApiParts, create_app
 from fleetlight.api.http.listening import address_of, listen
-from fleetlight.api.http.request_deadlines import RequestDeadlines
-from fleetlight.api.http.server import serve
 from fleetlight.api.identity import NoIdentity
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
+from fleetlight.api.server import serve
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError

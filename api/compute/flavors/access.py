@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import TEXT, Shape, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 
 
 class _Tenant(RequestModel):

@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import MetadataKey, one_item
+from fleetlight.api.bodies.request_body import Body, RootRequestModel
 from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import MetadataKey, one_item
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.request_body import Body, RootRequestModel
 from fleetlight.api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.flavors import Flavor
 
 _CHECKED_SINCE = 86

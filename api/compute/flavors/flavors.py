@@ -10,17 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import Count, Name, PositiveCount, is_printable
+from fleetlight.api.bodies.request_body import Body, BodyBool, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
 from fleetlight.api.compute.protocol.parameters import strict_bool
-from fleetlight.api.compute.protocol.policy import RULES
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Count, Name, PositiveCount, is_printable
 from fleetlight.api.http.errors import ParameterError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, BodyBool, RequestModel
 from fleetlight.api.http.shapes import (
     BOOL,
     INTEGER,
@@ -35,7 +33,9 @@ from fleetlight.api.http.shapes import (
     or_null,
     page,
 )
-from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.policy import RULES
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from fleetlight.listing.errors import MarkerNotFoundError

@@ -8,15 +8,15 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
+from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
-from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
 from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
 from fleetlight.operations.host_zones import HostZones

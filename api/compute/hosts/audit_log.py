@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import COMPUTE
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds

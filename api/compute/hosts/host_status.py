@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter

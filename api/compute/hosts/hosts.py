@@ -8,16 +8,16 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import QueryParameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import Capacity
 
 _UNTIL = 42

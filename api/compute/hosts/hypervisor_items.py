@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, TypeSince, optional, or_null
+from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.uuids import number_of

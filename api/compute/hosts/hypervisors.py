@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import BOOLEANS
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
 from fleetlight.api.compute.hosts.hypervisor_items import (
     FULL,
@@ -18,16 +19,15 @@ from fleetlight.api.compute.hosts.hypervisor_items import (
     short_item,
     statistics,
 )
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, ParameterError
 from fleetlight.api.http.query_parameters import QueryParameters
-from fleetlight.api.http.request_body import BOOLEANS
 from fleetlight.api.http.shapes import Shape, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.resources.clock import Clock

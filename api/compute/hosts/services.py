@@ -8,19 +8,19 @@ import structlog
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import Fqdn
+from fleetlight.api.bodies.request_body import Body, BodyBool, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundService
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Fqdn
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, BodyBool, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, TypeSince, optional, or_null, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import OfCells
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.resources.uuids import is_uuid, number_of

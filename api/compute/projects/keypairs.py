@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
 from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.key_material import generate_key, read_key
 from fleetlight.cells.fleet.compute.keypairs import Keypair, PublicKey

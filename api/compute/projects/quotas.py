@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from fleetlight.api.bodies.versioned_models import Until
 from fleetlight.api.compute.projects.quota_names import (
     CLASS_NETWORK_UNTIL,
     FILES_UNTIL,
@@ -15,16 +17,14 @@ from fleetlight.api.compute.projects.quota_names import (
     shape_of_limits,
     shown_limits,
 )
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotSupportedError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape
-from fleetlight.api.http.versioned_models import Until
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})

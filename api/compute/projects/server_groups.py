@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import Name, PositiveCount
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import whole_number
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Name, PositiveCount
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
-from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.operations.usage import project_lock

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.http.errors import ParameterError
+from fleetlight.api.shared.endpoint import ComputeRequest
 
 PAGING = {"limit": 1, "marker": 1}
 _DIGITS = re.compile(r"[0-9]+")

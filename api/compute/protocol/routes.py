@@ -15,15 +15,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from fleetlight.api.compute.protocol.microversion import NEWEST
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.http.errors import GoneError, NotInMicroversionError
 from fleetlight.api.http.faults import no_such_route
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.http.shapes import JsonType
+from fleetlight.api.shared.endpoint import ComputeRequest, Handler, Middleware
+from fleetlight.api.shared.microversion import NEWEST
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 _NEWEST_MINOR = NEWEST[1]

@@ -1,13 +1,8 @@
-"""Times as resources other than servers show them (contracts/nova-rest, sections 3 and 4)."""
+"""Times in query parameters of resources other than servers (contracts/nova-rest, sections 3 and 4)."""
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.parameters import parse_time
-from fleetlight.resources.fields import from_microseconds, to_microseconds
-
-
-def without_zone(microseconds: int) -> str:
-    """UTC with six digits of a second and no letter of a zone."""
-    return from_microseconds(microseconds).strftime("%Y-%m-%dT%H:%M:%S.%f")
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.resources.fields import to_microseconds
 
 
 def time_of(request: ComputeRequest, name: str) -> int | None:

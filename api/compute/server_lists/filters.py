@@ -1,9 +1,9 @@
 """What the accepted parameters of a list mean, as one filter tree (contracts/nova-servers, sections 3.3 and 4)."""
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
 from fleetlight.query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
 from fleetlight.resources.server_status import states_of
 

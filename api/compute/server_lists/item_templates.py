@@ -1,6 +1,6 @@
 """How the items of an answer are put together for one request."""
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.views.compute.view import HostStatuses, ItemTemplate
 
 

@@ -10,10 +10,9 @@ import msgspec
 import structlog
 from starlette.responses import Response
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
 from fleetlight.api.compute.server_lists import down_cells
 from fleetlight.api.compute.server_lists.filters import (
     build_filter,
@@ -27,8 +26,9 @@ from fleetlight.api.compute.server_lists.watches import ServerWatches
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.parts_response import HeadResponse, PartsResponse
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.proof import asked_freshness, proof_headers
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell

@@ -8,11 +8,11 @@ import msgspec
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from fleetlight.api.compute.server_lists import down_cells
 from fleetlight.api.compute.server_lists.item_templates import full_template
 from fleetlight.api.http.errors import BadRequestError, ServerNotFoundError
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups

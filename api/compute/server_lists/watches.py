@@ -8,12 +8,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.parameters import accept
 from fleetlight.api.compute.server_lists.filters import build_filter, build_scope
 from fleetlight.api.compute.server_lists.item_templates import full_template
-from fleetlight.api.compute.server_lists.watch_places import WatchPlaces
 from fleetlight.api.identity.rights import Rights
+from fleetlight.api.limits.watch_limit import WatchPlaces
+from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.sources import rendered

@@ -12,14 +12,11 @@ from typing import Any
 from pydantic import BaseModel, RootModel, SecretStr, create_model
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import Body, RequestModel, read_json
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
 from fleetlight.api.compute.servers.moves import MoveActions
 from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
 from fleetlight.api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
@@ -32,8 +29,11 @@ from fleetlight.api.http.errors import (
     NotInMicroversionError,
     NotSupportedError,
 )
-from fleetlight.api.http.request_body import Body, RequestModel, read_json
 from fleetlight.api.http.shapes import OneOf, Shape
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.usage import check_restored_instance, project_lock
 from fleetlight.resources.fields import Record

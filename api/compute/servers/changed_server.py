@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.server_lists.show import show_item
 from fleetlight.api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
 from fleetlight.api.http.shapes import Key, Shape, TypeSince
+from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75

@@ -12,17 +12,17 @@ from uuid import uuid4
 from pydantic import SecretStr
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import TOKEN
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.compute.servers.block_devices import check_block_devices
 from fleetlight.api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from fleetlight.api.compute.servers.new_addresses import addresses_of, check_networks
-from fleetlight.api.compute.servers.references import named_flavor, named_keypairs
 from fleetlight.api.compute.servers.shape import NEW_SERVER
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.references import named_flavor, named_keypairs
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.fleet.compute.quotas import check

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.policy import full_name
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.policy import full_name
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.errors import InstanceLockedError, InvalidTransitionError
 from fleetlight.listing.sources import damaged_row
 from fleetlight.resources.fields import Record

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import UuidText
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.body_types import UuidText
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, optional, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 

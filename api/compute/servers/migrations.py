@@ -9,18 +9,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.paging import next_link, paging_of
 from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import time_of, without_zone
+from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.compute.servers.attachment_bodies import FORCE_COMPLETE
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import MarkerNotFoundError
 from fleetlight.operations.instances.instance_migrations import (

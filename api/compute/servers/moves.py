@@ -9,15 +9,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
-from fleetlight.api.compute.servers.lookup import FoundServer
 from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
-from fleetlight.api.compute.servers.references import named_flavor
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.references import named_flavor
+from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import InstanceRow

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.servers.lookup import FoundServer
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.actions.accepting import Order, refuse_unless_allowed
 from fleetlight.operations.actions.server_actions import ACTIONS

@@ -10,18 +10,18 @@ from uuid import UUID, uuid5
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.compute.protocol.paging import whole_number
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from fleetlight.api.compute.servers.details import find_readable, read_record
-from fleetlight.api.compute.servers.lookup import find_server
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ComputeRequest, Handler
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.resources.fields import Record
 
 _CONSOLES_SINCE = 6

@@ -5,16 +5,16 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
+from fleetlight.api.bodies.body_types import Tags
+from fleetlight.api.bodies.request_body import Body, read_bytes
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.compute.servers.details import change_record, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Tags
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.request_body import Body, read_bytes
 from fleetlight.api.http.shapes import TEXT, page
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
 from fleetlight.resources.fields import Record
 
 _SINCE = 26

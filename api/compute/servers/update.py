@@ -7,20 +7,20 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import Description, Fqdn, Name
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
 from fleetlight.api.compute.protocol.routes import ApiRoute
 from fleetlight.api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
-from fleetlight.api.compute.servers.lookup import find_server
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Description, Fqdn, Name
 from fleetlight.api.http.errors import ConflictError
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import Shape
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.operations.actions.accepting import Order
 from fleetlight.resources.fields import Record
 

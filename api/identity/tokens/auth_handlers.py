@@ -5,10 +5,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import read_json
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
-from fleetlight.api.http.request_body import read_json
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.tokens.catalog import catalog, version_document
 from fleetlight.api.identity.tokens.directory import Directory

@@ -13,11 +13,11 @@ from tempfile import mkstemp
 
 import msgspec
 
-from fleetlight.api.fair_queue import FairQueue
 from fleetlight.api.http.errors import DirectoryUnavailableError
-from fleetlight.api.identity.login_limit import too_many_at_once
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.api.limits.fair_queue import FairQueue
+from fleetlight.api.limits.login_limit import too_many_at_once
 from fleetlight.cells.database.file_lock import FileLock
 
 _MOST_WAITING = 128

@@ -8,10 +8,9 @@ from typing import TypeVar
 
 import structlog
 
+from fleetlight.api.caller import Caller, with_implied
 from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import BadRequestError, UnauthorizedError
-from fleetlight.api.identity.caller import Caller, with_implied
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Credential, Directory, Project, User
 from fleetlight.api.identity.tokens.requests import (
@@ -24,6 +23,7 @@ from fleetlight.api.identity.tokens.requests import (
     UserReference,
 )
 from fleetlight.api.identity.tokens.token import Token, new_audit_id, signed_token
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)

@@ -8,10 +8,10 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from fleetlight.api.http.links import Links
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.faults import identity_fault_of
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.login import Logins, caller_of

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
 # A shorter secret can be guessed, a longer one protects no better.

@@ -9,12 +9,12 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from fleetlight.api.identity.tokens.credential_handlers import CredentialHandlers

@@ -6,10 +6,10 @@ from http import HTTPStatus
 import structlog
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, Request
 from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
 from fleetlight.operations.submitting import JobSubmission

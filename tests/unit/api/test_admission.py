@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import generate_latest
 
-from fleetlight.api.admission import ListAdmission, RequestAdmission
-from fleetlight.api.fair_queue import FairQueue
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import CallerLeftError, TooManyListsError
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.limits.fair_queue import FairQueue
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.admission import Place, admit_by, for_one_item, page_in_the_making
@@ -29,7 +29,9 @@ class Pages:
     def __init__(self, *, has_identity: bool = True, **settings: float) -> None:
         self.metrics = ApiMetrics()
         limits = {"max_lists": 1, "max_live_lists": 1, **settings}
-        self.admission = ListAdmission(ApiSettings.model_validate(limits), self.metrics, has_identity=has_identity)
+        self.admission = ListAdmission(
+            ApiSettings.model_validate(limits), self.metrics.list_queues, has_identity=has_identity
+        )
         self.begun: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
 

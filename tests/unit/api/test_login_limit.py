@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
-from fleetlight.api.identity.login_limit import (
+from fleetlight.api.limits.login_limit import (
+    CHECKS_AT_ONCE,
     MOST_FAILURES,
     MOST_FAILURES_OF_ADDRESS,
     MOST_WAITING,
@@ -13,7 +14,6 @@ from fleetlight.api.identity.login_limit import (
     WINDOW_S,
     LoginLimit,
 )
-from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
 from tests.support.waiting import eventually
 
 HOME, AWAY = Connection("192.0.2.1"), Connection("198.51.100.7")

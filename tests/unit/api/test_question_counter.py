@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.counting import QuestionCounter
 from fleetlight.api.query.question import Counting
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from starlette.responses import StreamingResponse
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.whole_answers import WholeAnswers
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.items import CutOffError, RapiItems, as_object
+from fleetlight.api.shared.proof import AskedFreshness
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route

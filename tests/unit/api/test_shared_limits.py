@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from fleetlight.api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.login_limit import MOST_FAILURES, LoginLimit
+from fleetlight.api.limits.login_limit import MOST_FAILURES, LoginLimit
+from fleetlight.api.limits.watch_limit import WatchLimits, WatchPlaces
 from tests.unit.api.test_login_limit import Time, log_in
 
 

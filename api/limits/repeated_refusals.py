@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.admission import RequestAdmission
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.request_metrics import route_found
+from fleetlight.api.limits.admission import RequestAdmission
 from fleetlight.listing.admission import admit_by, current_admission
 
 _MOST_REMEMBERED = 1000

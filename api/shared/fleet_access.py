@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.errors import CellHangsError, CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping

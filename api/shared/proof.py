@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.listing.answer import CellAnswer, Consistency, Page
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.consistency.tokens import ChangeToken, parse_tokens

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleetlight.api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
-from fleetlight.api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
 from fleetlight.api.http.headers import Header
+from fleetlight.api.shared.microversion import LEGACY_HEADER, STANDARD_HEADER
+from fleetlight.api.shared.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
 from fleetlight.listing.answer import Consistency
 
 _TEXT: Mapping[str, Any] = {"type": "string"}

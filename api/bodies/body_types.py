@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleetlight.api.http.request_body import MAX_INTEGER, BodyInteger
+from fleetlight.api.bodies.request_body import MAX_INTEGER, BodyInteger
 
 _UUID = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 

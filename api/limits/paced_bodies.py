@@ -1,13 +1,13 @@
-"""Handing a large answer over piece by piece, each when its caller has taken the one before, and who pays for that.
+"""Large answers in pieces, of which each is sent when the caller has taken the one before.
 
-A server that gets an answer of megabytes at once keeps it until the caller has read it, and nothing can tell how far
-that is. In pieces, each has a deadline (`fleetlight.api.http.request_deadlines`), and it is known what callers have not
-taken yet: while that is too much of one, or of all, no further page is begun for it (`fleetlight.api.admission`).
+A server that gets an answer of megabytes at once keeps it until the caller has read it, and cannot say how far that is.
+Each piece has a deadline (`fleetlight.api.limits.request_deadlines`), and the bytes that callers have not taken yet are
+counted: while one caller, or all of them, have too many, no further page is begun (`fleetlight.api.limits.admission`).
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.admission import RequestAdmission
+from fleetlight.api.limits.admission import RequestAdmission
 from fleetlight.listing.admission import current_admission
 
 PIECE_BYTES = 256 * 1024

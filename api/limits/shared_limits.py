@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from fleetlight.api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
-from fleetlight.api.identity.login_limit import LoginLimit
+from fleetlight.api.limits.login_limit import LoginLimit
+from fleetlight.api.limits.watch_limit import WatchLimits, WatchPlaces
 from fleetlight.api.settings import ApiSettings
 
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlight.api.http.access_log import AccessLog
 from fleetlight.api.http.faults import fault
-from fleetlight.api.http.request_deadlines import RequestDeadlines, protocol_with
+from fleetlight.api.limits.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
 _LENGTHS = {b"content-length", b"transfer-encoding"}

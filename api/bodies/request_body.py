@@ -2,7 +2,7 @@
 
 A model is closed: a key that it does not know gets 400, in Nova's words. It is strict: no text for a number, except
 where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions its
-fields say (fleetlight.api.http.versioned_models). Most bodies are one object under one key:
+fields say (fleetlight.api.bodies.versioned_models). Most bodies are one object under one key:
 
     class _Keypair(RequestModel):
         name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -34,9 +34,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import ClientDisconnect, Request
 
+from fleetlight.api.bodies.versioned_models import model_at
 from fleetlight.api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
-from fleetlight.api.http.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded, made_aside
-from fleetlight.api.http.versioned_models import model_at
+from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded, made_aside
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 from fleetlight.resources.secret_names import HIDDEN, is_secret_name
 
@@ -130,7 +130,7 @@ IfGiven = Annotated[T | None, _NoNull()]
 
 
 class _Asked(Protocol):
-    """What is needed of an `fleetlight.api.compute.protocol.endpoint.ComputeRequest`."""
+    """What is needed of an `fleetlight.api.shared.endpoint.ComputeRequest`."""
 
     @property
     def minor(self) -> int: ...
@@ -151,7 +151,7 @@ class Body(Generic[T]):
 
     kind: a model, or what stands under `key`, the only one of the body.
     is_secret: an answer that says what is wrong with it repeats none of its values. max_parts: how many parts it may
-    have (fleetlight.api.http.large_bodies).
+    have (fleetlight.api.limits.large_bodies).
     """
 
     @overload

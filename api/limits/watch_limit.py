@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from mmap import mmap
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
-from fleetlight.api.http.shared_memory import SharedMemory
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.shared_memory import SharedMemory
 
 # No place is known to become free at a certain moment.
 _RETRY_AFTER_S = 10

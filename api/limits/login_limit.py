@@ -2,9 +2,9 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`fleetlight.api.fair_queue`): addresses are served in rounds, apart from those who logged in before. Processes
-that are forked when a limit has been made count wrong logins together; what waits, and who has logged in, each knows
-for itself. Tokens, and passwords that a process knows to be right, are not held up.
+a time (`fleetlight.api.limits.fair_queue`): addresses are served in rounds, apart from users that logged in before.
+Processes that are forked when a limit has been made count wrong logins together; which logins wait, and which users
+have logged in, each process knows for itself. Tokens, and passwords that a process knows to be right, do not wait.
 """
 
 import secrets
@@ -15,13 +15,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import blake2b
 from mmap import mmap
 
-from fleetlight.api.fair_queue import FairQueue, Refusal
 from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import TooManyLoginsError, UnauthorizedError
-from fleetlight.api.http.shared_memory import SharedMemory
-from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
+from fleetlight.api.limits.fair_queue import FairQueue, Refusal
+from fleetlight.api.limits.shared_memory import SharedMemory
 from fleetlight.resources.clock import Clock, system_clock
 
+CHECKS_AT_ONCE = 2
 MOST_FAILURES = 10
 MOST_FAILURES_OF_ADDRESS = 100
 MOST_WAITING = 256

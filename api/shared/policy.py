@@ -5,8 +5,8 @@ said here: what belongs to another project is not found, because tenancy is part
 after the request's body and after the lookup, so handlers call `authorize` at that point and not the door.
 """
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import ForbiddenError
-from fleetlight.api.identity.caller import Caller
 
 _READER = (
     "servers:index",

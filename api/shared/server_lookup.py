@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import partial
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
+from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.operations.actions.accepting import Acceptance
 

@@ -15,10 +15,7 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
-from fleetlight.api.compute.protocol.policy import authorize
-from fleetlight.api.compute.protocol.proof import TOKEN_HEADER
+from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import (
@@ -33,8 +30,11 @@ from fleetlight.api.http.errors import (
 from fleetlight.api.http.faults import fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller, Identity
 from fleetlight.api.identity.faults import unauthorized
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
+from fleetlight.api.shared.policy import authorize
+from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, Request
 from fleetlight.listing.admission import admit_by
 from fleetlight.listing.consistency.tokens import ChangeToken
@@ -85,7 +85,7 @@ class ComputeRequest:
         await self.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
-        """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.compute.protocol.policy)
+        """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.shared.policy)
         asks for.
         """
         authorize(self.caller, rule)

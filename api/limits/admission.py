@@ -1,10 +1,10 @@
-"""How many pages are made at the same time, of lists, queries and counts of every face, and which of the others wait.
+"""The limit on pages that are made at the same time, of lists, queries and counts of every face.
 
 More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
 time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
-(`fleetlight.api.fair_queue`). Those that cannot be served in time are refused at once, before anything is done for
-them. A place is held while a page is made, and not while its caller receives it; what callers have not taken yet has a
-bound of its own. Each process counts for itself.
+(`fleetlight.api.limits.fair_queue`). Those that cannot be served in time are refused at once, before anything is done
+for them. A slot is held while a page is made, and not while its caller receives it; the bytes that callers have not
+taken yet have a bound of their own. Each process counts for itself.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from fleetlight.api.fair_queue import FairQueue, Refusal
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import TooManyListsError
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.limits.fair_queue import FairQueue, Refusal
+from fleetlight.api.limits.queue_metrics import ListQueueMetrics
 from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
@@ -34,7 +34,7 @@ class ListAdmission:
     has_identity: whether callers prove who they are; otherwise they are told apart by their addresses.
     """
 
-    def __init__(self, settings: ApiSettings, metrics: ApiMetrics, *, has_identity: bool) -> None:
+    def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
         self._has_identity = has_identity
         self._unread = _Unread(settings.max_unread_mib * _MIB)
         self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
@@ -160,7 +160,7 @@ class _Unread:
 class _Queue:
     """Places of one kind, with what is measured of them."""
 
-    def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ApiMetrics) -> None:
+    def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
         self._metrics = metrics.of_queue(kind)
         self._queue = FairQueue(
             at_once,
