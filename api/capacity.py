@@ -1,15 +1,17 @@
 """`GET /fleetlight/capacity`: what the nodes of all cells have and what of it is taken, for administrators."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
 
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
 from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
@@ -45,6 +47,12 @@ CAPACITY = Operation(
     faults=(403, 404),
     summary="What the nodes of all cells have, and what of it is used, reserved and free; for administrators",
 )
+
+
+def routes(services: Services) -> Sequence[HttpRoute]:
+    parts = services.parts
+    handler = CapacityHandler(CapacityLister(parts.cells), parts.cells, timeout_s=parts.search.cell_timeout_s)
+    return [services.middleware.route(CAPACITY, handler.show)]
 
 
 class CapacityHandler:

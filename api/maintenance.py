@@ -1,13 +1,16 @@
-"""What operators may do to a running API, below `/fleetlight/`: a face of our own, behind the same door as Nova's."""
+"""The face `/fleetlight/safe-connect`: what administrators may change of a running API."""
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetlight.api.command import Command
 from fleetlight.api.documented import Operation
 from fleetlight.api.http.answers import empty_answer
 from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.listing.safe_connect import SafeConnect
@@ -19,6 +22,11 @@ RESET_SAFE_CONNECT = Operation(
     faults=(403,),
     summary="Let lists use an index again that has failed a request; for administrators",
 )
+
+
+def routes(services: Services) -> Sequence[Route]:
+    maintenance = Maintenance(services.index.safe_connect, services.parts.command)
+    return [services.middleware.route(RESET_SAFE_CONNECT, maintenance.reset_safe_connect)]
 
 
 class Maintenance:

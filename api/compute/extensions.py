@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.http.shapes import NOTHING, page

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.shared.endpoint import ComputeRequest, Handler
 

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
 from fleetlight.api.documented import JSON, Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError

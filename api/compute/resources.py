@@ -21,7 +21,7 @@ from fleetlight.api.compute.projects.quotas import QuotaHandlers
 from fleetlight.api.compute.projects.server_groups import ServerGroupHandlers
 from fleetlight.api.compute.projects.tenant_usage import TenantUsageHandlers
 from fleetlight.api.compute.protocol.parameters import PARAMETERS
-from fleetlight.api.compute.protocol.routes import ApiRoute, gone
+from fleetlight.api.compute.protocol.route_table import ApiRoute, gone
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.compute.server_lists.show import ServerShowHandler
 from fleetlight.api.compute.servers.actions import ServerActionHandlers

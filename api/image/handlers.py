@@ -8,9 +8,10 @@ import structlog
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from fleetlight.api.caller import Caller, Identity
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import DocumentedRoute, Endpoint, Operation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.connection import Connection
 from fleetlight.api.http.errors import (
@@ -31,9 +32,8 @@ from fleetlight.resources.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
-Endpoint = Callable[[Request], Awaitable[Response]]
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
@@ -45,23 +45,16 @@ class ImageHandlers:
         self._link_prefix = link_prefix
         self._shelved = shelved
 
-    def routes(self) -> list[tuple[str, str, Endpoint]]:
-        """Method, path and endpoint; the first that fits counts."""
+    def routes(self) -> Sequence[Route]:
+        """The first that fits counts."""
+        index = Operation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden"))
+        show = Operation("GET", "/image/v2/images/{image_id}", IMAGE)
         return [
-            ("GET", "/image", self.versions),
-            ("GET", "/image/", self.versions),
-            ("GET", "/image/v2/images", self._endpoint(self.index)),
-            ("GET", "/image/v2/images/{image_id}", self._endpoint(self.show)),
-            *((method, "/image/{path:path}", self._endpoint(_no_such_route)) for method in _METHODS),
-        ]
-
-    @staticmethod
-    def operations() -> Sequence[Operation]:
-        """What the OpenAPI document says of them."""
-        return [
-            Operation("GET", "/image", VERSIONS, 300, is_open=True),
-            Operation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden")),
-            Operation("GET", "/image/v2/images/{image_id}", IMAGE),
+            DocumentedRoute(Operation("GET", "/image", VERSIONS, 300, is_open=True), self.versions),
+            Route("/image/", self.versions),
+            DocumentedRoute(index, self._endpoint(self.index)),
+            DocumentedRoute(show, self._endpoint(self.show)),
+            Route("/image/{path:path}", self._endpoint(_no_such_route), methods=_METHODS),
         ]
 
     async def versions(self, http: Request) -> Response:

@@ -16,6 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.documented import DocumentedRoute, Endpoint, Operation
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import (
@@ -106,13 +107,17 @@ class Middleware:
         self._include = include
         self._admission = admission
 
-    def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
+    def endpoint(self, handler: Handler) -> Endpoint:
         """The endpoint that answers with `handler`."""
 
         async def answer(http: HttpRequest) -> Response:
             return await self.answer(http, lambda minor: self._handle(http, minor, handler))
 
         return answer
+
+    def route(self, operation: Operation, handler: Handler) -> DocumentedRoute:
+        """The route of an operation that `handler` answers."""
+        return DocumentedRoute(operation, self.endpoint(handler))
 
     async def answer(self, http: HttpRequest, handle: Callable[[int], Awaitable[Response]]) -> Response:
         """Negotiate the microversion, call `handle` with its minor part, and turn what goes wrong into a fault."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.http.shapes import TEXT, Shape, page

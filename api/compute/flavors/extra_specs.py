@@ -10,7 +10,7 @@ from starlette.responses import Response
 from fleetlight.api.bodies.body_types import MetadataKey, one_item
 from fleetlight.api.bodies.request_body import Body, RootRequestModel
 from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape

@@ -15,7 +15,7 @@ from fleetlight.api.bodies.request_body import Body, BodyBool, RequestModel
 from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
 from fleetlight.api.compute.protocol.parameters import strict_bool
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ParameterError
 from fleetlight.api.http.query_parameters import list_parameters

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
 from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape

@@ -4,7 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
 from fleetlight.api.shared.endpoint import ComputeRequest

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import QueryParameters

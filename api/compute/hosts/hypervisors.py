@@ -20,7 +20,7 @@ from fleetlight.api.compute.hosts.hypervisor_items import (
     statistics,
 )
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, ParameterError
 from fleetlight.api.http.query_parameters import QueryParameters

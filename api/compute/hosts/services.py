@@ -12,7 +12,7 @@ from fleetlight.api.bodies.body_types import Fqdn
 from fleetlight.api.bodies.request_body import Body, BodyBool, IfGiven, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundService
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import list_parameters

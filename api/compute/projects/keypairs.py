@@ -9,7 +9,7 @@ from starlette.responses import Response
 from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters

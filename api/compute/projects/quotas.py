@@ -17,7 +17,7 @@ from fleetlight.api.compute.projects.quota_names import (
     shape_of_limits,
     shown_limits,
 )
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotSupportedError
 from fleetlight.api.http.query_parameters import list_parameters

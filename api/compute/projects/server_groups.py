@@ -10,7 +10,7 @@ from fleetlight.api.bodies.body_types import Name, PositiveCount
 from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import whole_number
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters

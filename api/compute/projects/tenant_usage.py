@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_parameters import list_parameters

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, RequestModel, read_json
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
 from fleetlight.api.compute.servers.moves import MoveActions

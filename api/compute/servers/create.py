@@ -12,7 +12,7 @@ from uuid import uuid4
 from pydantic import SecretStr
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.block_devices import check_block_devices
 from fleetlight.api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from fleetlight.api.compute.servers.new_addresses import addresses_of, check_networks

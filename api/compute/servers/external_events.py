@@ -15,7 +15,7 @@ from starlette.responses import Response
 from fleetlight.api.bodies.body_types import UuidText
 from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, optional, page
 from fleetlight.api.shared.endpoint import ComputeRequest

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fleetlight.api.compute.protocol.paging import next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.compute.servers.attachment_bodies import FORCE_COMPLETE
 from fleetlight.api.http.answers import json_answer

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.compute.protocol.paging import whole_number
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from fleetlight.api.compute.servers.details import find_readable, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer

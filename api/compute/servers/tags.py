@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.body_types import Tags
 from fleetlight.api.bodies.request_body import Body, read_bytes
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.details import change_record, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError

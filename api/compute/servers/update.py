@@ -11,7 +11,7 @@ from fleetlight.api.bodies.body_types import Description, Fqdn, Name
 from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
 from fleetlight.api.http.answers import empty_answer, json_answer

@@ -3,14 +3,15 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import DocumentedRoute, Operation
 from fleetlight.api.http.connection import UNKNOWN, Connection
 from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
@@ -31,9 +32,7 @@ _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)
 _OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "include_names")
 _MAX_REMEMBERED = 1000
-_ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+_ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class TokenIdentity:
@@ -87,37 +86,29 @@ class TokenIdentity:
         """Whether there is a project with this id; raises DirectoryUnavailableError."""
         return project_id in (await self._file.current()).projects
 
-    def routes(self, link_prefix: str | None) -> list[tuple[str, str, Endpoint]]:
-        """Method, path and endpoint of everything that is served below `/identity`; the first that fits counts."""
+    def routes(self, link_prefix: str | None) -> Sequence[Route]:
+        """Everything that is served below `/identity`; the first route that fits counts."""
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
         auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
+        show_versions, show_version = middleware.open_endpoint(versions), middleware.open_endpoint(version)
+        log_in = Operation(
+            "POST",
+            _BASE + "/auth/tokens",
+            _one("token", shapes.TOKEN),
+            201,
+            is_open=True,
+            body=LOGIN,
+            query=("nocatalog",),
+            gives=(_SUBJECT,),
+        )
         return [
-            ("GET", "/identity", middleware.open_endpoint(versions)),
-            ("GET", "/identity/", middleware.open_endpoint(versions)),
-            ("GET", _BASE, middleware.open_endpoint(version)),
-            ("GET", _BASE + "/", middleware.open_endpoint(version)),
-            ("POST", _BASE + "/auth/tokens", middleware.open_endpoint(auth.log_in)),
-            *((each.method, each.path, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
-            *((method, "/identity/{path:path}", middleware.open_endpoint(_no_such_route)) for method in _ANY_METHOD),
-        ]
-
-    def operations(self) -> Sequence[Operation]:
-        """What the OpenAPI document says of them."""
-        auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
-        return [
-            Operation("GET", "/identity", shapes.VERSIONS, 300, is_open=True),
-            Operation("GET", _BASE, shapes.VERSION, is_open=True),
-            Operation(
-                "POST",
-                _BASE + "/auth/tokens",
-                _one("token", shapes.TOKEN),
-                201,
-                is_open=True,
-                body=LOGIN,
-                query=("nocatalog",),
-                gives=(_SUBJECT,),
-            ),
-            *(operation for operation, _ in self._with_token(auth)),
+            DocumentedRoute(Operation("GET", "/identity", shapes.VERSIONS, 300, is_open=True), show_versions),
+            Route("/identity/", show_versions),
+            DocumentedRoute(Operation("GET", _BASE, shapes.VERSION, is_open=True), show_version),
+            Route(_BASE + "/", show_version),
+            DocumentedRoute(log_in, middleware.open_endpoint(auth.log_in)),
+            *(DocumentedRoute(each, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
+            Route("/identity/{path:path}", middleware.open_endpoint(_no_such_route), methods=_ANY_METHOD),
         ]
 
     def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[Operation, Handler]]:

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
 
 from fleetlight.api.bodies.request_body import MAX_INTEGER, Body
-from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
 from fleetlight.api.http.errors import BadRequestError
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 

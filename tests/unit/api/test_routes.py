@@ -9,7 +9,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 
 from fleetlight.api.bodies.request_body import Body, RequestModel
-from fleetlight.api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable, gone
+from fleetlight.api.http.methods import METHODS
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.limits.admission import ListAdmission

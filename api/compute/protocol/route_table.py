@@ -25,7 +25,6 @@ from fleetlight.api.http.shapes import JsonType
 from fleetlight.api.shared.endpoint import ComputeRequest, Handler, Middleware
 from fleetlight.api.shared.microversion import NEWEST
 
-METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 _NEWEST_MINOR = NEWEST[1]
 
 
