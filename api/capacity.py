@@ -70,6 +70,7 @@ class CapacityHandler:
         found = await self._lister.capacity(
             cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
             only=await self._chosen(request.query.last("cell")),
+            admission=request.admission,
         )
         answer = {
             "cells": [_summary(each) for each in found.cells],

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
-from fleetlight.listing.admission import Place, page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
 from fleetlight.listing.freshness import Freshness
@@ -26,11 +26,11 @@ from fleetlight.views.projection import Projection
 class _Listing:
     """What is asked for, the same in every attempt at the page: with the index, and without it if that fails.
 
-    place: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
+    slot: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
     for them again. The rest is as of `InstanceLister.list_page`.
     """
 
-    place: Place
+    slot: Slot
     request: PageRequest
     projection: Projection
     consistency: Consistency
@@ -60,6 +60,7 @@ class InstanceLister:
         ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
         observer: Observer | None = None,
+        admission: Admission = NO_LIMIT,
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
@@ -67,13 +68,13 @@ class InstanceLister:
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         ask_live: uuids of cells that are asked themselves, however fresh the index is.
         only: uuids of the cells whose instances are wanted; None for all.
-        observer: told how the page comes about.
+        observer: told how the page comes about. admission: of the request that the page is for.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
-        can answer, and what `page_in_the_making` raises. A cell that fails is a `CellAnswer` of the page.
+        can answer, and what `admission` raises. A cell that fails is a `CellAnswer` of the page.
         """
-        async with page_in_the_making() as place:
+        async with admission.page() as slot:
             return await self._list_page(
-                place,
+                slot,
                 request,
                 projection,
                 consistency,
@@ -86,7 +87,7 @@ class InstanceLister:
 
     async def _list_page(
         self,
-        place: Place,
+        slot: Slot,
         request: PageRequest,
         projection: Projection,
         consistency: Consistency,
@@ -103,7 +104,7 @@ class InstanceLister:
         if observer is not None and not has_all_cells:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
         listing = _Listing(
-            place, request, projection, consistency, cells, dict(down), cell_timeout_s, ask_live, observer
+            slot, request, projection, consistency, cells, dict(down), cell_timeout_s, ask_live, observer
         )
         page = await self._index_or_cells(listing)
         return page if has_all_cells else replace(page, has_all_cells=False)
@@ -143,7 +144,7 @@ class InstanceLister:
         indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
         if live:
-            await listing.place.ask_cells()
+            await listing.slot.ask_cells()
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)

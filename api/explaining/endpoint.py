@@ -139,6 +139,7 @@ class Explainer:
             CountRequest(asked.filter, asked.item_type),
             wanted_consistency(request.http.headers)[0],
             ask_live=[answer.cell.uuid for answer in page.cells if answer.route is Route.LIVE],
+            admission=request.admission,
         )
 
     async def _attempt(self, attempt: Attempt, page: Page) -> Mapping[str, Any]:

@@ -67,7 +67,9 @@ class QueryExplainer:
         """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
         body = body_of_query(query)
         question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        fresh = await asked_freshness(
+            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+        )
         observer = QuestionObserver()
         began = time.perf_counter()
         answer = await self._answerer.answer(question, request.caller, fresh, observer=observer)
@@ -132,6 +134,7 @@ class QueryExplainer:
             explained.fresh.consistency,
             ask_live=explained.fresh.ask_live,
             only=explained.plan.asked,
+            admission=explained.fresh.admission,
         )
 
     async def _of_items(self, explained: _Explained) -> Mapping[str, Any]:

@@ -10,10 +10,12 @@ taken yet have a bound of their own. Each process counts for itself.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final
+
+from starlette.types import Scope
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, Connection
@@ -24,57 +26,80 @@ from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
 LIVE: Final = "live"
+_OF_REQUEST = "admission"
 _SHARE_OF_CALLER = 4
 _MIB = 2**20
 
 
 class ListAdmission:
-    """The places of one process, for one event loop.
+    """The slots of one process, for one event loop.
 
-    has_identity: whether callers prove who they are; otherwise they are told apart by their addresses.
+    has_identity: whether callers log in; otherwise callers are the addresses that requests come from.
     """
 
     def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
         self._has_identity = has_identity
-        self._unread = _Unread(settings.max_unread_mib * _MIB)
+        self._unsent = _Unsent(settings.max_unread_mib * _MIB)
         self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
     def of(self, caller: Caller, connection: Connection = UNKNOWN) -> "RequestAdmission":
-        """What admits the pages of one request (fleetlight.listing.admission.Admission)."""
-        lane = caller.user_id if self._has_identity else connection.network
-        return RequestAdmission(self, lane, connection, self._unread)
+        """What admits the pages of one request."""
+        share = caller.user_id if self._has_identity else connection.network
+        return RequestAdmission(self, share, connection, self._unsent)
 
 
 class RequestAdmission:
-    """Of one request, of which only the first page, or question to cells, is refused: what was begun is finished."""
+    """The admission of one request (fleetlight.listing.admission.Admission).
 
-    def __init__(self, places: ListAdmission, lane: Hashable, connection: Connection, unread: "_Unread") -> None:
-        self._places = places
-        self._lane = lane
+    Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
+    """
+
+    def __init__(self, limits: ListAdmission, share: Hashable, connection: Connection, unsent: "_Unsent") -> None:
+        """share: what is counted together, a user or a network."""
+        self._limits = limits
+        self._share = share
         self._connection = connection
-        self._unread = unread
+        self._unsent = unsent
         self._is_begun = False
         self._entered: set[_Queue] = set()
         self._refused_by: _Queue | None = None
+        self._slot: _Slot | None = None
+        self._entering = asyncio.Lock()
 
-    async def enter(self, *, is_small: bool) -> "_Place":
-        place = _Place(self)
-        if not self._is_begun and (why := self._unread.refusal_of(self._lane)) is not None:
-            raise self._places.lists.refused(why)
+    @asynccontextmanager
+    async def page(self, *, is_small: bool = False) -> AsyncIterator["_Slot"]:
+        """See fleetlight.listing.admission.Admission. Raises TooManyListsError, CallerLeftError."""
+        # Of several tasks that begin a page one waits, and the others share its slot.
+        async with self._entering:
+            slot = self._slot = self._slot or await self.enter(is_small=is_small)
+            slot.pages += 1
+        try:
+            yield slot
+        finally:
+            slot.pages -= 1
+            if not slot.pages:
+                self._slot = None
+                slot.leave()
+
+    async def enter(self, *, is_small: bool) -> "_Slot":
+        """A slot of its own, until it is left."""
+        slot = _Slot(self)
+        if not self._is_begun and (why := self._unsent.refusal_of(self._share)) is not None:
+            raise self._limits.lists.refused(why)
         if not is_small:
-            await place.wait_in(self._places.lists)
-        return place
+            await slot.wait_in(self._limits.lists)
+        return slot
 
     @property
     def live(self) -> "_Queue":
-        return self._places.live
+        return self._limits.live
 
     async def wait(self, queue: "_Queue") -> None:
         """Raises TooManyListsError, CallerLeftError."""
         is_begun = self._is_begun or queue in self._entered
         try:
-            await queue.acquire(self._lane, self._connection, is_begun=is_begun)
+            await queue.acquire(self._share, self._connection, is_begun=is_begun)
         except TooManyListsError:
             self._refused_by = queue
             raise
@@ -82,41 +107,53 @@ class RequestAdmission:
 
     @property
     def is_still_refused(self) -> Callable[[], bool] | None:
-        """Tells whether another such request would be refused by the same queue, and counts that as one.
+        """Says whether another such request would be refused by the same queue, and counts that as one.
 
         None if this one was not refused.
         """
-        return None if self._refused_by is None else partial(self._refused_by.refuses, self._lane)
+        return None if self._refused_by is None else partial(self._refused_by.refuses, self._share)
 
     @contextmanager
     def handing_over(self, size: int) -> Iterator[None]:
         """In the block the caller takes an answer of so many bytes, which are kept until then."""
-        self._unread.add(self._lane, size)
+        self._unsent.add(self._share, size)
         try:
             yield
         finally:
-            self._unread.add(self._lane, -size)
+            self._unsent.add(self._share, -size)
 
     def begin(self) -> None:
         """Something has been made for the request, which is not to be lost."""
         self._is_begun = True
 
 
-class _Place:
-    """Tasks of one page share it: what a page needs of its cells is asked at once."""
+def set_admission(scope: Scope, admission: RequestAdmission) -> None:
+    """Let the middleware know what admits the pages of the request of this scope."""
+    scope.setdefault("state", {})[_OF_REQUEST] = admission
+
+
+def admission_of(scope: Scope) -> RequestAdmission | None:
+    """What admits the pages of the request of this scope; None before its caller is known."""
+    admission: RequestAdmission | None = scope.get("state", {}).get(_OF_REQUEST)
+    return admission
+
+
+class _Slot:
+    """What the tasks of one page hold. pages: how many are made in it, one inside of another."""
 
     def __init__(self, request: RequestAdmission) -> None:
+        self.pages = 0
         self._request = request
         self._held: _Queue | None = None
         self._is_left = False
-        # Of several tasks that wait for the same place one would keep it for ever.
+        # Of several tasks that wait for the same slot one would keep it for ever.
         self._moving = asyncio.Lock()
 
     async def wait_in(self, queue: "_Queue") -> None:
         await self._request.wait(queue)
         self._held = queue
         if self._is_left:
-            # Another task of the page has failed meanwhile, and this one is not waited for any more.
+            # Another task of the page has failed meanwhile, and no task waits for this one any more.
             self._give_back()
 
     async def ask_cells(self) -> None:
@@ -126,6 +163,7 @@ class _Place:
                 await self.wait_in(self._request.live)
 
     def leave(self) -> None:
+        """The page is made, or has failed."""
         self._is_left = True
         self._request.begin()
         self._give_back()
@@ -136,29 +174,29 @@ class _Place:
             self._held = None
 
 
-class _Unread:
-    """The bytes of answers that callers have not taken yet."""
+class _Unsent:
+    """The bytes of answers that callers have not taken yet, by their shares."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._of = Counter[Hashable]()
         self._total = 0
 
-    def add(self, lane: Hashable, size: int) -> None:
+    def add(self, share: Hashable, size: int) -> None:
         self._total += size
-        self._of[lane] += size
-        if not self._of[lane]:
-            del self._of[lane]
+        self._of[share] += size
+        if not self._of[share]:
+            del self._of[share]
 
-    def refusal_of(self, lane: Hashable) -> Refusal | None:
+    def refusal_of(self, share: Hashable) -> Refusal | None:
         """Why no further answer is made for this caller now."""
         if self._total >= self._most:
             return Refusal.FULL
-        return Refusal.OWN if self._of[lane] >= self._most // _SHARE_OF_CALLER else None
+        return Refusal.OWN if self._of[share] >= self._most // _SHARE_OF_CALLER else None
 
 
 class _Queue:
-    """Places of one kind, with what is measured of them."""
+    """Slots of one kind, with what is measured of them."""
 
     def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
         self._metrics = metrics.of_queue(kind)
@@ -171,14 +209,14 @@ class _Queue:
         )
         self._metrics.show(lambda: self._queue.waiting, lambda: self._queue.served)
 
-    async def acquire(self, lane: Hashable, connection: Connection, *, is_begun: bool) -> None:
+    async def acquire(self, share: Hashable, connection: Connection, *, is_begun: bool) -> None:
         began = time.perf_counter()
-        await self._queue.acquire(lane, connection, is_begun=is_begun)
+        await self._queue.acquire(share, connection, is_begun=is_begun)
         self._metrics.count_wait(time.perf_counter() - began)
 
-    def refuses(self, lane: Hashable) -> bool:
-        """Whether a request of this lane gets no place to wait at; it is counted as refused."""
-        why = self._queue.refusal_of(lane)
+    def refuses(self, share: Hashable) -> bool:
+        """Whether a request of this share may not wait; it is counted as refused."""
+        why = self._queue.refusal_of(share)
         if why is not None:
             self._metrics.count_refusal(why)
         return why is not None

@@ -7,8 +7,8 @@ counted: while one caller, or all of them, have too many, no further page is beg
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.limits.admission import RequestAdmission
-from fleetlight.listing.admission import current_admission
+from fleetlight.api.limits.admission import admission_of
+from fleetlight.listing.admission import NO_LIMIT
 
 PIECE_BYTES = 256 * 1024
 
@@ -25,11 +25,8 @@ class PacedBodies:
             if len(body) <= PIECE_BYTES:
                 await send(message)
                 return
-            admission = current_admission()
-            if isinstance(admission, RequestAdmission):
-                with admission.handing_over(len(body)):
-                    await _send_pieces(message, send)
-            else:
+            admission = admission_of(scope) or NO_LIMIT
+            with admission.handing_over(len(body)):
                 await _send_pieces(message, send)
 
         await self._app(scope, receive, send_paced)

@@ -16,8 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.request_metrics import route_found
-from fleetlight.api.limits.admission import RequestAdmission
-from fleetlight.listing.admission import admit_by, current_admission
+from fleetlight.api.limits.admission import admission_of
 
 _MOST_REMEMBERED = 1000
 _REFUSED = 503
@@ -63,10 +62,9 @@ class RepeatedRefusals:
                 sent.append(message)
             await send(message)
 
-        admit_by(None)
         await self._app(scope, receive, send_and_look)
-        admission = current_admission()
-        if sent and isinstance(admission, RequestAdmission) and (is_full := admission.is_still_refused) is not None:
+        admission = admission_of(scope)
+        if sent and admission is not None and (is_full := admission.is_still_refused) is not None:
             self._refused[key] = _Refusal(tuple(sent), route_found(scope), is_full)
             if len(self._refused) > _MOST_REMEMBERED:
                 self._refused.popitem(last=False)

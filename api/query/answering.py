@@ -123,9 +123,7 @@ class Answerer:
         is_past = question.as_of is not None
         # What is configured of a cell is known as of now alone, and what its nodes say too.
         facts = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
-        observers = (
-            {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh.cell_timeout_s)
-        )
+        observers = {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh)
         projection = _projection(question, rest, maker, facts, has_live=bool(observers))
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
@@ -161,7 +159,11 @@ class Answerer:
 
         async def ask(item_type: str) -> None:
             items = await self._items.list_items(
-                item_type, FACTS[item_type], cell_timeout_s=fresh.cell_timeout_s, only=asked
+                item_type,
+                FACTS[item_type],
+                cell_timeout_s=fresh.cell_timeout_s,
+                only=asked,
+                admission=fresh.admission,
             )
             for of_cell in items.by_cell:
                 if of_cell.answer.is_complete:
@@ -208,6 +210,7 @@ class Answerer:
                 ask_live=fresh.ask_live,
                 only=only,
                 observer=observer,
+                admission=fresh.admission,
             )
         with _telling_of_the_past(asked):
             return await self._past.list_page(
@@ -218,6 +221,7 @@ class Answerer:
                 cell_timeout_s=fresh.cell_timeout_s,
                 only=only,
                 observer=observer,
+                admission=fresh.admission,
             )
 
 

@@ -84,6 +84,7 @@ class QuestionCounter:
             cell_timeout_s=fresh.cell_timeout_s,
             ask_live=fresh.ask_live,
             only=only,
+            admission=fresh.admission,
         )
         groups = Counter[Group]()
         for group, count in _groups_of_stores(counted, counting):

@@ -26,7 +26,6 @@ from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.shared.endpoint import ComputeRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import asked_freshness, proof_headers
-from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
 
@@ -78,8 +77,10 @@ class QueryHandlers:
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
         question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
-        async with page_in_the_making():
-            fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        async with request.admission.page():
+            fresh = await asked_freshness(
+                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+            )
             found = await self._answerer.answer(question, request.caller, fresh)
         answer = {
             "fields": definitions(question.known, question.names),

@@ -69,6 +69,7 @@ class ItemPages:
             only=only,
             consistency=fresh.consistency,
             ask_live=fresh.ask_live,
+            admission=fresh.admission,
         )
         if observer is not None:
             of_cells = conditions_on_cells(question.filter)
@@ -79,7 +80,7 @@ class ItemPages:
         ]
         # Without a field that needs nodes no agent is looked for.
         agents = _agents_of(found) if live else {}
-        observers = await self._live.observers_of(cells, agents, fresh.cell_timeout_s)
+        observers = await self._live.observers_of(cells, agents, fresh)
         if live_in_order or behind != EVERYTHING:
             # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]

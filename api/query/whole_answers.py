@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import msgspec
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.limits.admission import RequestAdmission
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.answer import Answer
 from fleetlight.api.query.answering import Answerer, proof_of
@@ -18,7 +16,7 @@ from fleetlight.api.query.named_items import Found, columns_of, filter_of, found
 from fleetlight.api.query.question import Wanted, check_columns, question_of
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.shared.proof import AskedFreshness
-from fleetlight.listing.admission import current_admission
+from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Page
 from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
@@ -74,12 +72,13 @@ class LookedUp:
     """Items that were asked for by their names.
 
     rows: the JSON of the cells of each, in the order of the names and as often. size: the bytes that they hold.
-    proof: as of Collected.
+    proof: as of Collected. admission: of the request.
     """
 
     rows: Sequence[msgspec.Raw]
     size: int
     proof: Page
+    admission: Admission
 
 
 async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
@@ -95,9 +94,7 @@ async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes,
 
 async def pieces_of(items: LookedUp, to_item: Callable[[Any], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
     """As `parts_of`, of items that were looked up. One that was asked for often is written as often, and kept once."""
-    admission = current_admission()
-    kept = admission.handing_over(items.size) if isinstance(admission, RequestAdmission) else nullcontext()
-    with kept:
+    with items.admission.handing_over(items.size):
         piece = bytearray(begin)
         for number, item in enumerate(items.rows):
             piece += b"," if number else b""
@@ -190,7 +187,7 @@ class WholeAnswers:
         rows = await made_aside(
             len(wanted) + len(found), lambda: looked_up(known, wanted, found, lost, is_certain=proof.is_complete)
         )
-        return LookedUp(rows, size, proof)
+        return LookedUp(rows, size, proof, asking.fresh.admission)
 
     async def _batches(
         self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted

@@ -20,13 +20,13 @@ from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
-from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.admission import ListAdmission, set_admission
 from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.query.whole_answers import Asking
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
 from fleetlight.api.shared.proof import AskedFreshness, asked_freshness
-from fleetlight.listing.admission import admit_by
+from fleetlight.listing.admission import OneItem
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
 from fleetlight.resources.malformed_json import MALFORMED_JSON
@@ -64,6 +64,10 @@ class RapiRequest:
     def with_body(self, body: Any) -> "RapiRequest":
         """The same request with another body."""
         return replace(self, body=body, has_body=True)
+
+    def for_one_item(self) -> "RapiRequest":
+        """The same request, of which only one item is wanted: it does not wait behind large lists."""
+        return replace(self, fresh=replace(self.fresh, admission=OneItem(self.fresh.admission)))
 
     @property
     def asking(self) -> Asking:
@@ -162,9 +166,10 @@ class RapiEndpoint:
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
         body, parts = await _body(http, verb.max_parts)
-        admit_by(self._admission.of(login.caller, Connection.of(http, receive)))
+        admission = self._admission.of(login.caller, Connection.of(http, receive))
+        set_admission(http.scope, admission)
         query = QueryString.parse(http.scope["query_string"])
-        fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
+        fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s, admission)
         only = await self._only(http.path_params.get("cell"), login.caller)
         return await verb.handler(
             RapiRequest(

@@ -15,7 +15,6 @@ from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
 from fleetlight.api.shared.proof import proof_headers
-from fleetlight.listing.admission import for_one_item
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
@@ -93,8 +92,7 @@ class RapiItems:
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
-        with for_one_item():
-            rows, headers = await self.collected(request, item_type, names, _called(known, name))
+        rows, headers = await self.collected(request.for_one_item(), item_type, names, _called(known, name))
         found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers

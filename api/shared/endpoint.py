@@ -32,12 +32,11 @@ from fleetlight.api.http.faults import fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity.faults import unauthorized
-from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, set_admission
 from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, Request
-from fleetlight.listing.admission import admit_by
 from fleetlight.listing.consistency.tokens import ChangeToken
 
 _log = structlog.get_logger(__name__)
@@ -57,6 +56,7 @@ class ComputeRequest:
 
     minor: the microversion is 2.`minor`.
     authenticate: finds out who is calling now, as it was found out at first; for answers that go on for long.
+    admission: of what is made for the request.
     include: lets the next lists of a project (or of a user without one) include a state of an instance.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     request_id: what the answer's header says, and the instance action of what the request changes is found by.
@@ -65,6 +65,7 @@ class ComputeRequest:
     minor: int
     caller: Caller
     authenticate: Callable[[], Awaitable[Caller]]
+    admission: RequestAdmission
     query: QueryString
     links: Links
     http: HttpRequest
@@ -156,7 +157,8 @@ class Middleware:
         connection = Connection.of(http, receive)
         authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
-        admit_by(self._admission.of(caller, connection))
+        admission = self._admission.of(caller, connection)
+        set_admission(http.scope, admission)
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:
             if not _PROJECT_ID.fullmatch(project_id):
@@ -169,10 +171,20 @@ class Middleware:
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
-        request = ComputeRequest(
-            minor, caller, authenticate, query, links, http, self._include, is_legacy(http), http.state.request_id
+        return await handler(
+            ComputeRequest(
+                minor,
+                caller,
+                authenticate,
+                admission,
+                query,
+                links,
+                http,
+                self._include,
+                is_legacy(http),
+                http.state.request_id,
+            )
         )
-        return await handler(request)
 
 
 def is_legacy(http: HttpRequest) -> bool:

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
+from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.answer import CellAnswer, Consistency, Page
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.consistency.tokens import ChangeToken, parse_tokens
@@ -27,15 +28,18 @@ class AskedFreshness:
     """How fresh the answer to a request has to be.
 
     ask_live: uuids of the cells that are asked themselves, since the index may lack what the caller knows to be there.
-    cell_timeout_s: what one cell may cost.
+    cell_timeout_s: what one cell may cost. admission: of what is made for the request.
     """
 
     consistency: Consistency
     ask_live: Collection[str]
     cell_timeout_s: float
+    admission: Admission = NO_LIMIT
 
 
-async def asked_freshness(headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float) -> AskedFreshness:
+async def asked_freshness(
+    headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float, admission: Admission
+) -> AskedFreshness:
     """What the headers of a request of `caller` ask for. longest_s: what one cell may cost at the most.
 
     Raises BadRequestError, TokenError.
@@ -47,7 +51,7 @@ async def asked_freshness(headers: Headers, caller: Caller, writes: ReadYourWrit
         ask_live = await writes.cells_to_ask(tokens, caller.may_see)
     elif consistency is Consistency.BOUNDED:
         ask_live = await writes.cells_behind(caller.reader)
-    return AskedFreshness(consistency, ask_live, cell_timeout_s)
+    return AskedFreshness(consistency, ask_live, cell_timeout_s, admission)
 
 
 def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:

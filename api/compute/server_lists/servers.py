@@ -32,7 +32,6 @@ from fleetlight.api.shared.proof import asked_freshness, proof_headers
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell
-from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.answer import Page
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
@@ -148,7 +147,7 @@ class ServerListHandlers:
         wanted = build_filter(query, minor, caller, action=action)
         if _is_head(request):
             limit = min(limit, 1)
-        async with page_in_the_making():
+        async with request.admission.page():
             try:
                 page = await self._page(request, template, query, PageRequest(wanted, order, limit), observer)
             except MarkerNotFoundError:
@@ -162,7 +161,9 @@ class ServerListHandlers:
         self, conditions: Sequence[Filter], request: ComputeRequest, template: ItemTemplate, order: SortOrder
     ) -> bool:
         """Whether no server at all satisfies one of the conditions; a list that is not complete does not tell."""
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        fresh = await asked_freshness(
+            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+        )
         for condition in conditions:
             found = await self._lister.list_page(
                 PageRequest(condition, order, 1),
@@ -170,6 +171,7 @@ class ServerListHandlers:
                 fresh.consistency,
                 cell_timeout_s=fresh.cell_timeout_s,
                 ask_live=fresh.ask_live,
+                admission=fresh.admission,
             )
             if found.is_complete and not found.rows:
                 return True
@@ -186,7 +188,7 @@ class ServerListHandlers:
         """The page behind the marker of the request."""
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
-        fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s)
+        fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None
@@ -211,6 +213,7 @@ class ServerListHandlers:
             cell_timeout_s=fresh.cell_timeout_s,
             ask_live=fresh.ask_live,
             observer=observer,
+            admission=fresh.admission,
         )
         self._metrics.count_list(page, time.perf_counter() - started)
         if page.last is not None:

@@ -7,11 +7,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyListsError
-from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, set_admission
 from fleetlight.api.limits.paced_bodies import PIECE_BYTES, PacedBodies
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
-from fleetlight.listing.admission import admit_by
 
 ADA, BOB, EVE, DAN, JOE = (Caller(name, None, frozenset()) for name in ("ada", "bob", "eve", "dan", "joe"))
 MIB = 2**20
@@ -60,8 +59,9 @@ def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
             await taken.wait()
 
         async def answer(of_request: RequestAdmission) -> None:
-            admit_by(of_request)
-            await PacedBodies(app)({"type": "http"}, nothing, take)
+            scope: Scope = {"type": "http"}
+            set_admission(scope, of_request)
+            await PacedBodies(app)(scope, nothing, take)
 
         async def ask(caller: Caller) -> RequestAdmission:
             of_request = admission.of(caller)
