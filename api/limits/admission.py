@@ -26,7 +26,6 @@ from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
 LIVE: Final = "live"
-_OF_REQUEST = "admission"
 _SHARE_OF_CALLER = 4
 _MIB = 2**20
 
@@ -58,12 +57,12 @@ class RequestAdmission:
     def __init__(self, limits: ListAdmission, share: Hashable, connection: Connection, unsent: "_Unsent") -> None:
         """share: what is counted together, a user or a network."""
         self._limits = limits
-        self._share = share
-        self._connection = connection
+        self.share = share
+        self.connection = connection
         self._unsent = unsent
-        self._is_begun = False
-        self._entered: set[_Queue] = set()
-        self._refused_by: _Queue | None = None
+        self.is_begun = False
+        self.entered: set[_Queue] = set()
+        self.refused_by: _Queue | None = None
         self._slot: _Slot | None = None
         self._entering = asyncio.Lock()
 
@@ -84,26 +83,12 @@ class RequestAdmission:
 
     async def enter(self, *, is_small: bool) -> "_Slot":
         """A slot of its own, until it is left."""
-        slot = _Slot(self)
-        if not self._is_begun and (why := self._unsent.refusal_of(self._share)) is not None:
+        slot = _Slot(self, self._limits.live)
+        if not self.is_begun and (why := self._unsent.refusal_of(self.share)) is not None:
             raise self._limits.lists.refused(why)
         if not is_small:
             await slot.wait_in(self._limits.lists)
         return slot
-
-    @property
-    def live(self) -> "_Queue":
-        return self._limits.live
-
-    async def wait(self, queue: "_Queue") -> None:
-        """Raises TooManyListsError, CallerLeftError."""
-        is_begun = self._is_begun or queue in self._entered
-        try:
-            await queue.acquire(self._share, self._connection, is_begun=is_begun)
-        except TooManyListsError:
-            self._refused_by = queue
-            raise
-        self._entered.add(queue)
 
     @property
     def is_still_refused(self) -> Callable[[], bool] | None:
@@ -111,46 +96,46 @@ class RequestAdmission:
 
         None if this one was not refused.
         """
-        return None if self._refused_by is None else partial(self._refused_by.refuses, self._share)
+        return None if self.refused_by is None else partial(self.refused_by.refuses, self.share)
 
     @contextmanager
     def handing_over(self, size: int) -> Iterator[None]:
         """In the block the caller takes an answer of so many bytes, which are kept until then."""
-        self._unsent.add(self._share, size)
+        self._unsent.add(self.share, size)
         try:
             yield
         finally:
-            self._unsent.add(self._share, -size)
-
-    def begin(self) -> None:
-        """Something has been made for the request, which is not to be lost."""
-        self._is_begun = True
-
-
-def set_admission(scope: Scope, admission: RequestAdmission) -> None:
-    """Let the middleware know what admits the pages of the request of this scope."""
-    scope.setdefault("state", {})[_OF_REQUEST] = admission
+            self._unsent.add(self.share, -size)
 
 
 def admission_of(scope: Scope) -> RequestAdmission | None:
-    """What admits the pages of the request of this scope; None before its caller is known."""
-    admission: RequestAdmission | None = scope.get("state", {}).get(_OF_REQUEST)
+    """What admits the pages of a request: the `admission` of its state, for middleware; None until a face knows it."""
+    admission: RequestAdmission | None = scope.get("state", {}).get("admission")
     return admission
 
 
 class _Slot:
     """What the tasks of one page hold. pages: how many are made in it, one inside of another."""
 
-    def __init__(self, request: RequestAdmission) -> None:
+    def __init__(self, request: RequestAdmission, live: "_Queue") -> None:
         self.pages = 0
         self._request = request
+        self._live = live
         self._held: _Queue | None = None
         self._is_left = False
         # Of several tasks that wait for the same slot one would keep it for ever.
         self._moving = asyncio.Lock()
 
     async def wait_in(self, queue: "_Queue") -> None:
-        await self._request.wait(queue)
+        """Raises TooManyListsError, CallerLeftError."""
+        request = self._request
+        is_begun = request.is_begun or queue in request.entered
+        try:
+            await queue.acquire_timed(request.share, request.connection, is_begun=is_begun)
+        except TooManyListsError:
+            request.refused_by = queue
+            raise
+        request.entered.add(queue)
         self._held = queue
         if self._is_left:
             # Another task of the page has failed meanwhile, and no task waits for this one any more.
@@ -158,14 +143,15 @@ class _Slot:
 
     async def ask_cells(self) -> None:
         async with self._moving:
-            if self._held is not self._request.live:
+            if self._held is not self._live:
                 self._give_back()
-                await self.wait_in(self._request.live)
+                await self.wait_in(self._live)
 
     def leave(self) -> None:
         """The page is made, or has failed."""
         self._is_left = True
-        self._request.begin()
+        # Something has been made for the request, which is not to be lost.
+        self._request.is_begun = True
         self._give_back()
 
     def _give_back(self) -> None:
@@ -195,34 +181,32 @@ class _Unsent:
         return Refusal.OWN if self._of[share] >= self._most // _SHARE_OF_CALLER else None
 
 
-class _Queue:
+class _Queue(FairQueue):
     """Slots of one kind, with what is measured of them."""
 
     def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
         self._metrics = metrics.of_queue(kind)
-        self._queue = FairQueue(
+        super().__init__(
             at_once,
             most_waiting=settings.max_waiting_lists,
             most_in_lane=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
             refusal=self.refused,
             wait_s=settings.list_wait_s,
         )
-        self._metrics.show(lambda: self._queue.waiting, lambda: self._queue.served)
+        self._metrics.show(lambda: self.waiting, lambda: self.served)
 
-    async def acquire(self, share: Hashable, connection: Connection, *, is_begun: bool) -> None:
+    async def acquire_timed(self, share: Hashable, connection: Connection, *, is_begun: bool) -> None:
+        """As `acquire`; the wait is measured."""
         began = time.perf_counter()
-        await self._queue.acquire(share, connection, is_begun=is_begun)
+        await self.acquire(share, connection, is_begun=is_begun)
         self._metrics.count_wait(time.perf_counter() - began)
 
     def refuses(self, share: Hashable) -> bool:
         """Whether a request of this share may not wait; it is counted as refused."""
-        why = self._queue.refusal_of(share)
+        why = self.refusal_of(share)
         if why is not None:
             self._metrics.count_refusal(why)
         return why is not None
-
-    def release(self) -> None:
-        self._queue.release()
 
     def refused(self, why: Refusal) -> TooManyListsError:
         """The error of a request that is refused; it is counted."""

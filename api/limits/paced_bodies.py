@@ -5,6 +5,8 @@ Each piece has a deadline (`fleetlight.api.limits.request_deadlines`), and the b
 counted: while one caller, or all of them, have too many, no further page is begun (`fleetlight.api.limits.admission`).
 """
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetlight.api.limits.admission import admission_of
@@ -19,7 +21,7 @@ class PacedBodies:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         async def send_paced(message: Message) -> None:
             body = message.get("body", b"")
             if len(body) <= PIECE_BYTES:
@@ -29,7 +31,7 @@ class PacedBodies:
             with admission.handing_over(len(body)):
                 await _send_pieces(message, send)
 
-        await self._app(scope, receive, send_paced)
+        return self._app(scope, receive, send_paced)
 
 
 async def _send_pieces(message: Message, send: Send) -> None:

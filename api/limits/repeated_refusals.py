@@ -6,7 +6,7 @@ to the same request, whatever stands in its query, as long as the queue that ref
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -39,19 +39,16 @@ class RepeatedRefusals:
         self._app = app
         self._refused: OrderedDict[bytes, _Refusal] = OrderedDict()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["method"] != "GET":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         key = _key(scope)
         refused = self._refused.get(key)
         if refused is not None and refused.still_counts():
             scope.update(refused.route)
-            for message in refused.messages:
-                await send(_with_its_own_id(message))
-            return
+            return _send_again(refused, send)
         self._refused.pop(key, None)
-        await self._pass_on(key, scope, receive, send)
+        return self._pass_on(key, scope, receive, send)
 
     async def _pass_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         sent: list[Message] = []
@@ -63,11 +60,18 @@ class RepeatedRefusals:
             await send(message)
 
         await self._app(scope, receive, send_and_look)
+        if not sent:
+            return
         admission = admission_of(scope)
-        if sent and admission is not None and (is_full := admission.is_still_refused) is not None:
+        if admission is not None and (is_full := admission.is_still_refused) is not None:
             self._refused[key] = _Refusal(tuple(sent), route_found(scope), is_full)
             if len(self._refused) > _MOST_REMEMBERED:
                 self._refused.popitem(last=False)
+
+
+async def _send_again(refused: _Refusal, send: Send) -> None:
+    for message in refused.messages:
+        await send(_with_its_own_id(message))
 
 
 def _key(scope: Scope) -> bytes:

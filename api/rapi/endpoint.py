@@ -20,7 +20,7 @@ from fleetlight.api.http.connection import Connection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
-from fleetlight.api.limits.admission import ListAdmission, set_admission
+from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.query.whole_answers import Asking
 from fleetlight.api.rapi.access import RapiAccess
@@ -167,7 +167,7 @@ class RapiEndpoint:
         login = self._access.require(await self._access.login(http, receive), verb.needed)
         body, parts = await _body(http, verb.max_parts)
         admission = self._admission.of(login.caller, Connection.of(http, receive))
-        set_admission(http.scope, admission)
+        http.state.admission = admission
         query = QueryString.parse(http.scope["query_string"])
         fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s, admission)
         only = await self._only(http.path_params.get("cell"), login.caller)

@@ -32,7 +32,7 @@ from fleetlight.api.http.faults import fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity.faults import unauthorized
-from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, set_admission
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
 from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
@@ -112,7 +112,10 @@ class Middleware:
         """The endpoint that answers with `handler`."""
 
         async def answer(http: HttpRequest) -> Response:
-            return await self.answer(http, lambda minor: self._handle(http, minor, handler))
+            async def respond(minor: int) -> Response:
+                return await handler(await self.request(http, minor))
+
+            return await self.answer(http, respond)
 
         return answer
 
@@ -120,8 +123,8 @@ class Middleware:
         """The route of an operation that `handler` answers."""
         return DocumentedRoute(operation, self.endpoint(handler))
 
-    async def answer(self, http: HttpRequest, handle: Callable[[int], Awaitable[Response]]) -> Response:
-        """Negotiate the microversion, call `handle` with its minor part, and turn what goes wrong into a fault."""
+    async def answer(self, http: HttpRequest, respond: Callable[[int], Awaitable[Response]]) -> Response:
+        """Negotiate the microversion, call `respond` with its minor part, and answer what goes wrong with a fault."""
         request_id = f"req-{uuid4()}"
         http.state.request_id = request_id
         version_headers: list[tuple[str, str]] = []
@@ -132,10 +135,12 @@ class Middleware:
                 else:
                     version = negotiate(http.headers)
                     version_headers = response_headers(str(version))
-                response = await handle(version.minor)
+                response = await respond(version.minor)
             except UnsupportedMicroversionError as error:
                 version_headers = response_headers(error.version)
                 response = fault_of(error)
+            except _UnknownAddressError:
+                response = no_such_route()
             except UnauthorizedError as error:
                 response = unauthorized(error, Links.of(http, self._link_prefix).root)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
@@ -150,7 +155,8 @@ class Middleware:
             response.headers.append(name, value)
         return response
 
-    async def _handle(self, http: HttpRequest, minor: int, handler: Handler) -> Response:
+    async def request(self, http: HttpRequest, minor: int) -> ComputeRequest:
+        """The request, once its caller is known, with what is to be known of it besides; for use inside of `answer`."""
         # A password may have to wait, and it is looked whether its caller does too.
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
@@ -158,11 +164,11 @@ class Middleware:
         authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
         admission = self._admission.of(caller, connection)
-        set_admission(http.scope, admission)
+        http.state.admission = admission
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:
             if not _PROJECT_ID.fullmatch(project_id):
-                return no_such_route()
+                raise _UnknownAddressError
             raise BadRequestError(f"Malformed request URL: URL's project_id '{project_id}' doesn't match Context's")
         content_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
         known_types = _TYPES_OF_NOTHING if http.method in {"GET", "HEAD"} else _JSON_TYPES
@@ -171,20 +177,22 @@ class Middleware:
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
-        return await handler(
-            ComputeRequest(
-                minor,
-                caller,
-                authenticate,
-                admission,
-                query,
-                links,
-                http,
-                self._include,
-                is_legacy(http),
-                http.state.request_id,
-            )
+        return ComputeRequest(
+            minor,
+            caller,
+            authenticate,
+            admission,
+            query,
+            links,
+            http,
+            self._include,
+            is_legacy(http),
+            http.state.request_id,
         )
+
+
+class _UnknownAddressError(Exception):
+    """The element of a project in the address can be none."""
 
 
 def is_legacy(http: HttpRequest) -> bool:

@@ -77,11 +77,15 @@ def gone(path: str, *methods: str) -> list[ApiRoute]:
 
 @dataclass(slots=True)
 class _Node:
-    """What can follow after some elements of an address. A literal element wins over a parameter."""
+    """What can follow after some elements of an address. A literal element wins over a parameter.
+
+    names: by method, the places of the parameters among the elements, and their names.
+    """
 
     children: dict[str, "_Node"] = field(default_factory=dict)
     parameter: "_Node | None" = None
     methods: dict[str, list[ApiRoute]] = field(default_factory=dict)
+    names: dict[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
 
     def add(self, route: ApiRoute) -> None:
         node = self
@@ -95,6 +99,9 @@ class _Node:
         if any(route.since <= other.until and other.since <= route.until for other in spans):
             raise ValueError(f"two routes for {route.method} {route.path} in the same microversion")
         spans.append(route)
+        # Every span has its parameters at the same places, so whichever is taken, the names of the first serve.
+        names = [(at, name[1:-1]) for at, name in enumerate(route.elements) if _is_parameter(name)]
+        node.names.setdefault(route.method, names)
 
     def find(self, elements: Sequence[str]) -> "_Node | None":
         if not elements:
@@ -129,26 +136,23 @@ class RouteTable:
         if node is None and elements[0]:
             node, project = self._root.find(elements[1:]), {"project_id": elements[0]}
             elements = elements[1:]
-        spans = [] if node is None else node.methods.get("GET" if http.method == "HEAD" else http.method, [])
-        if not spans:
+        method = "GET" if http.method == "HEAD" else http.method
+        if node is None or method not in node.methods:
             return no_such_route()
+        spans = node.methods[method]
 
-        async def handle(request: ComputeRequest) -> Response:
-            route = next((route for route in spans if route.is_in(request.minor)), None)
+        async def respond(minor: int) -> Response:
+            request = await self._middleware.request(http, minor)
+            route = next((route for route in spans if route.is_in(minor)), None)
             if route is None:
-                raise NotInMicroversionError(request.minor)
+                raise NotInMicroversionError(minor)
             if route.method == "GET" or route.query is not NO_PARAMETERS:
-                route.query.accept(request.query, request.minor)
+                route.query.accept(request.query, minor)
             return await route.handler(request)
 
-        # Every span has its parameters at the same places, so whichever is taken, the names of the first serve.
         name_route(http.scope, spans[0].path)
-        http.scope["path_params"] = project | _parameters(spans[0], elements)
-        return await self._middleware.endpoint(handle)(http)
-
-
-def _parameters(route: ApiRoute, elements: Sequence[str]) -> dict[str, str]:
-    return {name[1:-1]: value for name, value in zip(route.elements, elements, strict=True) if _is_parameter(name)}
+        http.scope["path_params"] = project | {name: elements[at] for at, name in node.names[method]}
+        return await self._middleware.answer(http, respond)
 
 
 def _is_parameter(element: str) -> bool:

@@ -7,7 +7,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyListsError
-from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, set_admission
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
 from fleetlight.api.limits.paced_bodies import PIECE_BYTES, PacedBodies
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
@@ -59,9 +59,7 @@ def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
             await taken.wait()
 
         async def answer(of_request: RequestAdmission) -> None:
-            scope: Scope = {"type": "http"}
-            set_admission(scope, of_request)
-            await PacedBodies(app)(scope, nothing, take)
+            await PacedBodies(app)({"type": "http", "state": {"admission": of_request}}, nothing, take)
 
         async def ask(caller: Caller) -> RequestAdmission:
             of_request = admission.of(caller)
