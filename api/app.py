@@ -23,7 +23,7 @@ from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.query import routes as query
-from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.rapi import routes as rapi
 from fleetlight.api.rapi.endpoint import is_rapi, unknown_address
@@ -39,12 +39,12 @@ from fleetlight.listing.past import PastLister
 class Application:
     """web: answers requests; its lifespan ends with `close`. services: what it answers from.
 
-    answerer: of queries, for faces that are not HTTP too. live: asks nodes for it. health: for the monitoring.
+    query_engine: of queries, for faces that are not HTTP too. live: asks nodes for it. health: for the monitoring.
     """
 
     web: Starlette
     services: Services
-    answerer: Answerer
+    query_engine: QueryEngine
     live: LiveNodes
     health: Health
 
@@ -59,17 +59,17 @@ def create_app(parts: ApiParts) -> Application:
     services = Services.of(parts)
     live = LiveNodes(ItemLister(parts.cells), parts.nodes)
     past = PastLister(parts.cells, parts.search, clock=parts.clock)
-    answerer = Answerer(services.lister, past, services.items, parts.cells, live, max_limit=parts.api.max_limit)
+    query_engine = QueryEngine(services.lister, past, services.items, parts.cells, live, max_limit=parts.api.max_limit)
     clock = parts.clock if isinstance(parts.clock, FleetClock) else None
     health = Health(services.index, parts.cells, services.metrics, parts.indexer, clock)
     compute = ComputeFace(services)
     others = [
-        *query.routes(services, answerer),
-        *explaining.routes(services, compute.lists, answerer),
+        *query.routes(services, query_engine),
+        *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
         *capacity.routes(services),
         *maintenance.routes(services),
-        *rapi.routes(services, answerer),
+        *rapi.routes(services, query_engine),
         *(parts.identity.routes(parts.api.compute_link_prefix) if isinstance(parts.identity, TokenIdentity) else ()),
         *image.routes(services),
         *HealthEndpoints(health, parts.command).routes(),
@@ -103,7 +103,7 @@ def create_app(parts: ApiParts) -> Application:
         lifespan=lifespan,
     )
     web.router.redirect_slashes = False
-    application = Application(web, services, answerer, live, health)
+    application = Application(web, services, query_engine, live, health)
     return application
 
 

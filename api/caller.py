@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 
 # Each role implies those behind it (contracts/nova-rest, section 7).
 ROLES = ("admin", "manager", "member", "reader")
@@ -18,7 +18,7 @@ def with_implied(roles: frozenset[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, for which project, with which roles (`ROLES`, and those of others that mean nothing here).
+    """The user of a request, with its project and roles (`ROLES`, and others, which mean nothing here).
 
     project_id: None when the caller has no project; only what belongs to the user is then in scope.
     """
@@ -29,7 +29,7 @@ class Caller:
 
     @property
     def reader(self) -> str:
-        """By whom is remembered what the caller has changed or seen: its project, or itself without one."""
+        """The key under which the changes of the caller are remembered: its project, or the user without one."""
         return self.project_id or self.user_id
 
     @property
@@ -49,9 +49,9 @@ class Caller:
 
 
 class Identity(Protocol):
-    """A strategy of finding out who is calling."""
+    """A strategy of authentication."""
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         """The caller of a request with these `headers` (names ignore case). connection: where it comes from.
 
         Raises UnauthorizedError, TooManyLoginsError, BadRequestError.

@@ -7,12 +7,12 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.services import Services
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
 from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.listing.answer import Route
@@ -31,7 +31,7 @@ _SUMMARY = Shape(
         "silent_nodes": ListOf(TEXT),
     }
 )
-CAPACITY = Operation(
+CAPACITY = ApiOperation(
     "GET",
     "/fleetlight/capacity",
     Shape(
@@ -63,7 +63,7 @@ class CapacityHandler:
         self._cells = cells
         self._timeout_s = timeout_s
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/capacity`: of the cell called `cell`, or of all."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:capacity")

@@ -18,7 +18,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One method of one address. answer: what a success holds; None: nothing. success: its status.
 
     is_open: whether it needs no token. body: what is read of the request's body. query: parameters that mean something.
@@ -47,6 +47,6 @@ class Operation:
 class DocumentedRoute(Route):
     """The route of an operation."""
 
-    def __init__(self, operation: Operation, endpoint: Endpoint) -> None:
+    def __init__(self, operation: ApiOperation, endpoint: Endpoint) -> None:
         super().__init__(operation.path, endpoint, methods=[operation.method])
         self.operation = operation

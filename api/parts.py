@@ -22,11 +22,11 @@ from fleetlight.resources.clock import Clock, system_clock
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """What the application is made of. The caller who built a part closes it.
+    """What the application is made of. What built a part closes it.
 
     cells: a `fleetlight.cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
-    identity: who says who is calling.
+    identity: authenticates callers.
     rapi_users_file: users of the remote API beside those of `identity`.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
     clock: of the fleet, where its database is on another machine (`Fleet.clock`).

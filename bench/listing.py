@@ -216,7 +216,7 @@ class Served:
         parts = ApiParts(self.pool, self._fleet, native, self._searcher, ApiSettings(), search)
         self._app = create_app(parts)
         self.lister = self._app.services.lister
-        self.answerer = self._app.answerer
+        self.query_engine = self._app.query_engine
 
     async def get(self, path: str, query: str) -> tuple[int, bytes]:
         answer = await in_process.call(self._app.web, "GET", path, query=query, headers=_HEADERS)

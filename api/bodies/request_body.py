@@ -10,7 +10,7 @@ fields say (fleetlight.api.bodies.versioned_models). Most bodies are one object 
 
     KEYPAIR = Body(_Keypair, "keypair")
 
-    async def handler(request: ComputeRequest) -> Response:
+    async def handler(request: ApiRequest) -> Response:
         keypair = await KEYPAIR.read(request)
 """
 
@@ -130,7 +130,7 @@ IfGiven = Annotated[T | None, _NoNull()]
 
 
 class _Asked(Protocol):
-    """What is needed of an `fleetlight.api.shared.endpoint.ComputeRequest`."""
+    """What is needed of an `fleetlight.api.shared.endpoint.ApiRequest`."""
 
     @property
     def minor(self) -> int: ...

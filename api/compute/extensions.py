@@ -6,7 +6,7 @@ from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.http.shapes import NOTHING, page
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 
 
 def extension_routes() -> list[ApiRoute]:
@@ -16,9 +16,9 @@ def extension_routes() -> list[ApiRoute]:
     ]
 
 
-async def _index(_request: ComputeRequest) -> Response:
+async def _index(_request: ApiRequest) -> Response:
     return json_answer({"extensions": []})
 
 
-async def _show(request: ComputeRequest) -> Response:
+async def _show(request: ApiRequest) -> Response:
     raise NotFoundError(f"No extension {request.http.path_params['alias']} is there.")

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import LINKS, TEXT, ListOf, Shape
@@ -22,8 +22,8 @@ _ONE_VERSION = Shape(
     {"version": _VERSION.with_keys({"media-types": ListOf(Shape(dict.fromkeys(("base", "type"), TEXT)))})}
 )
 VERSION_OPERATIONS = (
-    Operation("GET", "/", Shape({"versions": ListOf(_VERSION)}), is_open=True, faults=()),
-    *(Operation("GET", path, _ONE_VERSION, is_open=True, faults=()) for path in ("/v2/", "/v2.1/")),
+    ApiOperation("GET", "/", Shape({"versions": ListOf(_VERSION)}), is_open=True, faults=()),
+    *(ApiOperation("GET", path, _ONE_VERSION, is_open=True, faults=()) for path in ("/v2/", "/v2.1/")),
 )
 
 

@@ -7,15 +7,15 @@ from starlette.routing import Route
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.explaining.endpoint import EXPLAIN, Explainer
 from fleetlight.api.explaining.queries import QueryExplainer
-from fleetlight.api.query.answering import Answerer
+from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.services import Services
 
 
-def routes(services: Services, lists: ServerListHandlers, answerer: Answerer) -> Sequence[Route]:
-    """lists, answerer: what is explained."""
+def routes(services: Services, lists: ServerListHandlers, query_engine: QueryEngine) -> Sequence[Route]:
+    """lists, query_engine: what is explained."""
     lister, counter = services.lister, services.counter
     queries = QueryExplainer(
-        answerer,
+        query_engine,
         lister,
         services.items,
         counter,

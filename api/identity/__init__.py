@@ -1,4 +1,4 @@
-"""Who is calling. A strategy turns the headers of a request into a `Caller`, or refuses.
+"""Authentication of callers. A strategy turns the headers of a request into a `Caller`, or refuses.
 
 `none`, `basic` and `keystone` are a module each; `tokens` is a small identity service of our own. `opening` makes the
 one that is configured.

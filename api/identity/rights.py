@@ -1,4 +1,4 @@
-"""Whether who reads a stream may still do what was allowed when it began.
+"""The rights of the caller that reads a stream: whether they still are what they were when it began.
 
 The strategy of identity that let the request in is asked again, with the headers of that request: so whatever ends a
 login for requests ends it for streams as well, and as soon.
@@ -27,8 +27,8 @@ _PATIENCE_S = 30.0
 _RETRY_S = 1.0
 
 
-class Rights:
-    """caller: who opened the stream. authenticate: who that is now; raises as `Identity.authenticate` does."""
+class CallerRights:
+    """caller: of the request for the stream. authenticate: finds it again; raises as `Identity` does."""
 
     def __init__(self, caller: Caller, authenticate: Callable[[], Awaitable[Caller]]) -> None:
         self._caller = caller

@@ -11,9 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fleetlight.api.caller import Caller, Identity
-from fleetlight.api.documented import DocumentedRoute, Endpoint, Operation
+from fleetlight.api.documented import ApiOperation, DocumentedRoute, Endpoint
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import (
     ApiError,
     BadRequestError,
@@ -38,7 +38,7 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class ImageHandlers:
-    """identity: who says who is calling. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
+    """identity: authenticates callers. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
 
     def __init__(self, identity: Identity, link_prefix: str | None, shelved: ShelvedServers) -> None:
         self._identity = identity
@@ -47,10 +47,10 @@ class ImageHandlers:
 
     def routes(self) -> Sequence[Route]:
         """The first that fits counts."""
-        index = Operation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden"))
-        show = Operation("GET", "/image/v2/images/{image_id}", IMAGE)
+        index = ApiOperation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden"))
+        show = ApiOperation("GET", "/image/v2/images/{image_id}", IMAGE)
         return [
-            DocumentedRoute(Operation("GET", "/image", VERSIONS, 300, is_open=True), self.versions),
+            DocumentedRoute(ApiOperation("GET", "/image", VERSIONS, 300, is_open=True), self.versions),
             Route("/image/", self.versions),
             DocumentedRoute(index, self._endpoint(self.index)),
             DocumentedRoute(show, self._endpoint(self.show)),
@@ -97,7 +97,7 @@ class ImageHandlers:
             request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 try:
-                    caller = await self._identity.authenticate(http.headers, Connection.of(http))
+                    caller = await self._identity.authenticate(http.headers, ClientConnection.of(http))
                     _check_reader(caller)
                     response = await handler(http, caller)
                 except Exception as error:  # noqa: BLE001  # the edge: every failure becomes an answer

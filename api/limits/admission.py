@@ -18,9 +18,9 @@ from typing import Final
 from starlette.types import Scope
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import TooManyListsError
-from fleetlight.api.limits.fair_queue import FairQueue, Refusal
+from fleetlight.api.limits.fair_queue import FairQueue, QueueRefusal
 from fleetlight.api.limits.queue_metrics import ListQueueMetrics
 from fleetlight.api.settings import ApiSettings
 
@@ -42,7 +42,7 @@ class ListAdmission:
         self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
-    def of(self, caller: Caller, connection: Connection = UNKNOWN) -> "RequestAdmission":
+    def of(self, caller: Caller, connection: ClientConnection = UNKNOWN) -> "RequestAdmission":
         """What admits the pages of one request."""
         share = caller.user_id if self._has_identity else connection.network
         return RequestAdmission(self, share, connection, self._unsent)
@@ -54,7 +54,7 @@ class RequestAdmission:
     Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
     """
 
-    def __init__(self, limits: ListAdmission, share: Hashable, connection: Connection, unsent: "_Unsent") -> None:
+    def __init__(self, limits: ListAdmission, share: Hashable, connection: ClientConnection, unsent: "_Unsent") -> None:
         """share: what is counted together, a user or a network."""
         self._limits = limits
         self.share = share
@@ -174,11 +174,11 @@ class _Unsent:
         if not self._of[share]:
             del self._of[share]
 
-    def refusal_of(self, share: Hashable) -> Refusal | None:
+    def refusal_of(self, share: Hashable) -> QueueRefusal | None:
         """Why no further answer is made for this caller now."""
         if self._total >= self._most:
-            return Refusal.FULL
-        return Refusal.OWN if self._of[share] >= self._most // _SHARE_OF_CALLER else None
+            return QueueRefusal.FULL
+        return QueueRefusal.OWN if self._of[share] >= self._most // _SHARE_OF_CALLER else None
 
 
 class _Queue(FairQueue):
@@ -195,7 +195,7 @@ class _Queue(FairQueue):
         )
         self._metrics.show(lambda: self.waiting, lambda: self.served)
 
-    async def acquire_timed(self, share: Hashable, connection: Connection, *, is_begun: bool) -> None:
+    async def acquire_timed(self, share: Hashable, connection: ClientConnection, *, is_begun: bool) -> None:
         """As `acquire`; the wait is measured."""
         began = time.perf_counter()
         await self.acquire(share, connection, is_begun=is_begun)
@@ -208,7 +208,7 @@ class _Queue(FairQueue):
             self._metrics.count_refusal(why)
         return why is not None
 
-    def refused(self, why: Refusal) -> TooManyListsError:
+    def refused(self, why: QueueRefusal) -> TooManyListsError:
         """The error of a request that is refused; it is counted."""
         self._metrics.count_refusal(why)
-        return TooManyListsError(is_own=why is Refusal.OWN)
+        return TooManyListsError(is_own=why is QueueRefusal.OWN)

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import CallerLeftError
 
 
-class Refusal(StrEnum):
+class QueueRefusal(StrEnum):
     """Why a request is not served.
 
     full: as many wait as may. own: as many of its lane wait as may, or it gave way to one of a shorter lane.
@@ -49,7 +49,7 @@ class FairQueue:
         *,
         most_waiting: int,
         most_in_lane: int,
-        refusal: Callable[[Refusal], Exception],
+        refusal: Callable[[QueueRefusal], Exception],
         most_others: int | None = None,
         wait_s: float | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def lock(
-        self, lane: Hashable, caller: Connection = UNKNOWN, *, is_preferred: bool = False
+        self, lane: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False
     ) -> AsyncIterator[None]:
         """As `acquire`; the place is held while the block lasts."""
         await self.acquire(lane, caller, is_preferred=is_preferred)
@@ -82,7 +82,7 @@ class FairQueue:
             self.release()
 
     async def acquire(
-        self, lane: Hashable, caller: Connection = UNKNOWN, *, is_preferred: bool = False, is_begun: bool = False
+        self, lane: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False, is_begun: bool = False
     ) -> None:
         """Wait until the request is served; its place is held until `release`.
 
@@ -113,13 +113,13 @@ class FairQueue:
         if waiting:
             self._lanes[lane] = waiting
 
-    def refusal_of(self, lane: Hashable, *, is_preferred: bool = False) -> Refusal | None:
+    def refusal_of(self, lane: Hashable, *, is_preferred: bool = False) -> QueueRefusal | None:
         """Why a request that comes now is refused; None if it is served, or may wait."""
         if self._free:
             return None
         if len(self._lanes.get(lane, ())) >= self._most_in_lane:
-            return Refusal.OWN
-        return Refusal.FULL if self._is_full(is_preferred=is_preferred) and not self._giving_way_to(lane) else None
+            return QueueRefusal.OWN
+        return QueueRefusal.FULL if self._is_full(is_preferred=is_preferred) and not self._giving_way_to(lane) else None
 
     def _is_full(self, *, is_preferred: bool) -> bool:
         return self.waiting >= (self._most_waiting if is_preferred else self._most_others)
@@ -136,9 +136,9 @@ class FairQueue:
         if found is not None:
             longest, waiting = found
             self._remove(longest, waiting)
-            waiting.served.set_exception(self._refusal(Refusal.OWN))
+            waiting.served.set_exception(self._refusal(QueueRefusal.OWN))
 
-    async def _wait(self, lane: Hashable, waiting: _Waiting, caller: Connection, wait_s: float | None) -> None:
+    async def _wait(self, lane: Hashable, waiting: _Waiting, caller: ClientConnection, wait_s: float | None) -> None:
         self._lanes.setdefault(lane, deque()).append(waiting)
         leaving = asyncio.ensure_future(caller.left())
         try:
@@ -153,7 +153,7 @@ class FairQueue:
             raise CallerLeftError
         if not waiting.served.done():
             self._give_up(lane, waiting)
-            raise self._refusal(Refusal.LATE)
+            raise self._refusal(QueueRefusal.LATE)
         waiting.served.result()
 
     def _give_up(self, lane: Hashable, waiting: _Waiting) -> None:

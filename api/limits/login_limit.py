@@ -1,10 +1,11 @@
 """A limit on logins, so that no caller can try one password after the other, nor keep others from logging in.
 
-Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
-the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`fleetlight.api.limits.fair_queue`): addresses are served in rounds, apart from users that logged in before.
-Processes that are forked when a limit has been made count wrong logins together; which logins wait, and which users
-have logged in, each process knows for itself. Tokens, and passwords that a process knows to be right, do not wait.
+Wrong logins are counted by name and address together, whether there is such a user or not: a caller that guesses has to
+wait, and the user, at another address, has not. They are counted by address too, with whatever names. Few passwords are
+checked at a time (`fleetlight.api.limits.fair_queue`): addresses are served in rounds, apart from users that logged in
+before. Processes that are forked when a limit has been made count wrong logins together; which logins wait, and which
+users have logged in, each process knows for itself. Tokens, and passwords that a process knows to be right, do not
+wait.
 """
 
 import secrets
@@ -15,9 +16,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import blake2b
 from mmap import mmap
 
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import TooManyLoginsError, UnauthorizedError
-from fleetlight.api.limits.fair_queue import FairQueue, Refusal
+from fleetlight.api.limits.fair_queue import FairQueue, QueueRefusal
 from fleetlight.api.limits.shared_memory import SharedMemory
 from fleetlight.resources.clock import Clock, system_clock
 
@@ -48,14 +49,14 @@ class LoginLimit:
             CHECKS_AT_ONCE,
             most_waiting=MOST_WAITING,
             most_in_lane=MOST_WAITING_OF_ADDRESS,
-            # The other half is for those who have logged in before.
+            # The other half is for users that have logged in before.
             most_others=MOST_WAITING // 2,
             refusal=too_many_at_once,
         )
         self._failures = _Failures(MOST_FAILURES, clock)
         self._failures_of_address = _Failures(MOST_FAILURES_OF_ADDRESS, clock)
         self._under_way: Counter[_Key] = Counter()
-        # Who has logged in from where, the latest last.
+        # Which users have logged in from where, the latest last.
         self._right: OrderedDict[_Key, None] = OrderedDict()
 
     @property
@@ -64,11 +65,11 @@ class LoginLimit:
         return self._queue.waiting
 
     def lock(self, lane: str) -> AbstractAsyncContextManager[None]:
-        """Wait to be served for other work that takes as much as a login. lane: whose. Raises TooManyLoginsError."""
+        """Wait for the beginning of work that takes as much as a login. lane: its queue. Raises TooManyLoginsError."""
         return self._queue.lock(lane)
 
     @asynccontextmanager
-    async def attempt(self, name: str, caller: Connection) -> AsyncIterator[None]:
+    async def attempt(self, name: str, caller: ClientConnection) -> AsyncIterator[None]:
         """One login with `name`; an UnauthorizedError that leaves the block is counted.
 
         Raises TooManyLoginsError after MOST_FAILURES within WINDOW_S, or when too many logins wait already, and
@@ -98,7 +99,7 @@ class LoginLimit:
                     del self._under_way[pair]
 
     def _refuse_too_many(self, pair: _Key, address: _Key) -> None:
-        """The address does not count for those who have logged in from there: it may be that of a proxy."""
+        """The address does not count for users that have logged in from there: it may be that of a proxy."""
         wait_us = self._failures.wait_us(pair)
         if pair not in self._right:
             wait_us = max(wait_us, self._failures_of_address.wait_us(address))
@@ -112,8 +113,8 @@ class LoginLimit:
             self._right.popitem(last=False)
 
 
-def too_many_at_once(_why: Refusal) -> TooManyLoginsError:
-    """The error of who cannot wait to be served."""
+def too_many_at_once(_why: QueueRefusal) -> TooManyLoginsError:
+    """The error of a caller that cannot wait to be served."""
     return TooManyLoginsError(_RETRY_AFTER_S, "Too many requests at once.")
 
 
@@ -127,7 +128,7 @@ class _Failures:
         self._most = most
         self._clock = clock
         self._memory = SharedMemory(_SETS * _KEYS_OF_SET * _FAILED.size)
-        # Who knew it could choose names that come into the set of another one.
+        # A caller that knew it could choose names that come into the set of another one.
         self._secret = secrets.token_bytes(_DIGEST_BYTES)
 
     def count(self, key: _Key) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fleetlight.api.limits.fair_queue import Refusal
+from fleetlight.api.limits.fair_queue import QueueRefusal
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The buckets of what takes a part of a second, or a few."""
@@ -45,14 +45,14 @@ class ListQueueMetrics:
             self._waiting_lists.labels(queue),
             self._lists_in_the_making.labels(queue),
             self._list_wait.labels(queue),
-            {reason: self._refused_lists.labels(queue, reason) for reason in Refusal},
+            {reason: self._refused_lists.labels(queue, reason) for reason in QueueRefusal},
         )
 
 
 class QueueMetrics:
     """Of one queue: how many wait and are served, how long they waited, and how many were refused."""
 
-    def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[Refusal, Counter]) -> None:
+    def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[QueueRefusal, Counter]) -> None:
         self._waiting = waiting
         self._served = served
         self._wait = wait
@@ -66,5 +66,5 @@ class QueueMetrics:
     def count_wait(self, seconds: float) -> None:
         self._wait.observe(seconds)
 
-    def count_refusal(self, why: Refusal) -> None:
+    def count_refusal(self, why: QueueRefusal) -> None:
         self._refused[why].inc()

@@ -1,8 +1,8 @@
-"""Refusing again what was refused a moment ago, before it is looked at: a list of a caller who has too many.
+"""Repeated refusals: a list that was refused a moment ago gets the same answer, before the request is looked at.
 
 A refusal is to cost next to nothing, since requests that come too often come many times a second: finding the route,
-who is calling and what is asked for takes three times as long as the rest of it. So the answer to a list is given again
-to the same request, whatever stands in its query, as long as the queue that refused it has no place for this caller.
+the caller and what is asked for takes three times as long as the rest. So the same request gets the refusal again,
+whatever its query says, as long as this caller may not wait in the queue that refused it.
 """
 
 from collections import OrderedDict

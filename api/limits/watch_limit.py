@@ -29,7 +29,7 @@ class WatchLimits:
     per_project: int
 
 
-class WatchPlaces:
+class WatchSlots:
     """The places that are taken, in this process and in those that are forked from it."""
 
     def __init__(self, limits: WatchLimits) -> None:

@@ -11,14 +11,14 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.limits.large_bodies import made_aside
-from fleetlight.api.query.answering import Answerer
 from fleetlight.api.query.cluster import FLEET, cluster_info
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.item_query import check_columns
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
-from fleetlight.api.query.question import check_columns
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Asking, LookedUp, RowStream, WholeAnswers, parts_of, pieces_of
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.query.whole_results import LookedUp, QueryContext, RowStream, WholeResults, parts_of, pieces_of
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -28,7 +28,7 @@ from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.views.query2.projection import Row, cells_of
 
 _LONGEST_WAIT_S = 89.0
-# The socket is for administrators of this machine: who can open it sees the whole fleet.
+# The socket is for administrators of this machine: a user that can open it sees the whole fleet.
 _CALLER = Caller("luxi", None, frozenset({"admin"}))
 # By the kind that a call names; no type of the fleet itself, which has none.
 _WITH_TAGS = {"instance": "instance", "node": "node", "nodegroup": "group", "network": "network", "cluster": None}
@@ -87,9 +87,9 @@ class LuxiCalls:
     """admission: of lists. cell_timeout_s: what one cell may cost."""
 
     def __init__(
-        self, answerer: Answerer, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
+        self, query_engine: QueryEngine, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
     ) -> None:
-        self._answers = WholeAnswers(answerer)
+        self._answers = WholeResults(query_engine)
         self._writes = writes
         self._admission = admission
         self._cell_timeout_s = cell_timeout_s
@@ -141,10 +141,10 @@ class LuxiCalls:
                 raise
             raise LuxiError("GenericError", str(error)) from error
 
-    async def _asking(self, request: _Request) -> Asking:
+    async def _asking(self, request: _Request) -> QueryContext:
         behind = await self._writes.cells_behind(_CALLER.reader)
-        fresh = AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s, request.admission)
-        return Asking(_CALLER, fresh, parts=request.parts)
+        fresh = ReadOptions(Consistency.BOUNDED, behind, self._cell_timeout_s, request.admission)
+        return QueryContext(_CALLER, fresh, parts=request.parts)
 
     async def _query(self, what: str, fields: Names, expression: list[Any] | None, *, request: _Request) -> Result:
         known = visible_fields(what, _CALLER)

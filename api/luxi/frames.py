@@ -13,7 +13,7 @@ END = b"\x03"
 PIECE_BYTES = 64 * 1024
 MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 MAX_HELD_BYTES = 64 * 1024 * 1024
-# Who opens a connection and says nothing is not waited for longer than a client waits for an answer.
+# A client that opens a connection and says nothing gets as long as it would wait for an answer.
 IDLE_S = 180.0
 MESSAGE_S = 30.0
 

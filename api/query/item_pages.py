@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleetlight.api.query.answer import Answer, Asked
+from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells, keys_in
+from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
-from fleetlight.api.query.observing import Plan
-from fleetlight.api.query.places import choose_cells, conditions_on_cells, keys_in
-from fleetlight.api.query.question import Question
+from fleetlight.api.query.observing import QueryPlan
+from fleetlight.api.query.results import QueryRequest, QueryResult
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page
 from fleetlight.listing.list_items import CellItems, ItemLister
@@ -47,7 +47,7 @@ class ItemPages:
         self._cells = cells
         self._live = live
 
-    async def pages(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
+    async def pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         """At least one page, of at most `limit` rows each. Raises FleetUnreachableError."""
         question, fresh, observer = asked.question, asked.fresh, asked.observer
         known = question.known
@@ -73,7 +73,7 @@ class ItemPages:
         )
         if observer is not None:
             of_cells = conditions_on_cells(question.filter)
-            observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
+            observer.plan = QueryPlan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
             observer.items, observer.why_not_indexed = items.by_cell, items.why_not_indexed
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
@@ -92,7 +92,7 @@ class ItemPages:
             complete = await self._with_live([each.item for each in part], live, observers)
             rows = list(_rows(maker, part, complete))
             after = rows[-1][0] if begin + limit < len(placed) else None
-            yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+            yield QueryResult(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
 
     async def _with_live(
         self, found: Sequence[_Item], fields: Collection[str], observers: Observers
@@ -129,7 +129,7 @@ def _with(item: _Item, said: Record | None) -> _Item:
     return _Item(item.cell_uuid, Facts({**item.facts.record, **said}, None, item.facts.cell))
 
 
-def _placed(question: Question, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Placed]:
+def _placed(question: ItemQuery, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Placed]:
     """The items behind the marker, in their order."""
     order = question.order
     start = None if question.after is None else order.comparable(question.after)

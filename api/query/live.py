@@ -1,4 +1,4 @@
-"""Fields that only nodes know, in the answers to questions: collected by the cache, of the nodes that have an agent.
+"""Fields that only nodes know, in the results of queries: collected by the cache, of the nodes that have an agent.
 
 An answer asks for them when one of its fields, its filter or its order needs them, and then only the nodes of the
 items that everything else of its filter lets pass (contracts/ganeti-query, 8).
@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 import structlog
 
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.agents import AGENT
@@ -66,7 +66,7 @@ class LiveNodes:
     def close(self) -> None:
         self._threads.shutdown(wait=False)
 
-    async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, fresh: AskedFreshness) -> Observers:
+    async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, fresh: ReadOptions) -> Observers:
         """Of the cells in `only` (None: of all) those that have agents, for one answer; see `observers_of`.
 
         Of a cell that does not answer counts what was known last.
@@ -82,7 +82,7 @@ class LiveNodes:
         return await self.observers_of(cells, agents, fresh)
 
     async def observers_of(
-        self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], fresh: AskedFreshness
+        self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], fresh: ReadOptions
     ) -> Observers:
         """What asks these agents, by the uuid of their cells, for one answer.
 
@@ -133,14 +133,14 @@ class LiveNodes:
         known = self._agents.get(cell_uuid)
         return known is None or bool(known.agents) or now - known.at >= _KNOWN_FOR_S
 
-    async def _look_at_clusters(self, cell_uuids: Collection[str], fresh: AskedFreshness) -> None:
+    async def _look_at_clusters(self, cell_uuids: Collection[str], fresh: ReadOptions) -> None:
         now = self._clock()
         known = {uuid for uuid, cluster in self._clusters.items() if now - cluster.at < _KNOWN_FOR_S}
         for uuid, [record] in (await self._read(CLUSTER, set(cell_uuids) - known, fresh)).items():
             self._clusters[uuid] = _Cluster(now, record)
 
     async def _read(
-        self, item_type: str, cell_uuids: Collection[str], fresh: AskedFreshness
+        self, item_type: str, cell_uuids: Collection[str], fresh: ReadOptions
     ) -> Mapping[str, Sequence[Record]]:
         """The items of the cells that answer."""
         if not cell_uuids:

@@ -1,6 +1,6 @@
 """What every request of the remote API goes through, in the order of contracts/ganeti-rapi, 1.
 
-Path and verb, who is calling, what the caller may do, the type of the body, its JSON, then the handler.
+Path and verb, the caller, what the caller may do, the type of the body, its JSON, then the handler.
 """
 
 import re
@@ -16,16 +16,16 @@ from starlette.responses import Response
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import Connection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
-from fleetlight.api.query.whole_answers import Asking
+from fleetlight.api.query.whole_results import QueryContext
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
-from fleetlight.api.shared.proof import AskedFreshness, asked_freshness
+from fleetlight.api.shared.proof import ReadOptions, read_options
 from fleetlight.listing.admission import OneItem
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
@@ -57,7 +57,7 @@ class RapiRequest:
     names: Mapping[str, str]
     body: Any
     has_body: bool
-    fresh: AskedFreshness
+    fresh: ReadOptions
     only: Collection[str] | None
     parts: int = 0
 
@@ -70,9 +70,9 @@ class RapiRequest:
         return replace(self, fresh=replace(self.fresh, admission=OneItem(self.fresh.admission)))
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> QueryContext:
         """What every question of this request asks for."""
-        return Asking(self.caller, self.fresh, self.only, self.parts)
+        return QueryContext(self.caller, self.fresh, self.only, self.parts)
 
     def flag(self, name: str) -> bool:
         """A parameter that is 1 or 0; 0 without it. Raises RapiError."""
@@ -90,7 +90,7 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is calling.
+    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: the caller may be unknown.
 
     max_parts: how many parts a body may have (fleetlight.api.limits.large_bodies).
     """
@@ -166,10 +166,10 @@ class RapiEndpoint:
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
         body, parts = await _body(http, verb.max_parts)
-        admission = self._admission.of(login.caller, Connection.of(http, receive))
+        admission = self._admission.of(login.caller, ClientConnection.of(http, receive))
         http.state.admission = admission
         query = QueryString.parse(http.scope["query_string"])
-        fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s, admission)
+        fresh = await read_options(http.headers, login.caller, self._writes, self._timeout_s, admission)
         only = await self._only(http.path_params.get("cell"), login.caller)
         return await verb.handler(
             RapiRequest(

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of, pieces_of
+from fleetlight.api.query.whole_results import Collected, RowStream, WholeResults, parts_of, pieces_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
@@ -28,7 +28,7 @@ class CutOffError(Exception):
 class RapiItems:
     """Asks the engine of queries on behalf of a request."""
 
-    def __init__(self, answers: WholeAnswers) -> None:
+    def __init__(self, answers: WholeResults) -> None:
         self._answers = answers
 
     async def streamed(

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from starlette.routing import Route
 
 from fleetlight.api.http.methods import METHODS
-from fleetlight.api.query.answering import Answerer
-from fleetlight.api.query.whole_answers import WholeAnswers
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.changing.filters import FilterChanges
 from fleetlight.api.rapi.changing.fleet import FleetChanges
@@ -25,9 +25,9 @@ from fleetlight.api.rapi.users import RapiUsers
 from fleetlight.api.services import Services
 
 
-def routes(services: Services, answerer: Answerer) -> Sequence[Route]:
+def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     parts, access, writes = services.parts, services.access, services.writes
-    resources = RapiResources(RapiItems(WholeAnswers(answerer)), parts.cells, SeenJobs(access, writes))
+    resources = RapiResources(RapiItems(WholeResults(query_engine)), parts.cells, SeenJobs(access, writes))
     targets, submitter = Targets(access), Submitter(access)
     changes = (
         InstanceChanges(targets, submitter),

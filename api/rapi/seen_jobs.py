@@ -1,4 +1,4 @@
-"""Who has seen a job end finds what it has done in the next list, though the index may not have it yet."""
+"""Jobs that a caller has seen end: the next list has what they did, though the index may not have it yet."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -16,9 +16,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller, Identity
-from fleetlight.api.documented import DocumentedRoute, Endpoint, Operation
+from fleetlight.api.documented import ApiOperation, DocumentedRoute, Endpoint
 from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import Connection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection, LookingAhead
 from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
@@ -51,11 +51,11 @@ Include = Callable[[InstanceRow, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeRequest:
+class ApiRequest:
     """A request that has passed the middleware.
 
     minor: the microversion is 2.`minor`.
-    authenticate: finds out who is calling now, as it was found out at first; for answers that go on for long.
+    authenticate: finds out the caller again, as at first; for answers that go on for long.
     admission: of what is made for the request.
     include: lets the next lists of a project (or of a user without one) include a state of an instance.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
@@ -93,13 +93,13 @@ class ComputeRequest:
         authorize(self.caller, rule)
 
 
-Handler = Callable[[ComputeRequest], Awaitable[Response]]
+Handler = Callable[[ApiRequest], Awaitable[Response]]
 
 
 class Middleware:
     """Makes endpoints out of handlers.
 
-    link_prefix: `api.compute_link_prefix`. include: see ComputeRequest. admission: of lists.
+    link_prefix: `api.compute_link_prefix`. include: see ApiRequest. admission: of lists.
     """
 
     def __init__(self, identity: Identity, link_prefix: str | None, include: Include, admission: ListAdmission) -> None:
@@ -119,7 +119,7 @@ class Middleware:
 
         return answer
 
-    def route(self, operation: Operation, handler: Handler) -> DocumentedRoute:
+    def route(self, operation: ApiOperation, handler: Handler) -> DocumentedRoute:
         """The route of an operation that `handler` answers."""
         return DocumentedRoute(operation, self.endpoint(handler))
 
@@ -155,12 +155,12 @@ class Middleware:
             response.headers.append(name, value)
         return response
 
-    async def request(self, http: HttpRequest, minor: int) -> ComputeRequest:
+    async def request(self, http: HttpRequest, minor: int) -> ApiRequest:
         """The request, once its caller is known, with what is to be known of it besides; for use inside of `answer`."""
         # A password may have to wait, and it is looked whether its caller does too.
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
-        connection = Connection.of(http, receive)
+        connection = ClientConnection.of(http, receive)
         authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
         admission = self._admission.of(caller, connection)
@@ -177,7 +177,7 @@ class Middleware:
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
-        return ComputeRequest(
+        return ApiRequest(
             minor,
             caller,
             authenticate,

@@ -1,4 +1,4 @@
-"""How handlers ask the fleet database, and ask and change native cells, which all block.
+"""Access of handlers to the fleet database and to native cells, whose calls block.
 
 Cells are asked by the same pool as lists ask them by (fleetlight.cells.fan_out.cell_pool): what hangs for one hangs for
 all.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 _CHANGING_THREADS = 8
-# Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by who waits.
+# Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by a caller.
 _SOON_S = 0.25
 
 
@@ -48,7 +48,7 @@ class OfCells(Generic[T]):
         return {"Fleetlight-Complete": "false" if self.down else "true"}
 
     def without(self, down: Sequence[Cell]) -> "OfCells[T]":
-        """The same, as if cells which did not answer a later question had been down from the beginning."""
+        """The same, as if cells which did not answer a later call had been down from the beginning."""
         gone = {cell.uuid for cell in down}
         answers = [(cell, answer) for cell, answer in self.answers if cell.uuid not in gone]
         return OfCells(answers, [*self.down, *down])
@@ -157,7 +157,7 @@ class FleetAccess:
         return OfCells(answered, [cell for cell, answer in done if answer is None])
 
     async def find_in_cells(self, question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
-        """The first answer that is not None, and whose it is; None when every cell says so.
+        """The first answer that is not None, with its cell; None when every cell says so.
 
         Raises CellDownError when a cell that may have what was asked for does not answer, FleetUnreachableError.
         """

@@ -33,7 +33,7 @@ COMPLETE = Header(
 )
 ROUTE = Header(
     "Fleetlight-Route",
-    "Who answered: of each cell for administrators, for others in one word",
+    "What answered: of each cell for administrators, for others in one word",
     _TEXT,
     is_required=True,
 )

@@ -1,4 +1,4 @@
-"""Who may do what: one table of rules for all handlers (contracts/nova-rest, section 7).
+"""Rules of access: one table for all handlers (contracts/nova-rest, section 7).
 
 A rule says which role the caller needs in the project of what is asked for. That it is the caller's own project is not
 said here: what belongs to another project is not found, because tenancy is part of every lookup. Nova checks a rule

@@ -24,8 +24,8 @@ _LONGEST_ROUTE = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFreshness:
-    """How fresh the answer to a request has to be.
+class ReadOptions:
+    """How the index and the cells are read for one request: how fresh, for how long, and when.
 
     ask_live: uuids of the cells that are asked themselves, since the index may lack what the caller knows to be there.
     cell_timeout_s: what one cell may cost. admission: of what is made for the request.
@@ -37,9 +37,9 @@ class AskedFreshness:
     admission: Admission = NO_LIMIT
 
 
-async def asked_freshness(
+async def read_options(
     headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float, admission: Admission
-) -> AskedFreshness:
+) -> ReadOptions:
     """What the headers of a request of `caller` ask for. longest_s: what one cell may cost at the most.
 
     Raises BadRequestError, TokenError.
@@ -51,7 +51,7 @@ async def asked_freshness(
         ask_live = await writes.cells_to_ask(tokens, caller.may_see)
     elif consistency is Consistency.BOUNDED:
         ask_live = await writes.cells_behind(caller.reader)
-    return AskedFreshness(consistency, ask_live, cell_timeout_s, admission)
+    return ReadOptions(consistency, ask_live, cell_timeout_s, admission)
 
 
 def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import Flavor
@@ -13,7 +13,7 @@ from fleetlight.cells.fleet.compute.quotas import check
 # Every call asks the fleet database, and so blocks.
 
 
-def named_flavor(access: FleetAccess, request: ComputeRequest, flavor_id: str) -> Flavor:
+def named_flavor(access: FleetAccess, request: ApiRequest, flavor_id: str) -> Flavor:
     """The flavor that the caller may use, also a disabled one. Raises BadRequestError."""
     caller = request.caller
     try:
@@ -22,7 +22,7 @@ def named_flavor(access: FleetAccess, request: ComputeRequest, flavor_id: str) -
         raise BadRequestError(f"Flavor {flavor_id} could not be found.") from error
 
 
-def named_keypairs(access: FleetAccess, request: ComputeRequest, name: str | None) -> list[dict[str, Any]]:
+def named_keypairs(access: FleetAccess, request: ApiRequest, name: str | None) -> list[dict[str, Any]]:
     """The caller's key pair of that name as servers keep it, or nothing for no name. Raises BadRequestError."""
     if not name:
         return []
@@ -32,7 +32,7 @@ def named_keypairs(access: FleetAccess, request: ComputeRequest, name: str | Non
         raise BadRequestError("Invalid key_name provided.") from error
 
 
-def check_metadata(access: FleetAccess, request: ComputeRequest, metadata: Mapping[str, str]) -> None:
+def check_metadata(access: FleetAccess, request: ApiRequest, metadata: Mapping[str, str]) -> None:
     """Raise QuotaExceededError for more items than the project's servers may have."""
     limits = access.fleet.quotas.limits(request.caller.project_id or "")
     check(limits, {}, {"metadata_items": len(metadata)})

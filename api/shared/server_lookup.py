@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.operations.actions.accepting import Acceptance
@@ -23,7 +23,7 @@ class FoundServer:
         return self.row.uuid
 
 
-async def find_server(access: FleetAccess, request: ComputeRequest, *, also_deleted: bool = False) -> FoundServer:
+async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted: bool = False) -> FoundServer:
     """The server that the address of `request` names as `server_id`.
 
     Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
@@ -38,7 +38,7 @@ async def find_server(access: FleetAccess, request: ComputeRequest, *, also_dele
     return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
 
 
-async def _cell_of(access: FleetAccess, request: ComputeRequest, server_id: str) -> Cell | None:
+async def _cell_of(access: FleetAccess, request: ApiRequest, server_id: str) -> Cell | None:
     """None for a server that the caller may not see, or that there is not."""
     mapping = await access.mapping_of(server_id)
     if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):

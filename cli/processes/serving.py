@@ -195,7 +195,9 @@ async def serving_socket(path: Path, settings: Settings, app: "Application") -> 
     from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
 
     services = app.services
-    calls = LuxiCalls(app.answerer, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s)
+    calls = LuxiCalls(
+        app.query_engine, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s
+    )
     try:
         async with serving_luxi(path, calls):
             yield

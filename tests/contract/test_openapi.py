@@ -24,7 +24,7 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.shared.microversion import NEWEST
 from fleetlight.cells.kinds.native.nodes import Capacity
 from fleetlight.operations.hosts.cell_nodes import NewHost
@@ -151,7 +151,7 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
 class NoRoles:
     """Knows the caller, who may do nothing."""
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         return Caller("ada", "demo", frozenset())
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
 from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.passwords import PasswordChecks
@@ -265,7 +265,7 @@ class Faulty:
         self.error: Exception | None = None
         self.asked = 0
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         self.asked += 1
         if self.error is not None:
             raise self.error

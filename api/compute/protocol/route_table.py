@@ -22,7 +22,7 @@ from fleetlight.api.http.headers import Header
 from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.http.shapes import JsonType
-from fleetlight.api.shared.endpoint import ComputeRequest, Handler, Middleware
+from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware
 from fleetlight.api.shared.microversion import NEWEST
 
 _NEWEST_MINOR = NEWEST[1]
@@ -69,7 +69,7 @@ class ApiRoute:
 def gone(path: str, *methods: str) -> list[ApiRoute]:
     """Routes for what Nova has removed at every microversion: they say so."""
 
-    async def handler(request: ComputeRequest) -> Response:
+    async def handler(request: ApiRequest) -> Response:
         raise GoneError(request.http.url.path)
 
     return [ApiRoute(method, path, handler, success=(), errors=(410,)) for method in methods]

@@ -59,7 +59,7 @@ def is_for_all_tenants(query: QueryString) -> bool:
 def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) -> list[Filter]:
     """What Nova looks up before the marker: where one of these finds no server, neither does the list.
 
-    That is whether there is the flavor, and who has the addresses. Raises as `build_filter` does.
+    That is whether there is the flavor, and which servers have the addresses. Raises as `build_filter` does.
     """
     scope = build_scope(query, caller, action=action)
     flavor, addressed = query.last("flavor"), _addressed(query)

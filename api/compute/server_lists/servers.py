@@ -27,8 +27,8 @@ from fleetlight.api.http.links import Links
 from fleetlight.api.http.parts_response import HeadResponse, PartsResponse
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.metrics import ApiMetrics
-from fleetlight.api.shared.endpoint import ComputeRequest
-from fleetlight.api.shared.proof import asked_freshness, proof_headers
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell
@@ -58,7 +58,7 @@ class _Identity(msgspec.Struct):
 _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
-class Mappings(Protocol):
+class CellMappings(Protocol):
     """What is needed of `fleetlight.cells.instance_mappings.Mappings`. Calls block."""
 
     def mappings_of_cell(
@@ -94,7 +94,7 @@ class ServerListHandlers:
         self,
         lister: InstanceLister,
         finder: InstanceFinder,
-        mappings: Mappings,
+        mappings: CellMappings,
         metrics: ApiMetrics,
         *,
         host_statuses: HostStatusCache,
@@ -116,13 +116,13 @@ class ServerListHandlers:
         self._timeout_s = timeout_s
         self._skips_down_cells = skips_down_cells
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         """`GET /servers`"""
         versioned, plain = request.links.as_json
         template = ItemTemplate.brief(request.minor, versioned_base=versioned, plain_base=plain)
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
         if self._watches.is_wanted(request):
             stream = await self._watches.open(request)
@@ -132,7 +132,7 @@ class ServerListHandlers:
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
     async def _listed(
-        self, request: ComputeRequest, template: ItemTemplate, action: str, observer: Observer | None = None
+        self, request: ApiRequest, template: ItemTemplate, action: str, observer: Observer | None = None
     ) -> _Listed:
         """The page that the request asks for. action: the name of the list in policies."""
         caller, minor = request.caller, request.minor
@@ -158,10 +158,10 @@ class ServerListHandlers:
         return _Listed(page, query, limit)
 
     async def _finds_none_of_one(
-        self, conditions: Sequence[Filter], request: ComputeRequest, template: ItemTemplate, order: SortOrder
+        self, conditions: Sequence[Filter], request: ApiRequest, template: ItemTemplate, order: SortOrder
     ) -> bool:
         """Whether no server at all satisfies one of the conditions; a list that is not complete does not tell."""
-        fresh = await asked_freshness(
+        fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )
         for condition in conditions:
@@ -179,7 +179,7 @@ class ServerListHandlers:
 
     async def _page(
         self,
-        request: ComputeRequest,
+        request: ApiRequest,
         template: ItemTemplate,
         query: QueryString,
         wanted: PageRequest,
@@ -188,7 +188,7 @@ class ServerListHandlers:
         """The page behind the marker of the request."""
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
-        fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
+        fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None
@@ -220,12 +220,12 @@ class ServerListHandlers:
             self._page_ends.remember(caller, order, page.last)
         return page
 
-    async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
+    async def explained_page(self, request: ApiRequest, observer: Observer, *, is_detailed: bool) -> Page:
         """The page of a list, of which `observer` is told how it comes about."""
         template = full_template(request, None)
         return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
 
-    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+    async def _list(self, request: ApiRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
         listed = await self._listed(request, template, listing.action)
         page, query, limit = listed.page, listed.query, listed.limit
@@ -295,7 +295,7 @@ def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
     return parts
 
 
-def _is_head(request: ComputeRequest) -> bool:
+def _is_head(request: ApiRequest) -> bool:
     """Whether the servers of a list are not wanted: then one of them is as good as all."""
     return request.http.method == "HEAD"
 

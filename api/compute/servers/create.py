@@ -19,7 +19,7 @@ from fleetlight.api.compute.servers.new_addresses import addresses_of, check_net
 from fleetlight.api.compute.servers.shape import NEW_SERVER
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import TOKEN
 from fleetlight.api.shared.references import named_flavor, named_keypairs
@@ -112,7 +112,7 @@ class ServerCreation:
             )
         ]
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await CREATE_SERVER.read(request)
         server = wanted.server
         request.authorize("os_compute_api:servers:create")
@@ -135,7 +135,7 @@ class ServerCreation:
         await request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
 
-    def _prepare(self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int) -> _Prepared:
+    def _prepare(self, request: ApiRequest, wanted: CreateServer, place: _Place, count: int) -> _Prepared:
         """Refuses what can be refused without the cells."""
         fleet, server = self._access.fleet, wanted.server
         project_id = request.caller.project_id
@@ -188,7 +188,7 @@ class ServerCreation:
         return answered
 
     def _accept(
-        self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellCapacity]
+        self, request: ApiRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellCapacity]
     ) -> Sequence[InstanceRow]:
         """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
@@ -227,7 +227,7 @@ class ServerCreation:
                     return acceptance.create(values, parameters, request.origin, needs_hosts=True)
             return native.acceptance(fleet, ranked[0].cell).create(values, parameters, request.origin)
 
-    def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
+    def _flavor(self, request: ApiRequest, flavor_id: str) -> Flavor:
         flavor = named_flavor(self._access, request, flavor_id)
         if flavor.disabled:
             raise BadRequestError(f"Flavor {flavor_id} could not be found.")
@@ -235,7 +235,7 @@ class ServerCreation:
             request.authorize("os_compute_api:servers:create:zero_disk_flavor")
         return flavor
 
-    def _group(self, request: ComputeRequest, uuid: str | None) -> ServerGroup | None:
+    def _group(self, request: ApiRequest, uuid: str | None) -> ServerGroup | None:
         if uuid is None:
             return None
         project_id = None if request.caller.is_admin else request.caller.project_id
@@ -319,7 +319,7 @@ def _check_place(place: _Place, surveyed: Sequence[CellCapacity], down: Sequence
         raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
 
 
-def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor, place: _Place) -> dict[str, Any]:
+def _common_values(request: ApiRequest, wanted: CreateServer, flavor: Flavor, place: _Place) -> dict[str, Any]:
     """What all new servers of a request have in common, as fields of their records."""
     server, caller = wanted.server, request.caller
     zone = None if place.is_forced else place.zone
@@ -361,7 +361,7 @@ def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count
     return values if hostname is None else {**values, "hostname": hostname}
 
 
-def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
+def _answer(request: ApiRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
     first = rows[0]
     if server.return_reservation_id:
         return json_answer({"reservation_id": first.record["reservation_id"]}, 202)

@@ -18,7 +18,7 @@ from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, optional, page
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
@@ -67,7 +67,7 @@ class ExternalEventHandlers:
             )
         ]
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         """200 when each event has reached its host, 207 when one has not; each says by itself what became of it."""
         events = (await _EVENTS.read(request)).events
         if _SERVICE not in request.caller.roles:

@@ -17,7 +17,7 @@ from fleetlight.api.compute.servers.create_body import AccessIPv4, AccessIPv6, D
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ConflictError
 from fleetlight.api.http.shapes import Shape
-from fleetlight.api.shared.endpoint import ComputeRequest
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import TOKEN
 from fleetlight.api.shared.server_lookup import find_server
@@ -77,7 +77,7 @@ class ServerChangeHandlers:
             ApiRoute("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501), gives=(TOKEN,)),
         ]
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         values = (await _UPDATE.read(request)).record_values()
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:update")
@@ -95,7 +95,7 @@ class ServerChangeHandlers:
         await request.hand_out_token(row)
         return json_answer({"server": await changed_item(request, row, self._host_statuses)})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
         # What is on no host has nothing that could be kept.

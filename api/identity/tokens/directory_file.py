@@ -106,7 +106,7 @@ class DirectoryFile:
 
 
 def _give_to_owner_of(path: Path, file: Path | int) -> None:
-    """Let a file belong to whom the file at `path` belongs: an administrator's change must not shut the service out."""
+    """Give a file the owner of the file at `path`: an administrator's change must not shut the service out."""
     if os.geteuid() == 0 and path.exists():
         owner = path.stat()
         os.chown(file, owner.st_uid, owner.st_gid)

@@ -66,7 +66,7 @@ class IdentityMiddleware:
         self._link_prefix = link_prefix
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that answers callers with a token; `handler` gets to know whose it is."""
+        """The endpoint that answers callers with a token; `handler` gets the caller of the token."""
 
         async def with_token(http: Request, root: str) -> Response:
             directory = await self._directory()

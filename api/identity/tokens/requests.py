@@ -55,7 +55,7 @@ class CredentialMethod(Reference):
 
 
 class Login(IdentityModel):
-    """methods: exactly one; the object of the same name says who."""
+    """methods: exactly one; the object of the same name names the user."""
 
     methods: Annotated[list[str], Field(min_length=1, max_length=1)]
     password: PasswordMethod | None = None

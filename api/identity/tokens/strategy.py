@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.documented import DocumentedRoute, Operation
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.documented import ApiOperation, DocumentedRoute
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
@@ -53,14 +53,14 @@ class TokenIdentity:
         self._key = secrets.token_bytes(32)
         self._right: dict[bytes, Token] = {}
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         directory = await self._file.current()
         token = self._logins.token_of(directory, headers.get("X-Auth-Token", ""))
         if token is None:
             raise UnauthorizedError("The token is missing, or is not good any more.")
         return caller_of(directory, token)
 
-    async def log_in(self, name: str, password: str, connection: Connection) -> Caller:
+    async def log_in(self, name: str, password: str, connection: ClientConnection) -> Caller:
         """The user of this name and password, for faces without tokens: in its default project, or its only one.
 
         What was right is remembered as a token would be, since such a face sends it with each request.
@@ -91,7 +91,7 @@ class TokenIdentity:
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
         auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
         show_versions, show_version = middleware.open_endpoint(versions), middleware.open_endpoint(version)
-        log_in = Operation(
+        log_in = ApiOperation(
             "POST",
             _BASE + "/auth/tokens",
             _one("token", shapes.TOKEN),
@@ -102,16 +102,16 @@ class TokenIdentity:
             gives=(_SUBJECT,),
         )
         return [
-            DocumentedRoute(Operation("GET", "/identity", shapes.VERSIONS, 300, is_open=True), show_versions),
+            DocumentedRoute(ApiOperation("GET", "/identity", shapes.VERSIONS, 300, is_open=True), show_versions),
             Route("/identity/", show_versions),
-            DocumentedRoute(Operation("GET", _BASE, shapes.VERSION, is_open=True), show_version),
+            DocumentedRoute(ApiOperation("GET", _BASE, shapes.VERSION, is_open=True), show_version),
             Route(_BASE + "/", show_version),
             DocumentedRoute(log_in, middleware.open_endpoint(auth.log_in)),
             *(DocumentedRoute(each, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
             Route("/identity/{path:path}", middleware.open_endpoint(_no_such_route), methods=_ANY_METHOD),
         ]
 
-    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[Operation, Handler]]:
+    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[ApiOperation, Handler]]:
         """What needs a token."""
         lookups = Lookups(self._region)
         credentials = CredentialHandlers(self._file, self._logins, self._max_credentials, self._clock)
@@ -121,7 +121,7 @@ class TokenIdentity:
         named = ("name", "domain_id", "enabled")
         return [
             (_get("/auth/tokens", subject, query=("nocatalog",), takes=(_SUBJECT,), gives=(_SUBJECT,)), auth.show),
-            (Operation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
+            (ApiOperation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
             (_get("/auth/catalog", shapes.CATALOG), auth.catalog),
             (_get("/auth/projects", many("projects", shapes.PROJECT)), auth.projects),
             (_get("/auth/domains", many("domains", shapes.DOMAIN)), auth.domains),
@@ -132,11 +132,11 @@ class TokenIdentity:
             (_get("/users/{user_id}/projects", many("projects", shapes.PROJECT)), lookups.projects_of_user),
             (_get(own, many("application_credentials", shapes.CREDENTIAL), query=("name",)), credentials.index),
             (
-                Operation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
+                ApiOperation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
                 credentials.create,
             ),
             (_get(own + "/{credential_id}", one(new, shapes.CREDENTIAL)), credentials.show),
-            (Operation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
+            (ApiOperation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
             (_get("/domains", many("domains", shapes.DOMAIN), query=("name", "enabled")), lookups.domains),
             (_get("/domains/{domain_id}", one("domain", shapes.DOMAIN)), lookups.domain),
             (_get("/roles", many("roles", shapes.ROLE), query=("name",)), lookups.roles),
@@ -164,8 +164,8 @@ def _get(
     query: tuple[str, ...] = (),
     takes: tuple[Header, ...] = (),
     gives: tuple[Header, ...] = (),
-) -> Operation:
-    return Operation("GET", _BASE + path, answer, query=query, takes=takes, gives=gives)
+) -> ApiOperation:
+    return ApiOperation("GET", _BASE + path, answer, query=query, takes=takes, gives=gives)
 
 
 def _one(singular: str, item: Shape) -> Shape:

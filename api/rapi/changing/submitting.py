@@ -36,6 +36,6 @@ class Submitter:
 
 
 def request_of(request: RapiRequest) -> Request:
-    """Who asks, as jobs and notifications say it."""
+    """The caller, as jobs and notifications name it."""
     request_id = structlog.contextvars.get_contextvars().get("request_id")
     return Request(request_id, request.caller.user_id or None, request.caller.project_id)

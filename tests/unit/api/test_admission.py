@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import CallerLeftError, TooManyListsError
 from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
 from fleetlight.api.limits.fair_queue import FairQueue
@@ -39,7 +39,7 @@ class Pages:
         self,
         name: str,
         caller: Caller = ADA,
-        connection: Connection = UNKNOWN,
+        connection: ClientConnection = UNKNOWN,
         *,
         is_live: bool = False,
         is_small: bool = False,
@@ -334,7 +334,7 @@ def test_caller_that_leaves_while_it_waits_gives_its_place_up() -> None:
             await gone.wait()
 
         made = await pages.start("a1")
-        waits = await pages.start("a2", connection=Connection("192.0.2.1", left))
+        waits = await pages.start("a2", connection=ClientConnection("192.0.2.1", left))
         gone.set()
         with pytest.raises(CallerLeftError):
             await waits
@@ -348,7 +348,7 @@ def test_caller_that_leaves_while_it_waits_gives_its_place_up() -> None:
 def test_callers_without_identity_are_told_apart_by_their_addresses() -> None:
     async def run() -> None:
         pages = Pages(has_identity=False, max_waiting_lists=4)
-        home, away = Connection("192.0.2.1"), Connection("192.0.2.2")
+        home, away = ClientConnection("192.0.2.1"), ClientConnection("192.0.2.2")
         tasks = [await pages.start(name, ADA, home) for name in ("h1", "h2")]
         with pytest.raises(TooManyListsError):
             await (await pages.start("h3", BOB, home))

@@ -16,7 +16,7 @@ from fleetlight.api.identity import NoIdentity
 from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
-from fleetlight.api.shared.endpoint import ComputeRequest, Handler, Middleware
+from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware
 from fleetlight.cells.model import InstanceRow
 
 
@@ -33,13 +33,13 @@ async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
 
 
 def _says(text: str) -> Handler:
-    async def handler(request: ComputeRequest) -> Response:
+    async def handler(request: ApiRequest) -> Response:
         return PlainTextResponse(f"{text} {request.http.path_params}")
 
     return handler
 
 
-async def _read_note(request: ComputeRequest) -> Response:
+async def _read_note(request: ApiRequest) -> Response:
     return PlainTextResponse((await NOTE.read(request)).note)
 
 

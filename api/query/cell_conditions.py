@@ -1,4 +1,4 @@
-"""What a filter says of where its items are, so that no other place is asked: in which cells, and under which keys."""
+"""The conditions of a filter on cells and keys, so that only the cells that can have its items are asked."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

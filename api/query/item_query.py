@@ -49,7 +49,7 @@ Wanted = Expression | str | Filter | None
 """What is kept: an expression, the text of one, or its tree."""
 
 
-class QuestionBody(RequestModel):
+class QueryBody(RequestModel):
     """The body of `POST /fleetlight/query`.
 
     filter: a list with its operator first, or the text of a filter. as_of: a time with its zone, as of ISO 8601.
@@ -65,8 +65,8 @@ class QuestionBody(RequestModel):
     as_of: str | None = None
 
 
-class CountingBody(RequestModel):
-    """The body of `POST /fleetlight/query/counts`; see QuestionBody."""
+class CountBody(RequestModel):
+    """The body of `POST /fleetlight/query/counts`; see QueryBody."""
 
     what: str
     by: list[str] = Field(default_factory=list)
@@ -76,7 +76,7 @@ class CountingBody(RequestModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ItemQuery:
     """known: the fields that the caller may ask for. names: those of the answer's columns, in their order.
 
     filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
@@ -95,8 +95,8 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """known: the fields that the caller may group by. by: names of these. The rest is as of Question."""
+class CountQuery:
+    """known: the fields that the caller may group by. by: names of these. The rest is as of ItemQuery."""
 
     known: QueryFields
     by: Sequence[str]
@@ -105,10 +105,10 @@ class Counting:
     as_of: int | None = None
 
 
-def body_of_query(query: QueryString) -> QuestionBody:
+def body_of_query(query: QueryString) -> QueryBody:
     """What the parameters of a GET say, as the body of a POST would. Raises BadRequestError."""
     _refuse_unknown(query, _PARAMETERS)
-    return QuestionBody(
+    return QueryBody(
         what=query.last("what") or "instance",
         fields=listed_up_to(MAX_FIELDS, "fields", query),
         filter=query.last("filter") or None,
@@ -120,10 +120,10 @@ def body_of_query(query: QueryString) -> QuestionBody:
     )
 
 
-def counting_body_of_query(query: QueryString) -> CountingBody:
+def count_body_of_query(query: QueryString) -> CountBody:
     """As `body_of_query`, for counts. Raises BadRequestError."""
     _refuse_unknown(query, _PARAMETERS_OF_COUNTS)
-    return CountingBody(
+    return CountBody(
         what=query.last("what") or "instance",
         by=listed_up_to(_MAX_BY, "by", query),
         filter=query.last("filter") or None,
@@ -132,7 +132,7 @@ def counting_body_of_query(query: QueryString) -> CountingBody:
     )
 
 
-def counting_of(body: CountingBody, known: QueryFields) -> Counting:
+def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
     """Raises BadRequestError, and QueryError for a filter that is none."""
     values = values_of(known.name)
     if len(body.by) > _MAX_BY:
@@ -143,7 +143,7 @@ def counting_of(body: CountingBody, known: QueryFields) -> Counting:
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
     moment = moment_of(body.as_of, known)
-    return Counting(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
+    return CountQuery(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
 
 
 def moment_of(text: str | None, known: QueryFields) -> int | None:
@@ -194,7 +194,7 @@ def _plain(leaf: Leaf) -> Leaf:
     return leaf.negated() if isinstance(leaf, Negation) else leaf
 
 
-def question_of(
+def query_of(
     known: QueryFields,
     names: Sequence[str],
     expression: Wanted = None,
@@ -204,10 +204,10 @@ def question_of(
     marker: str | None = None,
     all_projects: bool = False,
     as_of: int | None = None,
-) -> Question:
+) -> ItemQuery:
     """The question for the fields `names` of the items that an expression, the text or the tree of one, lets pass.
 
-    order: names of fields; that of the names of the items unless given. The rest is as of Question.
+    order: names of fields; that of the names of the items unless given. The rest is as of ItemQuery.
     Raises BadRequestError, and QueryError for a filter that is none.
     """
     values = values_of(known.name)
@@ -217,7 +217,7 @@ def question_of(
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
     keys = _order(order or [known.name_field], known, values)
     after = None if marker is None else position_in(marker, keys)
-    return Question(
+    return ItemQuery(
         known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects, as_of=as_of
     )
 

@@ -1,4 +1,4 @@
-"""Answers with all the items that there are, for the faces that have no pages: streamed, collected, or looked up."""
+"""Results with all the items that there are, for the faces that have no pages: streamed, collected, or looked up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -10,12 +10,12 @@ import msgspec
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.limits.large_bodies import made_aside
-from fleetlight.api.query.answer import Answer
-from fleetlight.api.query.answering import Answerer, proof_of
-from fleetlight.api.query.named_items import Found, columns_of, filter_of, found_of, looked_up, lost_job, names_in
-from fleetlight.api.query.question import Wanted, check_columns, question_of
+from fleetlight.api.query.engine import QueryEngine, proof_of
+from fleetlight.api.query.item_query import Wanted, check_columns, query_of
+from fleetlight.api.query.named_items import NamedItem, columns_of, filter_of, found_of, looked_up, lost_job, names_in
+from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Page
 from fleetlight.query.filter_text import Expression
@@ -31,15 +31,15 @@ _cell = msgspec.json.Decoder(tuple[int, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """What all questions of one request share.
+class QueryContext:
+    """What all queries of one request share.
 
     only: the uuids of the cells that are asked; None for all. parts: how many parts the body of the request has: what
     is made of many is made aside (fleetlight.api.limits.large_bodies).
     """
 
     caller: Caller
-    fresh: AskedFreshness
+    fresh: ReadOptions
     only: Collection[str] | None = None
     parts: int = 0
 
@@ -51,7 +51,7 @@ class RowStream:
     have every row. has_lost: whether a later batch lacks rows of a cell that the first one had in full.
     """
 
-    def __init__(self, first: Answer, rest: AsyncIterator[Answer]) -> None:
+    def __init__(self, first: QueryResult, rest: AsyncIterator[QueryResult]) -> None:
         self._first = first
         self._rest = rest
         self.proof = first.proof
@@ -102,7 +102,7 @@ async def pieces_of(items: LookedUp, to_item: Callable[[Any], Any], begin: bytes
             if len(piece) >= PIECE_BYTES:
                 yield bytes(piece)
                 piece.clear()
-                # Where a caller takes all of it at once, others have their turn too.
+                # Where a caller takes all of it at once, other requests go on too.
                 await asyncio.sleep(0)
         yield bytes(piece) + end
 
@@ -121,22 +121,22 @@ class Collected:
     proof: Page
 
 
-class WholeAnswers:
+class WholeResults:
     """Asks the engine of queries for every item that an expression lets pass.
 
-    Every question raises QueryError, BadRequestError, NotFoundError, ForbiddenError, FleetUnreachableError.
+    Every query raises QueryError, BadRequestError, NotFoundError, ForbiddenError, FleetUnreachableError.
     """
 
-    def __init__(self, answerer: Answerer) -> None:
-        self._answerer = answerer
+    def __init__(self, query_engine: QueryEngine) -> None:
+        self._query_engine = query_engine
 
-    async def stream(self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted) -> RowStream:
+    async def stream(self, asking: QueryContext, item_type: str, names: Sequence[str], expression: Wanted) -> RowStream:
         """The rows, of which the first batch has been read; nothing else of them is kept."""
         batches = await self._batches(asking, item_type, names, expression)
         return RowStream(await anext(batches), batches)
 
     async def collect(
-        self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted = None
+        self, asking: QueryContext, item_type: str, names: Sequence[str], expression: Wanted = None
     ) -> Collected:
         rows: list[Cells] = []
         proofs: list[Page] = []
@@ -146,7 +146,7 @@ class WholeAnswers:
         return Collected(rows, proof_of(proofs))
 
     async def names_in(
-        self, asking: Asking, item_type: str, expression: Expression | None
+        self, asking: QueryContext, item_type: str, expression: Expression | None
     ) -> Sequence[str | int] | None:
         """The names of an expression that looks items up; None for every other one
         (fleetlight.api.query.named_items).
@@ -155,7 +155,7 @@ class WholeAnswers:
         return await made_aside(asking.parts, lambda: names_in(expression, known))
 
     async def look_up(
-        self, asking: Asking, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
+        self, asking: QueryContext, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
     ) -> LookedUp:
         """The items called `wanted` (fleetlight.api.query.named_items), as often and in that order.
 
@@ -166,7 +166,7 @@ class WholeAnswers:
         columns = columns_of(known, names)
         before = len(columns) - len(names)
         proofs: list[Page] = []
-        found: list[Found[msgspec.Raw]] = []
+        found: list[NamedItem[msgspec.Raw]] = []
         size = 0
         expression = await made_aside(asking.parts, lambda: filter_of(known, wanted))
         async for batch in await self._batches(asking, item_type, columns, expression):
@@ -190,10 +190,10 @@ class WholeAnswers:
         return LookedUp(rows, size, proof, asking.fresh.admission)
 
     async def _batches(
-        self, asking: Asking, item_type: str, names: Sequence[str], expression: Wanted
-    ) -> AsyncIterator[Answer]:
+        self, asking: QueryContext, item_type: str, names: Sequence[str], expression: Wanted
+    ) -> AsyncIterator[QueryResult]:
         known = visible_fields(item_type, asking.caller)
         question = await made_aside(
-            asking.parts, lambda: question_of(known, names, expression, all_projects=asking.caller.is_admin)
+            asking.parts, lambda: query_of(known, names, expression, all_projects=asking.caller.is_admin)
         )
-        return self._answerer.batches(question, asking.caller, asking.fresh, asking.only)
+        return self._query_engine.batches(question, asking.caller, asking.fresh, asking.only)

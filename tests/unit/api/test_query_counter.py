@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleetlight.api.query.answer import Answer
-from fleetlight.api.query.counting import QuestionCounter
-from fleetlight.api.query.question import Counting
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.query.counting import QueryCounter
+from fleetlight.api.query.item_query import CountQuery
+from fleetlight.api.query.results import QueryResult
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
-FRESH = AskedFreshness(Consistency.BOUNDED, (), 1.0)
-BY_STATUS = Counting(ITEM_TYPES["instance"], ["status"], EVERYTHING, all_projects=True)
+FRESH = ReadOptions(Consistency.BOUNDED, (), 1.0)
+BY_STATUS = CountQuery(ITEM_TYPES["instance"], ["status"], EVERYTHING, all_projects=True)
 
 
 class _ThreeBatches:
@@ -25,20 +25,20 @@ class _ThreeBatches:
     def __init__(self) -> None:
         self.given = 0
 
-    async def batches(self, *_asked: Any) -> AsyncIterator[Answer]:
+    async def batches(self, *_asked: Any) -> AsyncIterator[QueryResult]:
         rows = [(["uuid"], msgspec.Raw(b'[[0,"running"]]'))] * 2
         for number in range(3):
             self.given += 1
-            yield Answer(rows, ["uuid"] if number < 2 else None, Page(b"", 2, None, []))
+            yield QueryResult(rows, ["uuid"] if number < 2 else None, Page(b"", 2, None, []))
 
 
 @pytest.mark.parametrize(
     ("max_rows", "batches", "is_partial"), [(1, 1, True), (2, 1, True), (3, 2, True), (5, 3, False), (9, 3, False)]
 )
 def test_rows_are_read_up_to_the_limit(max_rows: int, batches: int, *, is_partial: bool) -> None:
-    answerer: Any = _ThreeBatches()
+    query_engine: Any = _ThreeBatches()
     nothing: Any = None
-    counter = QuestionCounter(nothing, answerer, nothing, max_rows=max_rows)
+    counter = QueryCounter(nothing, query_engine, nothing, max_rows=max_rows)
     counted = asyncio.run(counter.count(BY_STATUS, nothing, FRESH))
     assert counted.groups == {((0, "running"),): 2 * batches}
-    assert (answerer.given, counted.is_partial) == (batches, is_partial)
+    assert (query_engine.given, counted.is_partial) == (batches, is_partial)

@@ -1,4 +1,4 @@
-"""Answers to questions about items of any type, for every face that asks them.
+"""The engine of queries for items of any type, which every face asks.
 
 Instances come by pages of the one list of instances (fleetlight.listing.list_instances), so an answer is as complete,
 and as fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more
@@ -15,14 +15,14 @@ import msgspec
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.query.answer import Answer, Asked
+from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells
 from fleetlight.api.query.item_pages import ItemPages
+from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
-from fleetlight.api.query.observing import Plan, QuestionObserver
-from fleetlight.api.query.places import choose_cells, conditions_on_cells
-from fleetlight.api.query.question import Question
+from fleetlight.api.query.observing import QueryObserver, QueryPlan
+from fleetlight.api.query.results import QueryRequest, QueryResult
 from fleetlight.api.query.scope import scope_of
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page
@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 _decode_rows = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
 
 
-class Answerer:
+class QueryEngine:
     """live: what asks the nodes. max_limit: the largest page."""
 
     def __init__(
@@ -70,13 +70,13 @@ class Answerer:
 
     async def answer(
         self,
-        question: Question,
+        question: ItemQuery,
         caller: Caller,
-        fresh: AskedFreshness,
+        fresh: ReadOptions,
         only: Collection[str] | None = None,
         *,
-        observer: QuestionObserver | None = None,
-    ) -> Answer:
+        observer: QueryObserver | None = None,
+    ) -> QueryResult:
         """One page of the rows that a caller asks for. only: uuids of the cells whose items are wanted; None for all.
 
         observer: told how the answer comes about. Raises ForbiddenError, FleetUnreachableError, QueryError.
@@ -85,7 +85,7 @@ class Answerer:
         rows: Sequence[Row] = ()
         pages: list[Page] = []
         after = None
-        async for page in self._pages(Asked(question, caller, fresh, only, observer), limit):
+        async for page in self._pages(QueryRequest(question, caller, fresh, only, observer), limit):
             rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
             after = page.after
@@ -93,31 +93,31 @@ class Answerer:
                 break
         if len(rows) > limit or (len(rows) == limit and after is not None):
             rows, after = rows[:limit], rows[limit - 1][0]
-        return Answer(rows, after, proof_of(pages))
+        return QueryResult(rows, after, proof_of(pages))
 
     async def batches(
-        self, question: Question, caller: Caller, fresh: AskedFreshness, only: Collection[str] | None = None
-    ) -> AsyncIterator[Answer]:
+        self, question: ItemQuery, caller: Caller, fresh: ReadOptions, only: Collection[str] | None = None
+    ) -> AsyncIterator[QueryResult]:
         """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
 
-        The limit of the question is not looked at. An instance that changes its place meanwhile may be in two batches,
+        The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
         or in none; the proof of a batch covers it alone.
         """
-        async for page in self._pages(Asked(question, caller, fresh, only), self._max_limit):
+        async for page in self._pages(QueryRequest(question, caller, fresh, only), self._max_limit):
             yield page
 
-    def _pages(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
+    def _pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         if asked.question.known.name == INSTANCE_FIELDS.name:
             return self._pages_of_instances(asked, limit)
         return self._item_pages.pages(asked, limit)
 
-    async def _pages_of_instances(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
+    async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         question, observer = asked.question, asked.observer
         cells = await self._cells.cells()
         only, wanted_of_each = choose_cells(question.filter, question.known, cells, asked.only)
         stored, rest = split(wanted_of_each, values_of(question.known.name))
         if observer is not None:
-            observer.plan = Plan(cells, only, conditions_on_cells(question.filter), stored, rest)
+            observer.plan = QueryPlan(cells, only, conditions_on_cells(question.filter), stored, rest)
         names = {cell.uuid: cell.name for cell in cells}
         maker = RowMaker(question.known, question.names, rest)
         is_past = question.as_of is not None
@@ -145,10 +145,10 @@ class Answerer:
                 rows = await self._live.finish(projection, unfinished_rows(items), observers)
             else:
                 rows = _decode_rows(items)
-            yield Answer(rows, after if has_more else None, replace(page, items=b""))
+            yield QueryResult(rows, after if has_more else None, replace(page, items=b""))
 
     async def _facts_of(
-        self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: AskedFreshness
+        self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: ReadOptions
     ) -> Mapping[str, CellFacts]:
         """Of each cell what its instances need of it: only the facts that are `wanted`, each cell asked once.
 
@@ -176,7 +176,7 @@ class Answerer:
             for cell in cells
         }
 
-    async def _down_then(self, asked: Asked, only: Collection[str] | None) -> dict[str, CellFailure]:
+    async def _down_then(self, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
         """The cells that are down, once it is known that all others can tell of the moment that is asked for.
 
         Raises BadRequestError.
@@ -191,7 +191,7 @@ class Answerer:
 
     async def _page(
         self,
-        asked: Asked,
+        asked: QueryRequest,
         request: PageRequest,
         projection: QueryRows,
         only: Collection[str] | None,
@@ -226,7 +226,7 @@ class Answerer:
 
 
 def _projection(
-    question: Question, rest: Filter, maker: RowMaker, facts: Mapping[str, CellFacts], *, has_live: bool
+    question: ItemQuery, rest: Filter, maker: RowMaker, facts: Mapping[str, CellFacts], *, has_live: bool
 ) -> QueryRows:
     """What makes the rows of instances. has_live: whether some are finished by what their nodes say."""
     if not has_live:
@@ -242,7 +242,7 @@ def _projection(
 
 
 @contextmanager
-def _telling_of_the_past(asked: Asked) -> Iterator[None]:
+def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
     """Raises BadRequestError for a moment that a cell cannot tell of; only administrators learn which one it is."""
     try:
         yield
@@ -256,7 +256,7 @@ def _time_text(moment: int) -> str:
     return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _merged(question: Question, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
+def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
     """The rows of two pages in their order. One that has moved behind the page that it was on is there once."""
 
     def identity(row: Row) -> Any:

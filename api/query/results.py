@@ -1,19 +1,19 @@
-"""What a question is answered with, and what one has to know to answer it."""
+"""A query as the engine gets it, and its result."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.query.observing import QuestionObserver
-from fleetlight.api.query.question import Question
-from fleetlight.api.shared.proof import AskedFreshness
+from fleetlight.api.query.item_query import ItemQuery
+from fleetlight.api.query.observing import QueryObserver
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.answer import Page
 from fleetlight.views.query2.projection import Row
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """rows: in their order. after: the position of the row to go on after; None at the end.
 
     proof: which cells the rows are of, and how they were asked.
@@ -25,11 +25,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question with who asks it, and how: as of `Answerer.answer`."""
+class QueryRequest:
+    """A query with its caller and options: as of `QueryEngine.answer`."""
 
-    question: Question
+    question: ItemQuery
     caller: Caller
-    fresh: AskedFreshness
+    fresh: ReadOptions
     only: Collection[str] | None
-    observer: QuestionObserver | None = None
+    observer: QueryObserver | None = None
