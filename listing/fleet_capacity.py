@@ -54,12 +54,13 @@ class CapacityLister:
     async def capacity(
         self, *, cell_timeout_s: float, only: Collection[str] | None = None, admission: Admission = NO_LIMIT
     ) -> FleetCapacity:
-        """cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all.
-        admission: of the request.
+        """What all cells have.
 
+        cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. admission: of the
+            request.
         A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
-        it with a node that has not said what it has. Raises
-        FleetUnreachableError when it is not known which cells there are, and what `admission` raises.
+        it with a node that has not said what it has. Raises FleetUnreachableError when it is not known which cells
+        there are, and what `admission` raises.
         """
         async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()

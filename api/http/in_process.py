@@ -12,8 +12,7 @@ _ADDRESS = ("127.0.0.1", 8774)
 
 @dataclass(frozen=True, slots=True)
 class InProcessResponse:
-    """headers: their names in lower case. failure: what it was made of, which may say more than who asks by a network
-    is told."""
+    """headers: their names in lower case. failure: behind a fault; may say more than a caller over a network gets."""
 
     status: int
     headers: Mapping[str, str]

@@ -23,7 +23,7 @@ from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 
 _log = structlog.get_logger(__name__)
 # Until then nothing is told; an operator can restart the identity service meanwhile.
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
 
@@ -46,7 +46,7 @@ class CallerRights:
         Raises RightsLostError when that is not so, or cannot be found out for too long.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 caller = await self._caller_now()
         except TimeoutError:
             raise RightsLostError("the rights of the reader cannot be looked up") from None

@@ -44,8 +44,8 @@ class ListAdmission:
 
     def of(self, caller: Caller, connection: ClientConnection = UNKNOWN) -> "RequestAdmission":
         """What admits the pages of one request."""
-        share = caller.user_id if self._has_identity else connection.network
-        return RequestAdmission(self, share, connection, self._unsent)
+        flow = caller.user_id if self._has_identity else connection.network
+        return RequestAdmission(self, flow, connection, self._unsent)
 
 
 class RequestAdmission:
@@ -54,10 +54,10 @@ class RequestAdmission:
     Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
     """
 
-    def __init__(self, limits: ListAdmission, share: Hashable, connection: ClientConnection, unsent: "_Unsent") -> None:
-        """share: what is counted together, a user or a network."""
+    def __init__(self, limits: ListAdmission, flow: Hashable, connection: ClientConnection, unsent: "_Unsent") -> None:
+        """flow: what is counted together, a user or a network."""
         self._limits = limits
-        self.share = share
+        self.flow = flow
         self.connection = connection
         self._unsent = unsent
         self.is_begun = False
@@ -84,7 +84,7 @@ class RequestAdmission:
     async def enter(self, *, is_small: bool) -> "_Slot":
         """A slot of its own, until it is left."""
         slot = _Slot(self, self._limits.live)
-        if not self.is_begun and (why := self._unsent.refusal_of(self.share)) is not None:
+        if not self.is_begun and (why := self._unsent.refusal_of(self.flow)) is not None:
             raise self._limits.lists.refused(why)
         if not is_small:
             await slot.wait_in(self._limits.lists)
@@ -96,16 +96,16 @@ class RequestAdmission:
 
         None if this one was not refused.
         """
-        return None if self.refused_by is None else partial(self.refused_by.refuses, self.share)
+        return None if self.refused_by is None else partial(self.refused_by.refuses, self.flow)
 
     @contextmanager
     def handing_over(self, size: int) -> Iterator[None]:
         """In the block the caller takes an answer of so many bytes, which are kept until then."""
-        self._unsent.add(self.share, size)
+        self._unsent.add(self.flow, size)
         try:
             yield
         finally:
-            self._unsent.add(self.share, -size)
+            self._unsent.add(self.flow, -size)
 
 
 def admission_of(scope: Scope) -> RequestAdmission | None:
@@ -131,7 +131,7 @@ class _Slot:
         request = self._request
         is_begun = request.is_begun or queue in request.entered
         try:
-            await queue.acquire_timed(request.share, request.connection, is_begun=is_begun)
+            await queue.acquire_timed(request.flow, request.connection, is_begun=is_begun)
         except TooManyListsError:
             request.refused_by = queue
             raise
@@ -161,24 +161,24 @@ class _Slot:
 
 
 class _Unsent:
-    """The bytes of answers that callers have not taken yet, by their shares."""
+    """The bytes of answers that callers have not taken yet, by their flows."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._of = Counter[Hashable]()
         self._total = 0
 
-    def add(self, share: Hashable, size: int) -> None:
+    def add(self, flow: Hashable, size: int) -> None:
         self._total += size
-        self._of[share] += size
-        if not self._of[share]:
-            del self._of[share]
+        self._of[flow] += size
+        if not self._of[flow]:
+            del self._of[flow]
 
-    def refusal_of(self, share: Hashable) -> QueueRefusal | None:
+    def refusal_of(self, flow: Hashable) -> QueueRefusal | None:
         """Why no further answer is made for this caller now."""
         if self._total >= self._most:
             return QueueRefusal.FULL
-        return QueueRefusal.OWN if self._of[share] >= self._most // _SHARE_OF_CALLER else None
+        return QueueRefusal.OWN if self._of[flow] >= self._most // _SHARE_OF_CALLER else None
 
 
 class _Queue(FairQueue):
@@ -189,21 +189,21 @@ class _Queue(FairQueue):
         super().__init__(
             at_once,
             most_waiting=settings.max_waiting_lists,
-            most_in_lane=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
+            most_in_flow=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
             refusal=self.refused,
             wait_s=settings.list_wait_s,
         )
         self._metrics.show(lambda: self.waiting, lambda: self.served)
 
-    async def acquire_timed(self, share: Hashable, connection: ClientConnection, *, is_begun: bool) -> None:
+    async def acquire_timed(self, flow: Hashable, connection: ClientConnection, *, is_begun: bool) -> None:
         """As `acquire`; the wait is measured."""
         began = time.perf_counter()
-        await self.acquire(share, connection, is_begun=is_begun)
+        await self.acquire(flow, connection, is_begun=is_begun)
         self._metrics.count_wait(time.perf_counter() - began)
 
-    def refuses(self, share: Hashable) -> bool:
-        """Whether a request of this share may not wait; it is counted as refused."""
-        why = self.refusal_of(share)
+    def refuses(self, flow: Hashable) -> bool:
+        """Whether a request of this flow may not wait; it is counted as refused."""
+        why = self.refusal_of(flow)
         if why is not None:
             self._metrics.count_refusal(why)
         return why is not None

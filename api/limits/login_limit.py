@@ -48,7 +48,7 @@ class LoginLimit:
         self._queue = FairQueue(
             CHECKS_AT_ONCE,
             most_waiting=MOST_WAITING,
-            most_in_lane=MOST_WAITING_OF_ADDRESS,
+            most_in_flow=MOST_WAITING_OF_ADDRESS,
             # The other half is for users that have logged in before.
             most_others=MOST_WAITING // 2,
             refusal=too_many_at_once,
@@ -64,9 +64,9 @@ class LoginLimit:
         """How many logins wait."""
         return self._queue.waiting
 
-    def lock(self, lane: str) -> AbstractAsyncContextManager[None]:
-        """Wait for the beginning of work that takes as much as a login. lane: its queue. Raises TooManyLoginsError."""
-        return self._queue.lock(lane)
+    def lock(self, flow: str) -> AbstractAsyncContextManager[None]:
+        """Wait for the beginning of work that takes as much as a login. flow: its queue. Raises TooManyLoginsError."""
+        return self._queue.lock(flow)
 
     @asynccontextmanager
     async def attempt(self, name: str, caller: ClientConnection) -> AsyncIterator[None]:
@@ -143,28 +143,28 @@ class _Failures:
 
     def add(self, key: _Key) -> None:
         with self._memory.locked() as memory:
-            place, since, count = self._found(memory, key)
-            _FAILED.pack_into(memory, place, key, since if count else self._clock(), count + 1)
+            offset, since, count = self._found(memory, key)
+            _FAILED.pack_into(memory, offset, key, since if count else self._clock(), count + 1)
 
     def forget(self, key: _Key) -> None:
         with self._memory.locked() as memory:
-            place, _, count = self._found(memory, key)
+            offset, _, count = self._found(memory, key)
             if count:
-                _FAILED.pack_into(memory, place, b"", 0, 0)
+                _FAILED.pack_into(memory, offset, b"", 0, 0)
 
     def _found(self, memory: mmap, key: _Key) -> tuple[int, int, int]:
         """Where `key` is or may be written, when it failed first, in microseconds, and how often, 0 if it is over."""
         number = int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest()) % _SETS
         first = number * _KEYS_OF_SET * _FAILED.size
-        places = range(first, first + _KEYS_OF_SET * _FAILED.size, _FAILED.size)
-        known = {place: _FAILED.unpack_from(memory, place) for place in places}
-        for place, (found, since, count) in known.items():
+        offsets = range(first, first + _KEYS_OF_SET * _FAILED.size, _FAILED.size)
+        known = {offset: _FAILED.unpack_from(memory, offset) for offset in offsets}
+        for offset, (found, since, count) in known.items():
             if found == key and self._clock() < since + WINDOW_S * _SECOND:
-                return place, since, count
+                return offset, since, count
             if found == key:
-                return place, 0, 0
+                return offset, 0, 0
         # One that is free is the oldest.
-        return min(known, key=lambda place: known[place][1]), 0, 0
+        return min(known, key=lambda offset: known[offset][1]), 0, 0
 
 
 def _key(*parts: str) -> _Key:

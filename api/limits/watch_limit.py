@@ -12,12 +12,12 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
 from fleetlight.api.limits.shared_memory import SharedMemory
 
-# No place is known to become free at a certain moment.
+# No slot is known to become free at a certain moment.
 _RETRY_AFTER_S = 10
 _DIGEST_BYTES = 16
-# Of a place: the process that has it, 0 for none, its user and its project. Names are as long as callers like.
-_PLACE = struct.Struct(f"=H{_DIGEST_BYTES}s{_DIGEST_BYTES}s")
-_FREE = _PLACE.pack(0, b"", b"")
+# Of a slot: the process that has it, 0 for none, its user and its project. Names are as long as callers like.
+_SLOT = struct.Struct(f"=H{_DIGEST_BYTES}s{_DIGEST_BYTES}s")
+_FREE = _SLOT.pack(0, b"", b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class WatchLimits:
 
 
 class WatchSlots:
-    """The places that are taken, in this process and in those that are forked from it."""
+    """The slots that are taken, in this process and in those that are forked from it."""
 
     def __init__(self, limits: WatchLimits) -> None:
         self._limits = limits
-        self._memory = SharedMemory(limits.of_all * _PLACE.size)
+        self._memory = SharedMemory(limits.of_all * _SLOT.size)
         self._process = 1
 
     def begin(self, process: int) -> None:
@@ -42,12 +42,12 @@ class WatchSlots:
         self._process = process
         with self._memory.locked() as memory:
             for number in range(self._limits.of_all):
-                if _PLACE.unpack_from(memory, number * _PLACE.size)[0] == process:
+                if _SLOT.unpack_from(memory, number * _SLOT.size)[0] == process:
                     _free(memory, number)
 
     @contextmanager
     def take(self, caller: Caller) -> Iterator[None]:
-        """Take a place for `caller` while the block lasts. Raises TooManyOwnWatchesError, TooManyWatchesError."""
+        """Take a slot for `caller` while the block lasts. Raises TooManyOwnWatchesError, TooManyWatchesError."""
         number = self._taken(caller)
         try:
             yield
@@ -56,26 +56,26 @@ class WatchSlots:
                 _free(memory, number)
 
     def _taken(self, caller: Caller) -> int:
-        """The number of a place that `caller` has from now on."""
+        """The number of a slot that `caller` has from now on."""
         user = _digest("user", caller.user_id)
         project = _digest("project", caller.project_id)
         with self._memory.locked() as memory:
-            end = self._limits.of_all * _PLACE.size
-            places = list(_PLACE.iter_unpack(memory[:end]))
-            taken = Counter(holder for process, *holders in places if process for holder in holders)
+            end = self._limits.of_all * _SLOT.size
+            slots = list(_SLOT.iter_unpack(memory[:end]))
+            taken = Counter(holder for process, *holders in slots if process for holder in holders)
             if taken[user] >= self._limits.per_user:
                 raise TooManyOwnWatchesError("user", self._limits.per_user, _RETRY_AFTER_S)
             if caller.project_id is not None and taken[project] >= self._limits.per_project:
                 raise TooManyOwnWatchesError("project", self._limits.per_project, _RETRY_AFTER_S)
-            number = next((number for number, (process, _, _) in enumerate(places) if not process), None)
+            number = next((number for number, (process, _, _) in enumerate(slots) if not process), None)
             if number is None:
                 raise TooManyWatchesError(self._limits.of_all, _RETRY_AFTER_S)
-            _PLACE.pack_into(memory, number * _PLACE.size, self._process, user, project)
+            _SLOT.pack_into(memory, number * _SLOT.size, self._process, user, project)
             return number
 
 
 def _free(memory: mmap, number: int) -> None:
-    memory[number * _PLACE.size : (number + 1) * _PLACE.size] = _FREE
+    memory[number * _SLOT.size : (number + 1) * _SLOT.size] = _FREE
 
 
 def _digest(kind: str, name: str | None) -> bytes:

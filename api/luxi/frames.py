@@ -33,13 +33,13 @@ class Frame:
 class HeldBytes:
     """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit.
 
-    turn: is had for each further piece, so that however many connections send at once, the event loop does other work
-    behind each.
+    reading: locked for each further piece, so that the event loop does other work behind each, however
+    many connections send at once.
     """
 
     def __init__(self) -> None:
         self._held = 0
-        self.turn = asyncio.Lock()
+        self.reading = asyncio.Lock()
 
     @contextmanager
     def of_connection(self) -> Iterator["HeldByOne"]:
@@ -63,7 +63,7 @@ class HeldByOne:
     def __init__(self, all_held: HeldBytes) -> None:
         self._all = all_held
         self._counted = 0
-        self.turn = all_held.turn
+        self.reading = all_held.reading
 
     def has(self, size: int) -> None:
         """The message has `size` bytes now. Raises RefusedFrameError."""
@@ -125,7 +125,7 @@ class FrameReader:
 
     async def _further_piece(self, held: HeldByOne) -> bytes:
         piece = await self._piece()
-        async with held.turn:
+        async with held.reading:
             await asyncio.sleep(0)
         return piece
 

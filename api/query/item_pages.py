@@ -31,10 +31,10 @@ class _Item(NamedTuple):
     facts: Facts
 
 
-class _Placed(NamedTuple):
+class _Positioned(NamedTuple):
     """An item with its position (fleetlight.views.query2.projection.Row), and what it is compared by."""
 
-    place: Any
+    sort_key: Any
     position: Sequence[Any]
     item: _Item
 
@@ -85,13 +85,13 @@ class ItemPages:
             # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
             observers = {}
-        placed = _placed(question, found, [values[name].make for name in sorted_by])
+        positioned = _placed(question, found, [values[name].make for name in sorted_by])
         answers = [each.answer for each in items.by_cell]
-        for begin in range(0, max(len(placed), 1), limit):
-            part = placed[begin : begin + limit]
+        for begin in range(0, max(len(positioned), 1), limit):
+            part = positioned[begin : begin + limit]
             complete = await self._with_live([each.item for each in part], live, observers)
             rows = list(_rows(maker, part, complete))
-            after = rows[-1][0] if begin + limit < len(placed) else None
+            after = rows[-1][0] if begin + limit < len(positioned) else None
             yield QueryResult(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
 
     async def _with_live(
@@ -129,21 +129,21 @@ def _with(item: _Item, said: Record | None) -> _Item:
     return _Item(item.cell_uuid, Facts({**item.facts.record, **said}, None, item.facts.cell))
 
 
-def _placed(question: ItemQuery, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Placed]:
+def _placed(question: ItemQuery, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Positioned]:
     """The items behind the marker, in their order."""
     order = question.order
     start = None if question.after is None else order.comparable(question.after)
-    placed: list[_Placed] = []
+    positioned: list[_Positioned] = []
     for item in found:
         position = [make(item.facts)[1] for make in makes]
-        place = order.comparable(position)
-        if start is None or start < place:
-            placed.append(_Placed(place, position, item))
-    placed.sort(key=lambda each: each.place)
-    return placed
+        sort_key = order.comparable(position)
+        if start is None or start < sort_key:
+            positioned.append(_Positioned(sort_key, position, item))
+    positioned.sort(key=lambda each: each.sort_key)
+    return positioned
 
 
-def _rows(maker: RowMaker, part: Sequence[_Placed], complete: Sequence[_Item]) -> Iterator[Row]:
+def _rows(maker: RowMaker, part: Sequence[_Positioned], complete: Sequence[_Item]) -> Iterator[Row]:
     for each, item in zip(part, complete, strict=True):
         cells = maker.cells(item.facts)
         if cells is not None:

@@ -2,7 +2,7 @@
 
 A rule says which role the caller needs in the project of what is asked for. That it is the caller's own project is not
 said here: what belongs to another project is not found, because tenancy is part of every lookup. Nova checks a rule
-after the request's body and after the lookup, so handlers call `authorize` at that point and not the door.
+after the request's body and after the lookup, so handlers call `authorize` at that point and not the middleware.
 """
 
 from fleetlight.api.caller import Caller

@@ -108,7 +108,7 @@ def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
 
 def _member(answer: CellAnswer) -> str:
     name = answer.cell.name
-    # Not every name can be a key of such a dictionary; then the cell is told by its uuid.
+    # Not every name can be a key of such a dictionary; then the cell is called by its uuid.
     member = f"{name if _DICTIONARY_KEY.fullmatch(name) else f'cell-{answer.cell.uuid}'}={answer.route}"
     if answer.watermark is not None:
         member += f";watermark={answer.watermark}"

@@ -300,7 +300,7 @@ def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwar
 def test_stream_ends_when_rights_cannot_be_looked_up_for_long(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.api.identity.rights._PATIENCE_S", 0.05)
+    monkeypatch.setattr("fleetlight.api.identity.rights._TIMEOUT_S", 0.05)
     identity = Faulty()
     api = fleet.api(identity=identity)
 

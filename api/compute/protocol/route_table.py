@@ -34,7 +34,7 @@ class ApiRoute:
 
     path: below the base, such as "/servers/{server_id}/tags"; handlers find the elements in braces in
         `request.http.path_params`.
-    handler: called once the request has passed the door.
+    handler: called once the request has passed the middleware.
     since, until: the first and the last microversion, as the N of 2.N.
     body: what the handler reads of the body; None when it reads nothing.
     query: the query parameters that there are. Other methods than GET are held to them only if there are some.

@@ -126,7 +126,7 @@ class ServerListHandlers:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
         if self._watches.is_wanted(request):
             stream = await self._watches.open(request)
-            # The stream of a HEAD would hold the connection, and a place among the watches, for nothing.
+            # The stream of a HEAD would hold the connection, and a slot among the watches, for nothing.
             return HeadResponse(stream) if _is_head(request) else stream
         template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))

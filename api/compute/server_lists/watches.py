@@ -32,15 +32,15 @@ _SEND_TIMEOUT_S = 30
 
 
 class ServerWatches:
-    """places: for the streams that there are at the same time."""
+    """slots: for the streams that there are at the same time."""
 
     def __init__(
-        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, places: WatchSlots
+        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, slots: WatchSlots
     ) -> None:
         self._feed = feed
         self._codec = codec
         self._host_statuses = host_statuses
-        self._places = places
+        self._slots = slots
 
     @staticmethod
     def is_wanted(request: ApiRequest) -> bool:
@@ -53,8 +53,8 @@ class ServerWatches:
         Raises TooManyOwnWatchesError, TooManyWatchesError.
         """
         with ExitStack() as held:
-            # Before anything is waited for, so that a burst gets no more places than there are.
-            held.enter_context(self._places.take(request.caller))
+            # Before anything is waited for, so that a burst gets no more slots than there are.
+            held.enter_context(self._slots.take(request.caller))
             watch = await self._watch(request)
             # A caller that asks for the headers alone watches nothing.
             return _Stream(watch.events(), ExitStack() if request.http.method == "HEAD" else held.pop_all())

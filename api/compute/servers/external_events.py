@@ -83,16 +83,16 @@ class ExternalEventHandlers:
         Raises CellDownError: only that cell could say whether its servers are there.
         """
         native = self._access.native
-        places = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
+        cell_uuids = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
         of_cell: dict[str, list[str]] = {}
-        for uuid, cell_uuid in places.items():
+        for uuid, cell_uuid in cell_uuids.items():
             of_cell.setdefault(cell_uuid, []).append(uuid)
         cells: list[Cell] = [cell for cell in await self._access.ask(native.cells) if cell.uuid in of_cell]
         asked = await self._access.ask_some(cells, lambda cell: native.hosts_of(cell, of_cell[cell.uuid]))
         if asked.down:
             raise CellDownError(asked.down[0].name)
         known = {cell.uuid for cell in cells}
-        hosts: dict[str, str | None] = {uuid: None for uuid, cell_uuid in places.items() if cell_uuid not in known}
+        hosts: dict[str, str | None] = {uuid: None for uuid, cell_uuid in cell_uuids.items() if cell_uuid not in known}
         for _, found in asked.answers:
             hosts |= found
         return hosts

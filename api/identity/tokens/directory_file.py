@@ -31,7 +31,7 @@ class DirectoryFile:
         self.path = path
         self._watched = WatchedFile(path, self._parse)
         self._queue = FairQueue(
-            1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER, refusal=too_many_at_once
+            1, most_waiting=_MOST_WAITING, most_in_flow=_MOST_WAITING_OF_USER, refusal=too_many_at_once
         )
 
     async def current(self) -> Directory:

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IdentityRequest:
-    """A request that has passed the door.
+    """A request that has passed the middleware.
 
     root: address of the application, as the caller sees it.
     directory: as it was when the request came.

@@ -129,7 +129,7 @@ def test_callers_that_fill_the_queue_give_way_to_one_that_waits_for_less() -> No
             with pytest.raises(TooManyListsError, match="You wait"):
                 await given_way
         assert pages.metric('fleetlight_lists_waiting{queue="lists"} 8.0')
-        # One of each lane waits now, or two, of which none gives way to a second one of another caller.
+        # One of each flow waits now, or two, of which none gives way to a second one of another caller.
         with pytest.raises(TooManyListsError):
             await (await pages.start("g2", named("g")))
         for name in ("made", "c1", "d1", "e1", "f1", "g1", "h1", "e2", "f2"):
@@ -161,7 +161,7 @@ def test_page_that_goes_on_gives_way_to_nobody() -> None:
 
 def test_request_that_is_cancelled_as_it_gives_way_gives_back_no_place() -> None:
     async def run() -> None:
-        queue = FairQueue(1, most_waiting=2, most_in_lane=2, refusal=LookupError)
+        queue = FairQueue(1, most_waiting=2, most_in_flow=2, refusal=LookupError)
         await queue.acquire("made")
         flood = [asyncio.create_task(queue.acquire("flood")) for _ in range(2)]
         await settled()

@@ -149,7 +149,7 @@ def test_right_login_is_checked_next_however_many_wrong_ones_wait() -> None:
         await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS + 1)
         logins.released.set()
         assert await right == "right"
-        # One of the lane of the others at the most comes first.
+        # One of the flow of the others at the most comes first.
         assert logins.checked.index("ada") - checked <= 1
         answers = await asyncio.gather(*flood)
         assert answers.count("wrong") == MOST_WAITING_OF_ADDRESS + CHECKS_AT_ONCE
@@ -182,8 +182,8 @@ def test_no_more_wait_than_there_are_places_and_half_of_those_are_for_who_logged
         assert await logins.log_in("ada", is_right=True) == "right"
         logins.released.clear()
         flood = [
-            asyncio.create_task(logins.log_in("x", is_right=False, caller=ClientConnection(f"10.0.{lane}.1")))
-            for lane in range(250)
+            asyncio.create_task(logins.log_in("x", is_right=False, caller=ClientConnection(f"10.0.{flow}.1")))
+            for flow in range(250)
             for _ in range(2)
         ]
         await eventually(lambda: logins.limit.waiting == MOST_WAITING // 2)
