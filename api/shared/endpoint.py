@@ -175,8 +175,8 @@ class Middleware:
         if content_type and content_type not in known_types:
             raise UnsupportedMediaTypeError(content_type)
         query = QueryString.parse(http.scope["query_string"])
-        version = "v2" if is_legacy(http) else "v2.1"
-        links = Links.of(http, self._link_prefix, project_id, version)
+        is_relaxed = is_legacy(http)
+        links = Links.of(http, self._link_prefix, project_id, "v2" if is_relaxed else "v2.1")
         return ApiRequest(
             minor,
             caller,
@@ -186,7 +186,7 @@ class Middleware:
             links,
             http,
             self._include,
-            is_legacy(http),
+            is_relaxed,
             http.state.request_id,
         )
 

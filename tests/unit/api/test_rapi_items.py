@@ -32,7 +32,7 @@ REQUEST = RapiRequest(
 )
 
 
-class _Answerer:
+class _QueryEngine:
     def __init__(self, batches: Sequence[QueryResult]) -> None:
         self._batches = batches
 
@@ -53,7 +53,7 @@ def sent(batches: Sequence[QueryResult]) -> tuple[StreamingResponse, list[bytes]
     parts: list[bytes] = []
 
     async def send() -> StreamingResponse:
-        query_engine: Any = _Answerer(batches)
+        query_engine: Any = _QueryEngine(batches)
         typed: QueryEngine = query_engine
         response = await RapiItems(WholeResults(typed)).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
         assert isinstance(response, StreamingResponse)
