@@ -1,18 +1,20 @@
 """`GET /fleetlight/capacity`: what the nodes of all cells have and what of it is taken, for administrators."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, ROUTE
-from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
+from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.listing.answer import Route
 from fleetlight.listing.fleet_capacity import CapacityLister, CapacitySummary
 from fleetlight.listing.sources import CellReader
@@ -29,7 +31,7 @@ _SUMMARY = Shape(
         "silent_nodes": ListOf(TEXT),
     }
 )
-CAPACITY = Operation(
+CAPACITY = ApiOperation(
     "GET",
     "/fleetlight/capacity",
     Shape(
@@ -47,6 +49,12 @@ CAPACITY = Operation(
 )
 
 
+def routes(services: Services) -> Sequence[HttpRoute]:
+    parts = services.parts
+    handler = CapacityHandler(CapacityLister(parts.cells), parts.cells, timeout_s=parts.search.cell_timeout_s)
+    return [services.middleware.route(CAPACITY, handler.show)]
+
+
 class CapacityHandler:
     """timeout_s: what one cell may cost."""
 
@@ -55,13 +63,14 @@ class CapacityHandler:
         self._cells = cells
         self._timeout_s = timeout_s
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/capacity`: of the cell called `cell`, or of all."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:capacity")
         found = await self._lister.capacity(
             cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
             only=await self._chosen(request.query.last("cell")),
+            admission=request.admission,
         )
         answer = {
             "cells": [_summary(each) for each in found.cells],

@@ -1,17 +1,24 @@
 """Operations of the faces beside the table of the compute API, as the OpenAPI document shows them."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.http.headers import Header
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import JsonType
 
 JSON = "application/json"
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One method of one address. answer: what a success holds; None: nothing. success: its status.
 
     is_open: whether it needs no token. body: what is read of the request's body. query: parameters that mean something.
@@ -35,3 +42,11 @@ class Operation:
     unwell: int | None = None
     faults: tuple[int, ...] | None = None
     summary: str = ""
+
+
+class DocumentedRoute(Route):
+    """The route of an operation."""
+
+    def __init__(self, operation: ApiOperation, endpoint: Endpoint) -> None:
+        super().__init__(operation.path, endpoint, methods=[operation.method])
+        self.operation = operation

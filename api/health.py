@@ -4,15 +4,16 @@ Every caller gets one word. Which cells and parts are down is for `monitoring.po
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation, DocumentedRoute
 from fleetlight.api.http.shapes import TEXT, Shape
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.cells.daemon_threads import in_background
@@ -27,10 +28,8 @@ from fleetlight.listing.sources import CellReader
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0
 _STATUS = Shape({"status": TEXT})
-HEALTH_OPERATIONS = (
-    Operation("GET", "/healthz", _STATUS, is_open=True, unwell=503, summary="Whether the process lives"),
-    Operation("GET", "/readyz", _STATUS, is_open=True, unwell=503, summary="Whether lists can be answered"),
-)
+_HEALTHZ = ApiOperation("GET", "/healthz", _STATUS, is_open=True, unwell=503, summary="Whether the process lives")
+_READYZ = ApiOperation("GET", "/readyz", _STATUS, is_open=True, unwell=503, summary="Whether lists can be answered")
 
 
 class Health:
@@ -62,7 +61,7 @@ class Health:
     async def readyz(self) -> Probe:
         """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
 
-        Cells are asked once for all who ask meanwhile: every caller may, and lists need their threads.
+        Cells are asked once for all callers that ask meanwhile: every caller may, and lists need their threads.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -150,6 +149,9 @@ class HealthEndpoints:
         self._healthz = health.healthz if command is None else _AskedOnce(command.healthz).ask
         self._readyz = health.readyz if command is None else _AskedOnce(command.readyz).ask
 
+    def routes(self) -> Sequence[Route]:
+        return [DocumentedRoute(_HEALTHZ, self.healthz), DocumentedRoute(_READYZ, self.readyz)]
+
     async def healthz(self, _request: Request) -> Response:
         return _in_one_word(await self._healthz())
 
@@ -158,7 +160,7 @@ class HealthEndpoints:
 
 
 class _AskedOnce:
-    """What a call that blocks says, one call for all who ask meanwhile: every caller may."""
+    """What a call that blocks says, one call for all callers that ask meanwhile: every caller may."""
 
     def __init__(self, call: Callable[[], Probe]) -> None:
         self._call = call

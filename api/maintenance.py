@@ -1,24 +1,32 @@
-"""What operators may do to a running API, below `/fleetlight/`: a face of our own, behind the same door as Nova's."""
+"""The face `/fleetlight/safe-connect`: what administrators may change of a running API."""
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetlight.api.command import Command
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer
 from fleetlight.api.http.errors import ForbiddenError
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.listing.safe_connect import SafeConnect
 
-RESET_SAFE_CONNECT = Operation(
+RESET_SAFE_CONNECT = ApiOperation(
     "POST",
     "/fleetlight/safe-connect/reset",
     success=204,
     faults=(403,),
     summary="Let lists use an index again that has failed a request; for administrators",
 )
+
+
+def routes(services: Services) -> Sequence[Route]:
+    maintenance = Maintenance(services.index.safe_connect, services.parts.command)
+    return [services.middleware.route(RESET_SAFE_CONNECT, maintenance.reset_safe_connect)]
 
 
 class Maintenance:
@@ -28,7 +36,7 @@ class Maintenance:
         self._safe_connect = safe_connect
         self._command = command
 
-    async def reset_safe_connect(self, request: ComputeRequest) -> Response:
+    async def reset_safe_connect(self, request: ApiRequest) -> Response:
         """Let lists use the index again, as a restart would; no error when they do already."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:safe-connect:reset")

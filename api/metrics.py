@@ -1,14 +1,13 @@
 """What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fleetlight.api.fair_queue import Refusal
+from fleetlight.api.limits.queue_metrics import SECONDS, ListQueueMetrics
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import Page
 
-_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _YES_NO = {True: "yes", False: "no"}
 
 
@@ -22,7 +21,7 @@ class ApiMetrics:
             "fleetlight_list_duration_seconds",
             "Time from an accepted list request to its page, by where the rows came from",
             ["route"],
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=self._registry,
         )
         self._lists = Counter(
@@ -41,7 +40,7 @@ class ApiMetrics:
             "fleetlight_api_request_seconds",
             "Time from a request to the beginning of its answer, by its route",
             ["method", "route"],
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=self._registry,
         )
         self._fleet_reachable = Gauge(
@@ -84,45 +83,12 @@ class ApiMetrics:
             ["cell"],
             registry=self._registry,
         )
-        self._list_wait = Histogram(
-            "fleetlight_list_wait_seconds",
-            "Time for which a page waited for a place, by queue: `lists`, or `live` where cells are asked",
-            ["queue"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._waiting_lists = Gauge(
-            "fleetlight_lists_waiting",
-            "Pages that wait for a place, by queue: `lists`, or `live` where cells are asked",
-            ["queue"],
-            registry=self._registry,
-        )
-        self._lists_in_the_making = Gauge(
-            "fleetlight_lists_in_the_making",
-            "Pages that are made now, by queue: `lists`, or `live` where cells are asked",
-            ["queue"],
-            registry=self._registry,
-        )
-        self._refused_lists = Counter(
-            "fleetlight_lists_refused",
-            "Pages refused with 503: `full`, as many wait as may; `own`, as many of the caller; `late`, waited long",
-            ["queue", "reason"],
-            registry=self._registry,
-        )
+        self.list_queues = ListQueueMetrics(self._registry)
 
         for route in ("index", "cells", "mixed"):
             self._list_duration.labels(route)
             for complete in _YES_NO.values():
                 self._lists.labels(route, complete)
-
-    def of_queue(self, queue: str) -> "QueueMetrics":
-        """What is measured of one queue of pages (fleetlight.api.admission)."""
-        return QueueMetrics(
-            self._waiting_lists.labels(queue),
-            self._lists_in_the_making.labels(queue),
-            self._list_wait.labels(queue),
-            {reason: self._refused_lists.labels(queue, reason) for reason in Refusal},
-        )
 
     def count_list(self, page: Page, duration_s: float) -> None:
         self._list_duration.labels(page.summary).observe(duration_s)
@@ -159,24 +125,3 @@ class ApiMetrics:
     def registries(self) -> Sequence[CollectorRegistry]:
         """Everything that is measured, each with names of its own."""
         return self._registry, *self._others
-
-
-class QueueMetrics:
-    """Of one queue: how many wait and are served, how long they waited, and how many were refused."""
-
-    def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[Refusal, Counter]) -> None:
-        self._waiting = waiting
-        self._served = served
-        self._wait = wait
-        self._refused = refused
-
-    def show(self, waiting: Callable[[], int], served: Callable[[], int]) -> None:
-        """Ask these when the metrics are read."""
-        self._waiting.set_function(waiting)
-        self._served.set_function(served)
-
-    def count_wait(self, seconds: float) -> None:
-        self._wait.observe(seconds)
-
-    def count_refusal(self, why: Refusal) -> None:
-        self._refused[why].inc()

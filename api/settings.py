@@ -36,10 +36,10 @@ class ApiSettings(BaseModel):
     response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
-    luxi_socket: a unix socket at which Ganeti's local queries are answered; who can open it sees the whole fleet.
+    luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
         `fleetlight up` has one in its folder.
     access_log: whether each request is logged, with its address, status and duration (event `request`).
-    auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
+    auth: what authenticates callers: `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
 
@@ -69,7 +69,7 @@ class ApiSettings(BaseModel):
 
 
 class IdentitySettings(BaseModel):
-    """Who may call, where that is decided here (`api.auth`).
+    """The users that may call, where that is decided here (`api.auth`).
 
     htpasswd_file: strategy `basic`: users, their passwords, projects and roles (lines `name:hash:project:roles`).
     file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.

@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import uvloop
 from sqlalchemy import insert
-from starlette.applications import Starlette
 
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
-from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.app import create_app
 from fleetlight.api.http import in_process
-from fleetlight.api.query.answering import Answerer
+from fleetlight.api.parts import ApiParts
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
@@ -37,7 +36,6 @@ from fleetlight.indexer.backends.sqlite.schema import piece_column
 from fleetlight.indexer.backends.sqlite.searcher import CACHE_KIB
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency
-from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import live_batch_size
 from fleetlight.operations.native_cells import NativeCells
@@ -216,19 +214,20 @@ class Served:
         search = SearchSettings(enabled=index is not None, staleness_limit_s=86_400)
         native = NativeCells(self._fleet.cells, self.pool)
         parts = ApiParts(self.pool, self._fleet, native, self._searcher, ApiSettings(), search)
-        self._app: Starlette = create_app(parts)
-        self.lister: InstanceLister = self._app.state.lister
-        self.answerer: Answerer = self._app.state.answerer
+        self._app = create_app(parts)
+        self.lister = self._app.services.lister
+        self.query_engine = self._app.query_engine
 
     async def get(self, path: str, query: str) -> tuple[int, bytes]:
-        answer = await in_process.call(self._app, "GET", path, query=query, headers=_HEADERS)
+        answer = await in_process.call(self._app.web, "GET", path, query=query, headers=_HEADERS)
         return answer.status, answer.body
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        answer = await in_process.call(self._app, "POST", path, body=body, headers=_HEADERS)
+        answer = await in_process.call(self._app.web, "POST", path, body=body, headers=_HEADERS)
         return answer.status, answer.body
 
     async def close(self) -> None:
+        self._app.close()
         if self._searcher is not None:
             await self._searcher.close()
         await self.pool.close()

@@ -8,13 +8,13 @@ from fleetlight.cells.errors import CellError
 from fleetlight.cli.errors import CommandError, ConfigurationError
 
 if TYPE_CHECKING:
-    from fleetlight.api.http.in_process import Answer
+    from fleetlight.api.http.in_process import InProcessResponse
 
 _OK = 200
 _SERVER_ERRORS = 500
 
 
-def document_of(answer: "Answer") -> Any:
+def document_of(answer: "InProcessResponse") -> Any:
     """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
 
     Raises CellError when it failed over a database, which callers over a network are not told.
@@ -27,7 +27,7 @@ def document_of(answer: "Answer") -> Any:
     return document
 
 
-def raise_if_database_failed(answer: "Answer") -> None:
+def raise_if_database_failed(answer: "InProcessResponse") -> None:
     """Raises the CellError that the answer was made of, which names the database and what is wrong with it."""
     if answer.status >= _SERVER_ERRORS and isinstance(answer.failure, CellError):
         raise answer.failure

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet
@@ -19,7 +18,7 @@ from fleetlight.cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cel
 from fleetlight.cli.list_fields import UNKNOWN_FIELD
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_parts
+from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.query_table import Outcome, TableStyle, Unit, outcome, table
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.query.errors import FilterTextError
@@ -167,16 +166,14 @@ async def _look_up(
 
 async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The whole answer, from all its pages. Raises CommandError."""
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
 
     whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with open_application(settings, fleet) as app:
         marker: str | None = None
         while True:
             body = msgspec.json.encode({**asked, "marker": marker})
-            answer = await call(app, "POST", "/fleetlight/query", body=body)
+            answer = await call(app.web, "POST", "/fleetlight/query", body=body)
             page = document_of(answer)
             whole["fields"] = page["fields"]
             whole["data"] += page["data"]
@@ -184,21 +181,17 @@ async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> di
             marker = page["marker"]
             if marker is None:
                 break
-        app.state.index.close()
     return whole
 
 
 async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with open_application(settings, fleet) as app:
         body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
-        answer = await call(app, "POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
+        answer = await call(app.web, "POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
         counted = document_of(answer)
-        app.state.index.close()
     rows = [
         [
             *((group["statuses"][name], value) for name, value in group["by"].items()),

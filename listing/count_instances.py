@@ -9,7 +9,7 @@ from functools import partial
 from fleetlight.cells.counting import count_rows
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.admission import Place, page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.answer import CellAnswer, Consistency
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.route_choice import answer_of, choose_indexed
@@ -47,10 +47,10 @@ class CountResult:
 class _CountQuery:
     """As of `InstanceCounter.count`.
 
-    place: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
+    slot: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
     """
 
-    place: Place
+    slot: Slot
     request: CountRequest
     consistency: Consistency
     cells: Sequence[Cell]
@@ -85,13 +85,14 @@ class InstanceCounter:
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
+        admission: Admission = NO_LIMIT,
     ) -> CountResult:
         """Parameters and errors as of `InstanceLister.list_page`."""
-        async with page_in_the_making() as place:
+        async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            query = _CountQuery(place, request, consistency, cells, timeout_s, ask_live)
+            query = _CountQuery(slot, request, consistency, cells, timeout_s, ask_live)
             remarks: list[str] = []
             by_cell, answers = await self._index.or_cells(consistency, partial(self._count, query), remarks.append)
         return CountResult(request, by_cell, answers, has_all_cells, remarks)
@@ -111,7 +112,7 @@ class InstanceCounter:
         )
         live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
         if live:
-            await query.place.ask_cells()
+            await query.slot.ask_cells()
         # As of a page: what was in no cell yet may be in one by now.
         first = [cell for cell in live if cell.is_before_cells]
         by_cell: dict[str, Counts] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import CapacityAdapter, Cell, CellAdapter
 from fleetlight.cells.node_capacity import NodeCapacity
-from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.sources import CellReader, log_failure
 from fleetlight.resources.amount import Amount
@@ -54,17 +54,21 @@ class CapacityLister:
     def __init__(self, reader: CellReader) -> None:
         self._reader = reader
 
-    async def capacity(self, *, cell_timeout_s: float, only: Collection[str] | None = None) -> FleetCapacity:
-        """cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all.
+    async def capacity(
+        self, *, cell_timeout_s: float, only: Collection[str] | None = None, admission: Admission = NO_LIMIT
+    ) -> FleetCapacity:
+        """What all cells have.
 
+        cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. admission: of the
+            request.
         A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
-        it with a node that has not said what it has. Raises
-        FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
+        it with a node that has not said what it has. Raises FleetUnreachableError when it is not known which cells
+        there are, and what `admission` raises.
         """
-        async with page_in_the_making() as place:
+        async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-            await place.ask_cells()
+            await slot.ask_cells()
             answers = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
         answered = [(answer.cell, nodes) for answer, nodes in answers if answer.route is Route.LIVE]
         return FleetCapacity(

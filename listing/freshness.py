@@ -41,4 +41,4 @@ class Freshness:
 
     def age_s(self, progress: CellProgress) -> float:
         """As `behind_s`, and never negative."""
-        return max(0.0, self.behind_s(progress))
+        return max(0.0, (self._now - progress.fresh_as_of) / 1e6)

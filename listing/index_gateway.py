@@ -74,7 +74,7 @@ class IndexGateway:
     @property
     def why_not(self) -> str | None:
         """Why lists do not ask the index now; None when they do."""
-        if not self.is_used:
+        if self._searcher is None:
             return "lists do not use the index (search.enabled)"
         if self.safe_connect.is_tripped:
             return f"the index failed and is not asked any more: {self.safe_connect.reason}"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
-from fleetlight.listing.admission import Place, page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
 from fleetlight.listing.freshness import Freshness
@@ -27,11 +27,11 @@ from fleetlight.views.projection import Projection
 class _Listing:
     """The request, the same in every attempt at the page: with the index, and without it if that fails.
 
-    place: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
+    slot: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
     for them again. The rest is as of `InstanceLister.list_page`.
     """
 
-    place: Place
+    slot: Slot
     request: PageRequest
     projection: Projection
     consistency: Consistency
@@ -61,6 +61,7 @@ class InstanceLister:
         ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
         observer: Observer | None = None,
+        admission: Admission = NO_LIMIT,
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
@@ -68,60 +69,27 @@ class InstanceLister:
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         ask_live: uuids of cells that are asked themselves, however fresh the index is.
         only: uuids of the cells whose instances are wanted; None for all.
-        observer: notes how the page comes about.
+        observer: notes how the page comes about. admission: of the request that the page is for.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
-        can answer, and what `page_in_the_making` raises. A cell that fails is a `CellAnswer` of the page.
+        can answer, and what `admission` raises. A cell that fails is a `CellAnswer` of the page.
         """
-        async with page_in_the_making() as place:
-            return await self._list_page(
-                place,
-                request,
-                projection,
-                consistency,
-                down=down,
-                cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
-                ask_live=ask_live,
-                only=only,
-                observer=observer,
-            )
-
-    async def _list_page(
-        self,
-        place: Place,
-        request: PageRequest,
-        projection: Projection,
-        consistency: Consistency,
-        *,
-        down: Mapping[str, CellFailure],
-        cell_timeout_s: float,
-        ask_live: Collection[str],
-        only: Collection[str] | None,
-        observer: Observer | None,
-    ) -> Page:
-        # First, since it may read the registry again.
-        has_all_cells = await self._reader.knows_all_cells(ask_live)
-        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-        if observer is not None and not has_all_cells:
-            observer.remarks.append("the fleet database does not answer: there may be more cells than these")
-        listing = _Listing(
-            place, request, projection, consistency, cells, dict(down), cell_timeout_s, ask_live, observer
-        )
-        page = await self._index_or_cells(listing)
+        async with admission.page() as slot:
+            # First, since it may read the registry again.
+            has_all_cells = await self._reader.knows_all_cells(ask_live)
+            cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+            observed = observer or Observer()
+            if not has_all_cells:
+                observed.remarks.append("the fleet database does not answer: there may be more cells than these")
+            timeout_s = cell_timeout_s or self._settings.cell_timeout_s
+            listing = _Listing(slot, request, projection, consistency, cells, dict(down), timeout_s, ask_live, observer)
+            try:
+                page = await self._index.or_cells(consistency, partial(self._merge, listing), observed.give_up)
+            except RowsMovedError:
+                # A row may have been in none of two batches. Now no cell is read twice.
+                observed.give_up("rows moved while they were read in batches: read again, all at once")
+                at_once = partial(self._merge, listing, in_batches=False)
+                page = await self._index.or_cells(consistency, at_once, observed.give_up)
         return page if has_all_cells else replace(page, has_all_cells=False)
-
-    async def _index_or_cells(self, listing: _Listing) -> Page:
-        observer = listing.observer or Observer()
-        attempt = partial(self._in_batches_unless_rows_move, listing)
-        return await self._index.or_cells(listing.consistency, attempt, observer.give_up)
-
-    async def _in_batches_unless_rows_move(self, listing: _Listing, progress: ProgressByCell) -> Page:
-        try:
-            return await self._merge(listing, progress, in_batches=True)
-        except RowsMovedError:
-            # A row may have been in none of two batches. Now no cell is read twice.
-            if listing.observer is not None:
-                listing.observer.give_up("rows moved while they were read in batches: read again, all at once")
-            return await self._merge(listing, progress, in_batches=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
         """The compiled query of one source; None when it cannot be shown. cell_uuid: None for the index of
@@ -132,7 +100,7 @@ class InstanceLister:
             return None
         return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
 
-    async def _merge(self, listing: _Listing, progress: ProgressByCell, *, in_batches: bool) -> Page:
+    async def _merge(self, listing: _Listing, progress: ProgressByCell, *, in_batches: bool = True) -> Page:
         """One attempt at the page.
 
         in_batches: no more is read of a cell at once than the page will most likely need of it.
@@ -145,7 +113,7 @@ class InstanceLister:
         indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
         if live:
-            await listing.place.ask_cells()
+            await listing.slot.ask_cells()
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)

@@ -14,7 +14,7 @@ from typing import Any
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.admission import page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.answer import CellAnswer, Consistency, Route
 from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import IndexGateway
@@ -65,16 +65,17 @@ class ItemLister:
         only: Collection[str] | None = None,
         consistency: Consistency = Consistency.STRONG,
         ask_live: Collection[str] = (),
+        admission: Admission = NO_LIMIT,
     ) -> ItemList:
         """All items of a type.
 
         fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
             the cells to ask; None for all. A cell of a kind that does not report such items is skipped, and the answer
             not complete.
-        consistency, ask_live: as of InstanceLister.list_page.
-        Raises FleetUnreachableError when it is not known which cells there are, and what `page_in_the_making` raises.
+        consistency, ask_live, admission: as of InstanceLister.list_page.
+        Raises FleetUnreachableError when it is not known which cells there are, and what `admission` raises.
         """
-        async with page_in_the_making() as place:
+        async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             indexed, why_not = await self._indexed(item_type, fields, cells, consistency)
@@ -85,7 +86,7 @@ class ItemLister:
             }
             live = [cell for cell in cells if cell.uuid not in fresh]
             if live:
-                await place.ask_cells()
+                await slot.ask_cells()
             queries = (
                 self._ask(cell, item_type, fields, keys, cell_timeout_s, substitute=indexed.get(cell.uuid))
                 for cell in live

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
+from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.index_gateway import IndexGateway
@@ -65,6 +66,7 @@ class PastLister:
         cell_timeout_s: float,
         only: Collection[str] | None = None,
         observer: Observer | None = None,
+        admission: Admission = NO_LIMIT,
     ) -> Page:
         """As InstanceLister.list_page; raises PastNotKeptError as well."""
         reader = _PastReader(self._reader, moment, self._clock)
@@ -77,6 +79,7 @@ class PastLister:
             cell_timeout_s=cell_timeout_s,
             only=only,
             observer=observer,
+            admission=admission,
         )
         return replace(page, cells=[_as_of_then(answer) for answer in page.cells])
 

@@ -6,11 +6,11 @@ finds no key pairs, zones, quotas, aggregates, hosts and usage.
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.http.shapes import LINKS, TEXT, Shape, page
+from fleetlight.api.shared.endpoint import ApiRequest
 
 _NAMES = """
     NMN=Multinic OS-DCF=DiskConfig OS-EXT-AZ=ExtendedAvailabilityZone OS-EXT-IMG-SIZE=ImageSize OS-EXT-IPS=ExtendedIps
@@ -66,11 +66,11 @@ def extension_routes() -> list[ApiRoute]:
     ]
 
 
-async def _index(_request: ComputeRequest) -> Response:
+async def _index(_request: ApiRequest) -> Response:
     return json_answer({"extensions": list(_EXTENSIONS.values())})
 
 
-async def _show(request: ComputeRequest) -> Response:
+async def _show(request: ApiRequest) -> Response:
     """Raises NotFoundError."""
     alias = request.http.path_params["alias"]
     if alias not in _EXTENSIONS:

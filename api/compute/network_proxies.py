@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.errors import NotFoundError
+from fleetlight.api.shared.endpoint import ApiRequest, Handler
 
 _UNTIL = 35
 _COLLECTIONS = {
@@ -27,7 +27,7 @@ def network_proxy_routes() -> Iterator[ApiRoute]:
 
 
 def _explaining(things: str) -> Handler:
-    async def handler(_request: ComputeRequest) -> Response:
+    async def handler(_request: ApiRequest) -> Response:
         raise NotFoundError(f"This fleet has no network service, and so no {things} to look up.")
 
     return handler

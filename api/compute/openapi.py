@@ -9,8 +9,15 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.headers import OF_EVERY_ANSWER
-from fleetlight.api.compute.protocol.microversion import (
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
+from fleetlight.api.documented import JSON, ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
+from fleetlight.api.http.faults import fault_of
+from fleetlight.api.http.headers import Header
+from fleetlight.api.http.shapes import OBJECT, JsonType
+from fleetlight.api.shared.headers import OF_EVERY_ANSWER
+from fleetlight.api.shared.microversion import (
     LEGACY_HEADER,
     NEWEST,
     OLDEST,
@@ -18,20 +25,13 @@ from fleetlight.api.compute.protocol.microversion import (
     negotiate,
     parse_version,
 )
-from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
-from fleetlight.api.documented import JSON, Operation
-from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
-from fleetlight.api.http.faults import fault_of
-from fleetlight.api.http.headers import Header
-from fleetlight.api.http.shapes import OBJECT, JsonType
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _COMPONENTS = "#/components/schemas/{model}"
 # What any request can be answered with: a wrong header or query, no known user is calling, no such microversion, a
-# media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that who
-# is calling cannot be found out just now.
+# media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that the
+# caller cannot be found out just now.
 _ALWAYS = (400, 401, 406, 415, 429, 500, 503)
 _EVENT_STREAM = "text/event-stream"
 _EVENTS = (
@@ -45,7 +45,7 @@ _WITHOUT_MICROVERSION = (
 ).format(*OLDEST)
 _TOO_LARGE = 413
 
-OPENAPI = Operation(
+OPENAPI = ApiOperation(
     "GET", "/openapi.json", OBJECT, is_open=True, query=("microversion",), faults=(), summary="This document"
 )
 
@@ -56,7 +56,7 @@ class OpenApiDocument:
     The microversion is that of the parameter `microversion`, else that of the headers, else the newest.
     """
 
-    def __init__(self, table: RouteTable, others: Sequence[Operation] = ()) -> None:
+    def __init__(self, table: RouteTable, others: Sequence[ApiOperation] = ()) -> None:
         self._routes = table.routes
         self._others = others
         self._made: dict[int, dict[str, Any]] = {}
@@ -80,11 +80,11 @@ def _wanted_minor(http: Request) -> int:
     return NEWEST[1]
 
 
-def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[Operation] = ()) -> dict[str, Any]:
+def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[ApiOperation] = ()) -> dict[str, Any]:
     """The document of microversion 2.`minor`. others: operations that have no microversions."""
     present = [route for route in routes if route.is_in(minor)]
     others = tuple(others)
-    described: list[ApiRoute | Operation] = [*present, *others]
+    described: list[ApiRoute | ApiOperation] = [*present, *others]
     models = {each.body.model(minor) for each in described if each.body is not None}
     references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
     # By model.
@@ -124,7 +124,7 @@ def _request_body(schema: Any) -> dict[str, Any]:
     return {"required": True, "content": {JSON: {"schema": schema}}}
 
 
-def _other_operation(operation: Operation, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
+def _other_operation(operation: ApiOperation, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
     return {
         "operationId": _operation_id(operation),
         "parameters": [
@@ -139,7 +139,7 @@ def _other_operation(operation: Operation, minor: int, bodies: Mapping[Any, Any]
     }
 
 
-def _other_responses(operation: Operation) -> dict[str, Any]:
+def _other_responses(operation: ApiOperation) -> dict[str, Any]:
     responses: dict[str, Any] = {"default": {"description": "It cannot be done; the status and the body say why"}}
     if operation.faults is not None:
         responses = {str(status): _fault_response(status) for status in sorted({*_ALWAYS, *operation.faults})}
@@ -166,7 +166,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _operation_id(route: ApiRoute | Operation) -> str:
+def _operation_id(route: ApiRoute | ApiOperation) -> str:
     return re.sub(r"[^a-z0-9]+", "_", f"{route.method}{route.path}".lower()).strip("_")
 
 

@@ -20,10 +20,8 @@ from fleetlight.api.compute.projects.limits import LimitHandlers
 from fleetlight.api.compute.projects.quotas import QuotaHandlers
 from fleetlight.api.compute.projects.server_groups import ServerGroupHandlers
 from fleetlight.api.compute.projects.tenant_usage import TenantUsageHandlers
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from fleetlight.api.compute.protocol.parameters import PARAMETERS
-from fleetlight.api.compute.protocol.routes import ApiRoute, gone
+from fleetlight.api.compute.protocol.route_table import ApiRoute, gone
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.compute.server_lists.show import ServerShowHandler
 from fleetlight.api.compute.servers.actions import ServerActionHandlers
@@ -38,6 +36,8 @@ from fleetlight.api.compute.servers.tags import ServerTagHandlers
 from fleetlight.api.compute.servers.update import ServerChangeHandlers
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import Shape
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from fleetlight.resources.clock import Clock
 
 _LIST_PARAMETERS = QueryParameters(

@@ -6,12 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import Middleware
-from fleetlight.api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import LINKS, TEXT, ListOf, Shape
+from fleetlight.api.shared.endpoint import Middleware
+from fleetlight.api.shared.microversion import NEWEST, OLDEST, Microversion
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300
@@ -22,8 +22,8 @@ _ONE_VERSION = Shape(
     {"version": _VERSION.with_keys({"media-types": ListOf(Shape(dict.fromkeys(("base", "type"), TEXT)))})}
 )
 VERSION_OPERATIONS = (
-    Operation("GET", "/", Shape({"versions": ListOf(_VERSION)}), is_open=True, faults=()),
-    *(Operation("GET", path, _ONE_VERSION, is_open=True, faults=()) for path in ("/v2/", "/v2.1/")),
+    ApiOperation("GET", "/", Shape({"versions": ListOf(_VERSION)}), is_open=True, faults=()),
+    *(ApiOperation("GET", path, _ONE_VERSION, is_open=True, faults=()) for path in ("/v2/", "/v2.1/")),
 )
 
 

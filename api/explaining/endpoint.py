@@ -10,11 +10,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
-from fleetlight.api.compute.protocol.proof import wanted_consistency
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
 from fleetlight.api.explaining.queries import QueryExplainer
 from fleetlight.api.http.answers import json_answer
@@ -22,13 +19,16 @@ from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.query.handlers import QUERY
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, CONSISTENCY
+from fleetlight.api.shared.proof import wanted_consistency
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, Observer
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.query.counts import CountRequest
 
-EXPLAIN = Operation(
+EXPLAIN = ApiOperation(
     "GET",
     "/fleetlight/explain",
     Shape(
@@ -95,7 +95,7 @@ class Explainer:
         self._lister = lister
         self._counter = counter
 
-    async def explain(self, request: ComputeRequest) -> Response:
+    async def explain(self, request: ApiRequest) -> Response:
         """The explanation as JSON. Errors are those of the list itself."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:explain")
@@ -112,7 +112,7 @@ class Explainer:
             found = await self._servers_explained(replace(request, query=parameters), is_detailed=path != _SERVERS)
         return json_answer({"request": asked, **found})
 
-    async def _servers_explained(self, request: ComputeRequest, *, is_detailed: bool) -> Mapping[str, Any]:
+    async def _servers_explained(self, request: ApiRequest, *, is_detailed: bool) -> Mapping[str, Any]:
         observer = Observer()
         began = time.perf_counter()
         page = await self._servers.explained_page(request, observer, is_detailed=is_detailed)
@@ -130,7 +130,7 @@ class Explainer:
             "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
         }
 
-    async def _counted(self, request: ComputeRequest, observer: Observer, page: Page) -> CountResult | None:
+    async def _counted(self, request: ApiRequest, observer: Observer, page: Page) -> CountResult | None:
         """How many servers the whole list has, by the routes of its page."""
         if not observer.attempts:
             return None
@@ -139,6 +139,7 @@ class Explainer:
             CountRequest(asked.filter, asked.item_type),
             wanted_consistency(request.http.headers)[0],
             ask_live=[answer.cell.uuid for answer in page.cells if answer.route is Route.LIVE],
+            admission=request.admission,
         )
 
     async def _attempt(self, attempt: Attempt, page: Page) -> Mapping[str, Any]:

@@ -5,16 +5,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
 from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
-from fleetlight.api.http.large_bodies import made_aside
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.query.answer import Answer
-from fleetlight.api.query.answering import Answerer
-from fleetlight.api.query.handlers import question_of_body
-from fleetlight.api.query.observing import Plan, QuestionObserver
-from fleetlight.api.query.question import Question, body_of_query, size_of
+from fleetlight.api.limits.large_bodies import made_aside
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.handlers import query_of_body
+from fleetlight.api.query.item_query import ItemQuery, body_of_query, size_of
+from fleetlight.api.query.observing import QueryObserver, QueryPlan
+from fleetlight.api.query.results import QueryResult
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.proof import ReadOptions, read_options
 from fleetlight.listing.answer import CellAnswer, Route
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
@@ -35,11 +35,11 @@ NOT_ASKED = "not-asked"
 class _Explained:
     """An answer, and what was seen while it came about."""
 
-    question: Question
-    fresh: AskedFreshness
-    answer: Answer
-    observer: QuestionObserver
-    plan: Plan
+    question: ItemQuery
+    fresh: ReadOptions
+    answer: QueryResult
+    observer: QueryObserver
+    plan: QueryPlan
     duration_s: float
 
 
@@ -48,7 +48,7 @@ class QueryExplainer:
 
     def __init__(
         self,
-        answerer: Answerer,
+        query_engine: QueryEngine,
         lister: InstanceLister,
         items: ItemLister,
         counter: InstanceCounter,
@@ -56,21 +56,23 @@ class QueryExplainer:
         *,
         timeout_s: float,
     ) -> None:
-        self._answerer = answerer
+        self._query_engine = query_engine
         self._lister = lister
         self._items = items
         self._counter = counter
         self._writes = writes
         self._timeout_s = timeout_s
 
-    async def explain(self, request: ComputeRequest, query: QueryString) -> Mapping[str, Any]:
+    async def explain(self, request: ApiRequest, query: QueryString) -> Mapping[str, Any]:
         """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
         body = body_of_query(query)
-        question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-        observer = QuestionObserver()
+        question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
+        fresh = await read_options(
+            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+        )
+        observer = QueryObserver()
         began = time.perf_counter()
-        answer = await self._answerer.answer(question, request.caller, fresh, observer=observer)
+        answer = await self._query_engine.answer(question, request.caller, fresh, observer=observer)
         duration_s = time.perf_counter() - began
         if observer.plan is None:
             raise AssertionError("the answer did not say how it was asked for")
@@ -132,6 +134,7 @@ class QueryExplainer:
             explained.fresh.consistency,
             ask_live=explained.fresh.ask_live,
             only=explained.plan.asked,
+            admission=explained.fresh.admission,
         )
 
     async def _of_items(self, explained: _Explained) -> Mapping[str, Any]:
@@ -198,7 +201,7 @@ def _document(
     }
 
 
-def _not_asked(plan: Plan, shown: Collection[str]) -> list[Mapping[str, Any]]:
+def _not_asked(plan: QueryPlan, shown: Collection[str]) -> list[Mapping[str, Any]]:
     return [
         {
             **cell_shown(CellAnswer(cell, Route.SKIPPED, is_complete=True), why=None, matching=None),

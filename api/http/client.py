@@ -1,4 +1,4 @@
-"""Who has sent a request, as logs call them."""
+"""The client that has sent a request, as logs call it."""
 
 from starlette.types import Scope
 

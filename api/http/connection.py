@@ -23,14 +23,14 @@ async def _never() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClientConnection:
     """address: of the caller, or what is there in its place. left: returns when the caller has gone, or never."""
 
     address: str = ""
     left: Callable[[], Coroutine[Any, Any, None]] = _never
 
     @classmethod
-    def of(cls, http: Request, receive: "LookingAhead | None" = None) -> "Connection":
+    def of(cls, http: Request, receive: "LookingAhead | None" = None) -> "ClientConnection":
         """receive: that of `http`; None where the whole body was read already."""
         return cls(address_of_client(http.scope) or "", (receive or LookingAhead(http.receive)).left)
 
@@ -47,8 +47,8 @@ class Connection:
         return str(mapped or IPv6Network((int(address), _IPV6_PREFIX), strict=False))
 
 
-UNKNOWN = Connection()
-"""Of who has no address, and never leaves."""
+UNKNOWN = ClientConnection()
+"""Of a caller that has no address, and never leaves."""
 
 
 class LookingAhead:

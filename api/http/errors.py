@@ -26,8 +26,8 @@ ApiError
 ├── NotSupportedError             no kind of cell that there is can do this
 ├── UnsupportedMicroversionError  the microversion is outside of what there is
 ├── UnsupportedMediaTypeError     the request's body is not JSON
-├── DirectoryUnavailableError     who is calling cannot be found out, because users cannot be read or written
-├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
+├── DirectoryUnavailableError     the caller cannot be found out, because users cannot be read or written
+├── IdentityServiceError          the caller cannot be found out, because the identity service does not answer
 ├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
 └── InsecureListeningError        not of a request: the server would be open to every caller
 
@@ -78,7 +78,7 @@ class BodyFieldError(BadRequestError):
 
 
 class TooManyPartsError(BadRequestError):
-    """The body has more than `limit` parts (fleetlight.api.http.large_bodies)."""
+    """The body has more than `limit` parts (fleetlight.api.limits.large_bodies)."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"Malformed request body: it has more than {limit} parts, commas and brackets")

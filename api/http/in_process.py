@@ -11,9 +11,8 @@ _ADDRESS = ("127.0.0.1", 8774)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """headers: their names in lower case. failure: what it was made of, which may say more than who asks by a network
-    is told."""
+class InProcessResponse:
+    """headers: their names in lower case. failure: behind a fault; may say more than a caller over a network gets."""
 
     status: int
     headers: Mapping[str, str]
@@ -23,7 +22,7 @@ class Answer:
 
 async def call(
     app: ASGIApp, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
-) -> Answer:
+) -> InProcessResponse:
     """The answer of the application to a request."""
     scope: Scope = {
         "type": "http",
@@ -51,4 +50,4 @@ async def call(
     begin, *rest = sent
     given = {name.decode().lower(): value.decode() for name, value in begin["headers"]}
     whole = b"".join(message.get("body", b"") for message in rest)
-    return Answer(begin["status"], given, whole, scope["state"].get("failure"))
+    return InProcessResponse(begin["status"], given, whole, scope["state"].get("failure"))

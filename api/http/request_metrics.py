@@ -7,9 +7,10 @@ from typing import Any
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fleetlight.api.http.methods import METHODS
+
 UNKNOWN = "unknown"
 """The route of a request that finds none, and the method of one whose method no route has."""
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _BELOW = "fleetlight.route_below"
 
 Observe = Callable[[str, str, str, float], None]
@@ -48,7 +49,7 @@ class RequestMetrics:
         has_answered = False
 
         def tell(status: str) -> None:
-            method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
+            method = scope["method"] if scope["method"] in METHODS else UNKNOWN
             self._observe(method, self._route(scope), status, time.perf_counter() - started)
 
         async def send_and_look(message: Message) -> None:

@@ -1,6 +1,6 @@
 """Refusing addresses that are no text, before a handler reads them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
@@ -20,11 +20,10 @@ class Utf8Addresses:
         self._app = app
         self._refusal = refusal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and not _is_text(scope.get("raw_path") or b""):
-            await self._refusal(scope["method"], scope["path"])(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            return self._refusal(scope["method"], scope["path"])(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 def _is_text(raw_path: bytes) -> bool:

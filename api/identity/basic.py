@@ -17,13 +17,13 @@ from pathlib import Path
 
 import structlog
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import ROLES, Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import DirectoryUnavailableError, UnauthorizedError
-from fleetlight.api.identity.caller import ROLES, Caller
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.api.limits.login_limit import LoginLimit
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
@@ -60,7 +60,7 @@ class BasicIdentity:
         # from that.
         self._right: dict[bytes, str] = {}
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         name, password = _credentials(headers.get("Authorization", ""))
         users = await self._file.current()
         user = users.by_name.get(name)

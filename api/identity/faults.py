@@ -17,7 +17,7 @@ def identity_fault(status: int, message: str, headers: Mapping[str, str] | None 
 
 
 def unauthorized(error: UnauthorizedError, root: str) -> Response:
-    """One answer for everybody who is not let in, whatever the reason. root: address of the application."""
+    """One answer to every caller that is not let in, whatever the reason. root: address of the application."""
     return identity_fault(401, _UNAUTHORIZED, {"WWW-Authenticate": error.challenge.replace("{root}", root)})
 
 

@@ -13,9 +13,9 @@ from wsgiref.util import setup_testing_defaults
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.settings import KeystoneSettings
 from fleetlight.cells.daemon_threads import DaemonThreads
 
@@ -33,7 +33,7 @@ class KeystoneIdentity:
         self._middleware = AuthProtocol(_answer_with_caller, _options(settings))
         self._threads = DaemonThreads(_THREADS, "keystone")
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         token = headers.get("X-Auth-Token", "")
         if not token:
             raise UnauthorizedError("no token", self._challenge)

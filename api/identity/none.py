@@ -1,12 +1,12 @@
-"""Strategy `none`, for development: a caller is who the headers say, and an administrator when they say nothing."""
+"""Strategy `none`, for development: the headers name the caller, who is an administrator when they name none."""
 
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import ROLES, Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import BadRequestError, InsecureListeningError
-from fleetlight.api.identity.caller import ROLES, Caller
 
 DEFAULT_PROJECT = "demo"
 DEFAULT_USER = "admin"
@@ -16,7 +16,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9._-]{1,255}")
 class NoIdentity:
     """Believes the headers X-Project-Id, X-User-Id and X-Roles."""
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         return Caller(
             user_id=_identifier(headers, "X-User-Id", DEFAULT_USER),
             project_id=_identifier(headers, "X-Project-Id", DEFAULT_PROJECT),

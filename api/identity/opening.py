@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from fleetlight.api.caller import Identity
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.caller import Identity
 from fleetlight.api.identity.none import NoIdentity
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings

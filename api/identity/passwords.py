@@ -1,7 +1,7 @@
 """Hashing and checking of passwords, away from the event loop.
 
-A check takes long and much memory, on purpose. So checks have threads of their own, and few: who
-guesses passwords gets no more of the machine than that, and requests with tokens go on meanwhile.
+A check takes long and much memory, on purpose. So checks have threads of their own, and few: a
+caller that guesses passwords gets no more of the machine, and requests with tokens go on meanwhile.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE
+
 _ARGON2_PREFIX = "$argon2"
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
-CHECKS_AT_ONCE = 2
 # One of OWASP's equal choices (Password Storage Cheat Sheet), the one with the least memory: a guesser gets no more.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
@@ -25,8 +26,8 @@ def hash_password(password: str) -> str:
 
 
 @cache
-def _nobodys_hash() -> str:
-    """Checked for users who are not there, so that an answer takes as long as for those who are."""
+def _hash_of_no_user() -> str:
+    """The hash that is checked for users that there are not, so that their answers take as long as others."""
     return hash_password("nobody has this password")
 
 
@@ -38,7 +39,7 @@ def is_known_hash(text: str) -> bool:
 def is_password_of(hashed: str | None, password: str) -> bool:
     """Whether `hashed` is a hash of `password`. Blocks for as long as the hash was made to take.
 
-    hashed: None for a user who is not there, or has no password: the answer is no, and as late as any other.
+    hashed: None for a user that there is not, or one without a password: the answer is no, and as late as any other.
     """
     if hashed is not None and hashed.startswith(_BCRYPT_PREFIXES):
         try:
@@ -46,7 +47,7 @@ def is_password_of(hashed: str | None, password: str) -> bool:
         except ValueError:  # longer than bcrypt's 72 bytes, or not a hash
             return False
     try:
-        is_right = _hasher.verify(hashed or _nobodys_hash(), password)
+        is_right = _hasher.verify(hashed or _hash_of_no_user(), password)
     except (VerificationError, InvalidHashError):
         return False
     return is_right and hashed is not None
@@ -54,14 +55,14 @@ def is_password_of(hashed: str | None, password: str) -> bool:
 
 class PasswordChecks:
     """`is_password_of` and `hash_password` for an event loop. No more than CHECKS_AT_ONCE are done at the same time:
-    callers have waited for that (fleetlight.api.identity.login_limit).
+    callers have waited for that (fleetlight.api.limits.login_limit).
     """
 
     def __init__(self) -> None:
         # They begin when they are needed: what is made here may be forked, and threads are not.
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="passwords")
-        # Or the first one who is not there would wait for it, and for the check.
-        _nobodys_hash()
+        # Or the first login of an unknown user would wait for it, and for the check.
+        _hash_of_no_user()
 
     async def is_password_of(self, hashed: str | None, password: str) -> bool:
         loop = asyncio.get_running_loop()

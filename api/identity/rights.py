@@ -1,4 +1,4 @@
-"""Whether who reads a stream may still do what was allowed when it began.
+"""The rights of the caller that reads a stream: whether they still are what they were when it began.
 
 The strategy of identity that let the request in is asked again, with the headers of that request: so whatever ends a
 login for requests ends it for streams as well, and as soon.
@@ -10,25 +10,25 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from fleetlight.api.caller import ROLES, Caller, with_implied
 from fleetlight.api.http.errors import (
     DirectoryUnavailableError,
     IdentityServiceError,
     TooManyLoginsError,
     UnauthorizedError,
 )
-from fleetlight.api.identity.caller import ROLES, Caller, with_implied
 from fleetlight.cells.retrying import retrying_every
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 
 _log = structlog.get_logger(__name__)
 # Until then nothing is told; an operator can restart the identity service meanwhile.
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
 
-class Rights:
-    """caller: who opened the stream. authenticate: who that is now; raises as `Identity.authenticate` does."""
+class CallerRights:
+    """caller: of the request for the stream. authenticate: finds it again; raises as `Identity` does."""
 
     def __init__(self, caller: Caller, authenticate: Callable[[], Awaitable[Caller]]) -> None:
         self._caller = caller
@@ -46,7 +46,7 @@ class Rights:
         Raises RightsLostError when that is not so, or cannot be found out for too long.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 caller = await self._caller_now()
         except TimeoutError:
             raise RightsLostError("the rights of the reader cannot be looked up") from None

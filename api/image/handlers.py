@@ -8,10 +8,12 @@ import structlog
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
-from fleetlight.api.documented import Operation
+from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.documented import ApiOperation, DocumentedRoute, Endpoint
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import (
     ApiError,
     BadRequestError,
@@ -22,7 +24,6 @@ from fleetlight.api.http.errors import (
     status_of,
 )
 from fleetlight.api.http.links import Links
-from fleetlight.api.identity.caller import Caller, Identity
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.image.shelved_servers import SUFFIX, ShelvedServers
 from fleetlight.api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
@@ -31,37 +32,29 @@ from fleetlight.resources.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
-Endpoint = Callable[[Request], Awaitable[Response]]
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class ImageHandlers:
-    """identity: who says who is calling. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
+    """identity: authenticates callers. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
 
     def __init__(self, identity: Identity, link_prefix: str | None, shelved: ShelvedServers) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
         self._shelved = shelved
 
-    def routes(self) -> list[tuple[str, str, Endpoint]]:
-        """Method, path and endpoint; the first that fits counts."""
+    def routes(self) -> Sequence[Route]:
+        """The first that fits counts."""
+        index = ApiOperation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden"))
+        show = ApiOperation("GET", "/image/v2/images/{image_id}", IMAGE)
         return [
-            ("GET", "/image", self.versions),
-            ("GET", "/image/", self.versions),
-            ("GET", "/image/v2/images", self._endpoint(self.index)),
-            ("GET", "/image/v2/images/{image_id}", self._endpoint(self.show)),
-            *((method, "/image/{path:path}", self._endpoint(_no_such_route)) for method in _METHODS),
-        ]
-
-    @staticmethod
-    def operations() -> Sequence[Operation]:
-        """What the OpenAPI document says of them."""
-        return [
-            Operation("GET", "/image", VERSIONS, 300, is_open=True),
-            Operation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden")),
-            Operation("GET", "/image/v2/images/{image_id}", IMAGE),
+            DocumentedRoute(ApiOperation("GET", "/image", VERSIONS, 300, is_open=True), self.versions),
+            Route("/image/", self.versions),
+            DocumentedRoute(index, self._endpoint(self.index)),
+            DocumentedRoute(show, self._endpoint(self.show)),
+            Route("/image/{path:path}", self._endpoint(_no_such_route), methods=_METHODS),
         ]
 
     async def versions(self, http: Request) -> Response:
@@ -104,7 +97,7 @@ class ImageHandlers:
             request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 try:
-                    caller = await self._identity.authenticate(http.headers, Connection.of(http))
+                    caller = await self._identity.authenticate(http.headers, ClientConnection.of(http))
                     _check_reader(caller)
                     response = await handler(http, caller)
                 except Exception as error:  # noqa: BLE001  # the edge: every failure becomes an answer

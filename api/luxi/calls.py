@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import NotFoundError, status_of
-from fleetlight.api.http.large_bodies import made_aside
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.query.answering import Answerer
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.cluster import FLEET, cluster_info
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.item_query import check_columns
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
-from fleetlight.api.query.question import check_columns
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Asking, LookedUp, RowStream, WholeAnswers, parts_of, pieces_of
-from fleetlight.listing.admission import admit_by
+from fleetlight.api.query.whole_results import LookedUp, QueryContext, RowStream, WholeResults, parts_of, pieces_of
+from fleetlight.api.shared.proof import ReadOptions
+from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.errors import MalformedExpressionError, QueryError
@@ -28,7 +28,7 @@ from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.views.query2.projection import Row, cells_of
 
 _LONGEST_WAIT_S = 89.0
-# The socket is for administrators of this machine: who can open it sees the whole fleet.
+# The socket is for administrators of this machine: a user that can open it sees the whole fleet.
 _CALLER = Caller("luxi", None, frozenset({"admin"}))
 # By the kind that a call names; no type of the fleet itself, which has none.
 _WITH_TAGS = {"instance": "instance", "node": "node", "nodegroup": "group", "network": "network", "cluster": None}
@@ -68,10 +68,16 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class _Request:
+    """parts: of its message (fleetlight.api.limits.large_bodies). admission: of what is made for it."""
+
+    parts: int
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
-    """arguments: their types, in order. run: with the parts of the request (fleetlight.api.http.large_bodies), and
-    with them.
-    """
+    """arguments: their types, in order. run: with the values of these, and with the request."""
 
     arguments: TypeAdapter[tuple[Any, ...]]
     run: Callable[..., Awaitable[Result]]
@@ -81,9 +87,9 @@ class LuxiCalls:
     """admission: of lists. cell_timeout_s: what one cell may cost."""
 
     def __init__(
-        self, answerer: Answerer, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
+        self, query_engine: QueryEngine, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
     ) -> None:
-        self._answers = WholeAnswers(answerer)
+        self._answers = WholeResults(query_engine)
         self._writes = writes
         self._admission = admission
         self._cell_timeout_s = cell_timeout_s
@@ -106,7 +112,7 @@ class LuxiCalls:
         }
 
     async def answer(self, method: str, arguments: Sequence[Any], parts: int = 0) -> Result:
-        """What a call returns. parts: how many the request has (fleetlight.api.http.large_bodies).
+        """What a call returns. parts: how many the request has (fleetlight.api.limits.large_bodies).
 
         Raises LuxiError, MalformedRequestError.
         """
@@ -121,9 +127,8 @@ class LuxiCalls:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = ".".join(map(str, wrong["loc"]))
             raise MalformedRequestError(f"{method}: argument {place}: {wrong['msg']}") from None
-        admit_by(self._admission.of(_CALLER))
         try:
-            return await call.run(*checked, parts=parts)
+            return await call.run(*checked, request=_Request(parts, self._admission.of(_CALLER)))
         except (MalformedExpressionError, NotFoundError) as error:
             raise MalformedRequestError(str(error)) from None
         except QueryError as error:
@@ -136,14 +141,15 @@ class LuxiCalls:
                 raise
             raise LuxiError("GenericError", str(error)) from error
 
-    async def _asking(self, parts: int) -> Asking:
+    async def _asking(self, request: _Request) -> QueryContext:
         behind = await self._writes.cells_behind(_CALLER.reader)
-        return Asking(_CALLER, AskedFreshness(Consistency.BOUNDED, behind, self._cell_timeout_s), parts=parts)
+        fresh = ReadOptions(Consistency.BOUNDED, behind, self._cell_timeout_s, request.admission)
+        return QueryContext(_CALLER, fresh, parts=request.parts)
 
-    async def _query(self, what: str, fields: Names, expression: list[Any] | None, *, parts: int) -> Result:
+    async def _query(self, what: str, fields: Names, expression: list[Any] | None, *, request: _Request) -> Result:
         known = visible_fields(what, _CALLER)
         check_columns(fields)
-        asking = await self._asking(parts)
+        asking = await self._asking(request)
         begin, end = b'{"fields":%b,"data":[' % _encode(definitions(known, fields)), b"]}"
         if wanted := await self._answers.names_in(asking, what, expression):
             found = await self._answers.look_up(asking, what, fields, wanted)
@@ -151,44 +157,46 @@ class LuxiCalls:
         rows = await self._answers.stream(asking, what, fields, expression)
         return _result_of(rows, lambda row: row[1], begin, end)
 
-    async def _query_fields(self, what: str, fields: Names | None, *, parts: int) -> Result:
+    async def _query_fields(self, what: str, fields: Names | None, *, request: _Request) -> Result:
         check_columns(fields or ())
         return _result({"fields": definitions(visible_fields(what, _CALLER), fields or None)})
 
-    async def _values(self, item_type: str, fields: Names, items: Sequence[str | int] | None, *, parts: int) -> Result:
+    async def _values(
+        self, item_type: str, fields: Names, items: Sequence[str | int] | None, *, request: _Request
+    ) -> Result:
         """The old format: values, null for every status but normal; of all items, or those called or identified so."""
         check_columns(fields)
         known = visible_fields(item_type, _CALLER)
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise LuxiError("OpPrereqError", f"Unknown output fields selected: {', '.join(unknown)}", "wrong_input")
-        wanted = await made_aside(parts, lambda: called_or_identified(known, items))
-        rows = await self._answers.stream(await self._asking(parts), item_type, fields, wanted)
+        wanted = await made_aside(request.parts, lambda: called_or_identified(known, items))
+        rows = await self._answers.stream(await self._asking(request), item_type, fields, wanted)
         return _result_of(rows, lambda row: _values_of(row[1]), b"[", b"]")
 
     def _old_query(self, item_type: str) -> Callable[..., Awaitable[Result]]:
-        async def query(names: Names | None, fields: Names, with_locks: bool, *, parts: int) -> Result:
+        async def query(names: Names | None, fields: Names, with_locks: bool, *, request: _Request) -> Result:
             if with_locks:
                 raise LuxiError("OpPrereqError", "Sync queries are not allowed", "wrong_input")
-            return await self._values(item_type, fields, names, parts=parts)
+            return await self._values(item_type, fields, names, request=request)
 
         return query
 
-    async def _query_jobs(self, ids: list[int | str] | None, fields: Names, *, parts: int) -> Result:
+    async def _query_jobs(self, ids: list[int | str] | None, fields: Names, *, request: _Request) -> Result:
         check_columns(fields)
-        numbers = await made_aside(parts, lambda: _numbers(ids or ()))
+        numbers = await made_aside(request.parts, lambda: _numbers(ids or ()))
         if not numbers or any(name not in ITEM_TYPES["job"] for name in fields):
-            return await self._values("job", fields, None, parts=parts)
-        found = await self._answers.look_up(await self._asking(parts), "job", fields, numbers)
+            return await self._values("job", fields, None, request=request)
+        found = await self._answers.look_up(await self._asking(request), "job", fields, numbers)
         return _result_of_names(found, _values_of, b"[", b"]")
 
-    async def _query_exports(self, nodes: Names | None, with_locks: bool, *, parts: int) -> Result:
-        return await self._old_query("export")(nodes, ["node", "export"], with_locks, parts=parts)
+    async def _query_exports(self, nodes: Names | None, with_locks: bool, *, request: _Request) -> Result:
+        return await self._old_query("export")(nodes, ["node", "export"], with_locks, request=request)
 
-    async def _query_filters(self, uuids: Names | None, fields: Names, *, parts: int) -> Result:
-        return await self._values("filter", fields, uuids, parts=parts)
+    async def _query_filters(self, uuids: Names | None, fields: Names, *, request: _Request) -> Result:
+        return await self._values("filter", fields, uuids, request=request)
 
-    async def _query_tags(self, kind: str, name: str, *, parts: int) -> Result:
+    async def _query_tags(self, kind: str, name: str, *, request: _Request) -> Result:
         if kind not in _WITH_TAGS:
             raise MalformedRequestError(f"there are no tags of {kind!r}; there are of {', '.join(_WITH_TAGS)}")
         item_type = _WITH_TAGS[kind]
@@ -197,7 +205,7 @@ class LuxiCalls:
         known = visible_fields(item_type, _CALLER)
         expression = called_or_identified(known, [name])
         fields = ["tags", known.name_field, "uuid"]
-        found = await self._answers.collect(await self._asking(parts), item_type, fields, expression)
+        found = await self._answers.collect(await self._asking(request), item_type, fields, expression)
         # What has the whole name is meant, and not what it begins as well.
         rows = [row for row in found.rows if name in (row[1][1], row[2][1])] or found.rows
         if len(rows) != 1:
@@ -207,16 +215,23 @@ class LuxiCalls:
         [[(_, tags), *_]] = rows
         return _result(sorted(tags or []), is_complete=found.proof.is_complete)
 
-    async def _query_cluster_info(self, *, parts: int) -> Result:
+    async def _query_cluster_info(self, *, request: _Request) -> Result:
         return _result(cluster_info(FLEET, None))
 
-    async def _query_config_values(self, names: Names, *, parts: int) -> Result:
+    async def _query_config_values(self, names: Names, *, request: _Request) -> Result:
         check_columns(names)
         values = {"cluster_name": FLEET, "drain_flag": False}
         return _result([values.get(name) for name in names])
 
     async def _wait_for_job_change(
-        self, job: int | str, fields: Names, info: list[Any] | None, serial: int | None, timeout_s: float, *, parts: int
+        self,
+        job: int | str,
+        fields: Names,
+        info: list[Any] | None,
+        serial: int | None,
+        timeout_s: float,
+        *,
+        request: _Request,
     ) -> Result:
         check_columns(fields)
         [number] = _numbers([job])
@@ -225,7 +240,7 @@ class LuxiCalls:
         async def look() -> Sequence[Any] | None:
             nonlocal is_certain
             expression = ["==", "id", number]
-            found = await self._answers.collect(await self._asking(parts), "job", [*WATCHED, *fields], expression)
+            found = await self._answers.collect(await self._asking(request), "job", [*WATCHED, *fields], expression)
             is_certain = found.proof.is_complete
             return [value for _, value in found.rows[0]] if found.rows else None
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fleetlight.api.http.errors import TooManyPartsError
-from fleetlight.api.http.large_bodies import MAX_PARTS, CountedParts
+from fleetlight.api.limits.large_bodies import MAX_PARTS, CountedParts
 
 END = b"\x03"
 PIECE_BYTES = 64 * 1024
 MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 MAX_HELD_BYTES = 64 * 1024 * 1024
-# Who opens a connection and says nothing is not waited for longer than a client waits for an answer.
+# A client that opens a connection and says nothing gets as long as it would wait for an answer.
 IDLE_S = 180.0
 MESSAGE_S = 30.0
 
@@ -24,7 +24,7 @@ class RefusedFrameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message without its end, and how many parts it has (fleetlight.api.http.large_bodies)."""
+    """A message without its end, and how many parts it has (fleetlight.api.limits.large_bodies)."""
 
     text: bytearray
     parts: int
@@ -33,13 +33,13 @@ class Frame:
 class HeldBytes:
     """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit.
 
-    turn: is had for each further piece, so that however many connections send at once, the event loop does other work
-    behind each.
+    reading: locked for each further piece, so that the event loop does other work behind each, however
+    many connections send at once.
     """
 
     def __init__(self) -> None:
         self._held = 0
-        self.turn = asyncio.Lock()
+        self.reading = asyncio.Lock()
 
     @contextmanager
     def of_connection(self) -> Iterator["HeldByOne"]:
@@ -63,7 +63,7 @@ class HeldByOne:
     def __init__(self, all_held: HeldBytes) -> None:
         self._all = all_held
         self._counted = 0
-        self.turn = all_held.turn
+        self.reading = all_held.reading
 
     def has(self, size: int) -> None:
         """The message has `size` bytes now. Raises RefusedFrameError."""
@@ -125,7 +125,7 @@ class FrameReader:
 
     async def _further_piece(self, held: HeldByOne) -> bytes:
         piece = await self._piece()
-        async with held.turn:
+        async with held.reading:
             await asyncio.sleep(0)
         return piece
 

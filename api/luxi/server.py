@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from fleetlight.api.http.errors import TooManyListsError, TooManyPartsError
-from fleetlight.api.http.large_bodies import made_aside
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError, Result
 from fleetlight.api.luxi.frames import END, IDLE_S, PIECE_BYTES, FrameReader, HeldByOne, HeldBytes, RefusedFrameError
 from fleetlight.api.luxi.paths import LONGEST_PATH, is_short_enough

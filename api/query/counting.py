@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.query.answering import Answerer, proof_of
-from fleetlight.api.query.places import choose_cells
-from fleetlight.api.query.question import Counting, Question, default_order
+from fleetlight.api.query.cell_conditions import choose_cells
+from fleetlight.api.query.engine import QueryEngine, proof_of
+from fleetlight.api.query.item_query import CountQuery, ItemQuery, default_order
 from fleetlight.api.query.scope import scope_of
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
@@ -48,21 +48,21 @@ class CountedGroups:
     proof: Page
 
 
-class QuestionCounter:
+class QueryCounter:
     """Counts what questions are about. max_rows: so many rows one request reads, where no store can count."""
 
     def __init__(
-        self, counter: InstanceCounter, answerer: Answerer, cells: CellReader, *, max_rows: int = MAX_ROWS
+        self, counter: InstanceCounter, query_engine: QueryEngine, cells: CellReader, *, max_rows: int = MAX_ROWS
     ) -> None:
         self._counter = counter
-        self._answerer = answerer
+        self._query_engine = query_engine
         self._cells = cells
         self._max_rows = max_rows
 
-    async def count(self, counting: Counting, caller: Caller, fresh: AskedFreshness) -> CountedGroups:
+    async def count(self, counting: CountQuery, caller: Caller, fresh: ReadOptions) -> CountedGroups:
         """The groups of all items that a caller may see; one with a list is in the group of each of its members.
 
-        Raises BadRequestError for a field whose values make no groups, and as of Answerer.answer.
+        Raises BadRequestError for a field whose values make no groups, and as of QueryEngine.answer.
         """
         is_of_instances = counting.known.name == INSTANCE_FIELDS.name
         if counting.as_of is not None or not is_of_instances or not all(map(_is_stored, counting.by)):
@@ -75,7 +75,7 @@ class QuestionCounter:
         return await self._count_in_stores(counting, wanted, fresh, only)
 
     async def _count_in_stores(
-        self, counting: Counting, wanted: Filter, fresh: AskedFreshness, only: Collection[str] | None
+        self, counting: CountQuery, wanted: Filter, fresh: ReadOptions, only: Collection[str] | None
     ) -> CountedGroups:
         by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
         counted = await self._counter.count(
@@ -84,6 +84,7 @@ class QuestionCounter:
             cell_timeout_s=fresh.cell_timeout_s,
             ask_live=fresh.ask_live,
             only=only,
+            admission=fresh.admission,
         )
         groups = Counter[Group]()
         for group, count in _groups_of_stores(counted, counting):
@@ -91,10 +92,10 @@ class QuestionCounter:
         proof = Page(b"", 0, None, counted.cells, has_all_cells=counted.has_all_cells)
         return _counted(groups, counting, proof, is_partial=counted.total.is_partial)
 
-    async def _count_rows(self, counting: Counting, caller: Caller, fresh: AskedFreshness) -> CountedGroups:
+    async def _count_rows(self, counting: CountQuery, caller: Caller, fresh: ReadOptions) -> CountedGroups:
         # By what never changes, so that no row is in two pages or in none.
         order = default_order(counting.known)
-        question = Question(
+        question = ItemQuery(
             counting.known,
             counting.by,
             counting.filter,
@@ -107,7 +108,7 @@ class QuestionCounter:
         groups = Counter[Group]()
         pages: list[Page] = []
         is_partial = False
-        async for batch in self._answerer.batches(question, caller, fresh):
+        async for batch in self._query_engine.batches(question, caller, fresh):
             pages.append(batch.proof)
             for _, cells in batch.rows:
                 groups.update(_groups_of_row(cells_of(cells), counting.by))
@@ -117,7 +118,7 @@ class QuestionCounter:
         return _counted(groups, counting, proof_of(pages), is_partial=is_partial)
 
 
-def _counted(groups: Counter[Group], counting: Counting, proof: Page, *, is_partial: bool) -> CountedGroups:
+def _counted(groups: Counter[Group], counting: CountQuery, proof: Page, *, is_partial: bool) -> CountedGroups:
     """Groups of the same size stand in the order of their values. Without fields there is one group, of all items."""
     if not counting.by:
         groups = Counter({(): groups.total()})
@@ -134,7 +135,7 @@ def _is_stored(name: str) -> bool:
     )
 
 
-def _groups_of_stores(counted: CountResult, counting: Counting) -> Iterator[tuple[Group, int]]:
+def _groups_of_stores(counted: CountResult, counting: CountQuery) -> Iterator[tuple[Group, int]]:
     names = {answer.cell.uuid: answer.cell.name for answer in counted.cells}
     for cell_uuid, counts in counted.by_cell.items():
         cell = names.get(cell_uuid, cell_uuid)

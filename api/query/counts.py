@@ -4,23 +4,22 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
-from fleetlight.api.documented import Operation
+from fleetlight.api.bodies.request_body import Body
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, MapOf, Shape
-from fleetlight.api.query.counting import QuestionCounter
-from fleetlight.api.query.question import CountingBody, counting_body_of_query, counting_of, size_of
+from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
+from fleetlight.api.query.counting import QueryCounter
+from fleetlight.api.query.item_query import CountBody, count_body_of_query, counting_of, size_of
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.listing.admission import page_in_the_making
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
 
 _GROUP = Shape({"by": MapOf(ANYTHING), "statuses": MapOf(INTEGER), "count": INTEGER})
-COUNTS = Operation(
+COUNTS = ApiOperation(
     "GET",
     "/fleetlight/query/counts",
     Shape({"fields": ListOf(OBJECT), "groups": ListOf(_GROUP), "partial": BOOL}),
@@ -32,30 +31,32 @@ COUNTS = Operation(
 )
 
 COUNTS_BY_BODY = replace(COUNTS, method="POST", query=())
-_BODY: Body[CountingBody] = Body(CountingBody, max_parts=MAX_PARTS)
+_BODY: Body[CountBody] = Body(CountBody, max_parts=MAX_PARTS)
 
 
 class CountHandler:
     """timeout_s: what one cell may cost."""
 
-    def __init__(self, counter: QuestionCounter, writes: ReadYourWrites, *, timeout_s: float) -> None:
+    def __init__(self, counter: QueryCounter, writes: ReadYourWrites, *, timeout_s: float) -> None:
         self._counter = counter
         self._writes = writes
         self._timeout_s = timeout_s
 
-    async def get(self, request: ComputeRequest) -> Response:
+    async def get(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/counts`"""
-        return await self._answer(request, counting_body_of_query(request.query))
+        return await self._answer(request, count_body_of_query(request.query))
 
-    async def post(self, request: ComputeRequest) -> Response:
+    async def post(self, request: ApiRequest) -> Response:
         """`POST /fleetlight/query/counts`"""
         return await self._answer(request, await _BODY.read(request))
 
-    async def _answer(self, request: ComputeRequest, body: CountingBody) -> Response:
+    async def _answer(self, request: ApiRequest, body: CountBody) -> Response:
         known = visible_fields(body.what, request.caller)
         counting = await made_aside(size_of(body.filter), lambda: counting_of(body, known))
-        async with page_in_the_making():
-            fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        async with request.admission.page():
+            fresh = await read_options(
+                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+            )
             counted = await self._counter.count(counting, request.caller, fresh)
         answer = {
             "fields": definitions(counting.known, counting.by),

@@ -4,33 +4,32 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
-from fleetlight.api.documented import Operation
+from fleetlight.api.bodies.request_body import Body
+from fleetlight.api.caller import Caller
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.http.large_bodies import MAX_PARTS, made_aside
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.query.answering import Answerer
-from fleetlight.api.query.question import (
-    Question,
-    QuestionBody,
+from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.item_query import (
+    ItemQuery,
+    QueryBody,
     body_of_query,
     listed,
     marker_of,
     moment_of,
-    question_of,
+    query_of,
     size_of,
 )
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.listing.admission import page_in_the_making
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
+from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
 
-QUERY_FIELDS = Operation(
+QUERY_FIELDS = ApiOperation(
     "GET",
     "/fleetlight/query/fields",
     Shape({"fields": ListOf(OBJECT)}),
@@ -39,7 +38,7 @@ QUERY_FIELDS = Operation(
     summary="The fields that can be asked for: name, title, kind and meaning",
 )
 _ANSWER = Shape({"fields": ListOf(OBJECT), "data": ListOf(ListOf(OBJECT)), "marker": or_null(TEXT)})
-QUERY = Operation(
+QUERY = ApiOperation(
     "GET",
     "/fleetlight/query",
     _ANSWER,
@@ -51,36 +50,38 @@ QUERY = Operation(
 )
 QUERY_BY_BODY = replace(QUERY, method="POST", query=())
 
-_BODY: Body[QuestionBody] = Body(QuestionBody, max_parts=MAX_PARTS)
+_BODY: Body[QueryBody] = Body(QueryBody, max_parts=MAX_PARTS)
 
 
 class QueryHandlers:
     """timeout_s: what one cell may cost."""
 
-    def __init__(self, answerer: Answerer, writes: ReadYourWrites, *, timeout_s: float) -> None:
-        self._answerer = answerer
+    def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, *, timeout_s: float) -> None:
+        self._query_engine = query_engine
         self._writes = writes
         self._timeout_s = timeout_s
 
-    async def fields(self, request: ComputeRequest) -> Response:
+    async def fields(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/fields`: all fields of an item type, or those that are named."""
         known = visible_fields(request.query.last("what") or "instance", request.caller)
         names = request.query.last("fields")
         return json_answer({"fields": definitions(known, None if names is None else listed(names))})
 
-    async def get(self, request: ComputeRequest) -> Response:
+    async def get(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query`"""
         return await self._answer(request, body_of_query(request.query))
 
-    async def post(self, request: ComputeRequest) -> Response:
+    async def post(self, request: ApiRequest) -> Response:
         """`POST /fleetlight/query`"""
         return await self._answer(request, await _BODY.read(request))
 
-    async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
-        question = await made_aside(size_of(body.filter), lambda: question_of_body(body, request.caller))
-        async with page_in_the_making():
-            fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-            found = await self._answerer.answer(question, request.caller, fresh)
+    async def _answer(self, request: ApiRequest, body: QueryBody) -> Response:
+        question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
+        async with request.admission.page():
+            fresh = await read_options(
+                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+            )
+            found = await self._query_engine.answer(question, request.caller, fresh)
         answer = {
             "fields": definitions(question.known, question.names),
             "data": [cells for _, cells in found.rows],
@@ -89,12 +90,12 @@ class QueryHandlers:
         return json_answer(answer, headers=proof_headers(found.proof, request.caller))
 
 
-def question_of_body(body: QuestionBody, caller: Caller) -> Question:
+def query_of_body(body: QueryBody, caller: Caller) -> ItemQuery:
     """The question that a caller asks. Raises NotFoundError, BadRequestError, QueryError."""
     known = visible_fields(body.what, caller)
     if not body.fields:
         raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
-    return question_of(
+    return query_of(
         known,
         body.fields,
         body.filter,

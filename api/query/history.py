@@ -5,16 +5,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.times import without_zone
-from fleetlight.api.compute.servers.lookup import find_server
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import find_server
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry, InstanceHistory
 from fleetlight.resources.fields import Kind, from_microseconds
 from fleetlight.resources.query_fields.definitions import QueryFields
@@ -23,7 +23,7 @@ _DEFAULT_LIMIT = 100
 _MAX_LIMIT = 200
 _MAX_DIGITS = 18
 
-HISTORY = Operation(
+HISTORY = ApiOperation(
     "GET",
     "/fleetlight/servers/{server_id}/history",
     Shape(
@@ -45,7 +45,7 @@ HISTORY = Operation(
     ),
     query=("limit", "before"),
     faults=(400, 404, 501),
-    summary="What became of a server, the newest change first: when, who, and which fields from which value to which",
+    summary="What became of a server, the newest change first: when, by which user, and each field before and after",
 )
 
 
@@ -53,7 +53,7 @@ class HistoryHandler:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """Errors are those of the server itself; 501 for one in a cell that keeps no changes."""
         limit = min(_number(request.query, "limit", _DEFAULT_LIMIT) or _DEFAULT_LIMIT, _MAX_LIMIT)
         before = _number(request.query, "before", None)

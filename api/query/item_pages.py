@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleetlight.api.query.answer import Answer, Asked
+from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells, keys_in
+from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
-from fleetlight.api.query.observing import Plan
-from fleetlight.api.query.places import choose_cells, conditions_on_cells, keys_in
-from fleetlight.api.query.question import Question
+from fleetlight.api.query.observing import QueryPlan
+from fleetlight.api.query.results import QueryRequest, QueryResult
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page
 from fleetlight.listing.list_items import CellItems, ItemLister
@@ -31,10 +31,10 @@ class _Item(NamedTuple):
     facts: Facts
 
 
-class _Placed(NamedTuple):
+class _Positioned(NamedTuple):
     """An item with its position (fleetlight.views.query2.projection.Row), and what it is compared by."""
 
-    place: Any
+    sort_key: Any
     position: Sequence[Any]
     item: _Item
 
@@ -47,7 +47,7 @@ class ItemPages:
         self._cells = cells
         self._live = live
 
-    async def pages(self, asked: Asked, limit: int) -> AsyncIterator[Answer]:
+    async def pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         """At least one page, of at most `limit` rows each. Raises FleetUnreachableError."""
         question, fresh, observer = asked.question, asked.fresh, asked.observer
         known = question.known
@@ -69,29 +69,30 @@ class ItemPages:
             only=only,
             consistency=fresh.consistency,
             ask_live=fresh.ask_live,
+            admission=fresh.admission,
         )
         if observer is not None:
             of_cells = conditions_on_cells(question.filter)
-            observer.plan = Plan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
+            observer.plan = QueryPlan(cells, only, of_cells, _named(known.unique, keys), rest, needed, keys)
             observer.items, observer.why_not_indexed = items.by_cell, items.why_not_indexed
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
         ]
         # Without a field that needs nodes no agent is looked for.
         agents = _agents_of(found) if live else {}
-        observers = await self._live.observers_of(cells, agents, fresh.cell_timeout_s)
+        observers = await self._live.observers_of(cells, agents, fresh)
         if live_in_order or behind != EVERYTHING:
             # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
             observers = {}
-        placed = _placed(question, found, [values[name].make for name in sorted_by])
+        positioned = _placed(question, found, [values[name].make for name in sorted_by])
         answers = [each.answer for each in items.by_cell]
-        for begin in range(0, max(len(placed), 1), limit):
-            part = placed[begin : begin + limit]
+        for begin in range(0, max(len(positioned), 1), limit):
+            part = positioned[begin : begin + limit]
             complete = await self._with_live([each.item for each in part], live, observers)
             rows = list(_rows(maker, part, complete))
-            after = rows[-1][0] if begin + limit < len(placed) else None
-            yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+            after = rows[-1][0] if begin + limit < len(positioned) else None
+            yield QueryResult(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
 
     async def _with_live(
         self, found: Sequence[_Item], fields: Collection[str], observers: Observers
@@ -128,21 +129,21 @@ def _with(item: _Item, said: Record | None) -> _Item:
     return _Item(item.cell_uuid, Facts({**item.facts.record, **said}, None, item.facts.cell))
 
 
-def _placed(question: Question, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Placed]:
+def _placed(question: ItemQuery, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Positioned]:
     """The items behind the marker, in their order."""
     order = question.order
     start = None if question.after is None else order.comparable(question.after)
-    placed: list[_Placed] = []
+    positioned: list[_Positioned] = []
     for item in found:
         position = [make(item.facts)[1] for make in makes]
-        place = order.comparable(position)
-        if start is None or start < place:
-            placed.append(_Placed(place, position, item))
-    placed.sort(key=lambda each: each.place)
-    return placed
+        sort_key = order.comparable(position)
+        if start is None or start < sort_key:
+            positioned.append(_Positioned(sort_key, position, item))
+    positioned.sort(key=lambda each: each.sort_key)
+    return positioned
 
 
-def _rows(maker: RowMaker, part: Sequence[_Placed], complete: Sequence[_Item]) -> Iterator[Row]:
+def _rows(maker: RowMaker, part: Sequence[_Positioned], complete: Sequence[_Item]) -> Iterator[Row]:
     for each, item in zip(part, complete, strict=True):
         cells = maker.cells(item.facts)
         if cells is not None:

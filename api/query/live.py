@@ -1,4 +1,4 @@
-"""Fields that only nodes know, in the answers to questions: collected by the cache, of the nodes that have an agent.
+"""Fields that only nodes know, in the results of queries: collected by the cache, of the nodes that have an agent.
 
 An answer asks for them when one of its fields, its filter or its order needs them, and then only the nodes of the
 items that everything else of its filter lets pass (contracts/ganeti-query, 8).
@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 
 import structlog
 
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.agents import AGENT
@@ -65,7 +66,7 @@ class LiveNodes:
     def close(self) -> None:
         self._threads.shutdown(wait=False)
 
-    async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, timeout_s: float) -> Observers:
+    async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, fresh: ReadOptions) -> Observers:
         """Of the cells in `only` (None: of all) those that have agents, for one answer; see `observers_of`.
 
         Of a cell that does not answer counts what was known last.
@@ -75,24 +76,24 @@ class LiveNodes:
         asked = [cell for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)]
         now = self._clock()
         due = {cell.uuid for cell in asked if self._is_due(cell.uuid, now)}
-        for uuid, records in (await self._read(AGENT, due, timeout_s)).items():
+        for uuid, records in (await self._read(AGENT, due, fresh)).items():
             self._agents[uuid] = _Agents(now, [AgentAddress(**record) for record in records])
         agents = {cell.uuid: self._agents[cell.uuid].agents for cell in asked if cell.uuid in self._agents}
-        return await self.observers_of(cells, agents, timeout_s)
+        return await self.observers_of(cells, agents, fresh)
 
     async def observers_of(
-        self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], timeout_s: float
+        self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], fresh: ReadOptions
     ) -> Observers:
         """What asks these agents, by the uuid of their cells, for one answer.
 
-        timeout_s: how long each cell, and then each node, may take. Agents that this process has no certificate for,
+        fresh: says how long each cell, and then each node, may take. Agents that this process has no certificate for,
         or of which the cell does not tell what is configured of it, are as none: the database says what is known.
         """
         found: dict[str, NodeObserver] = {}
         having = {uuid: of_cell for uuid, of_cell in agents.items() if of_cell}
         if self._rpcs is None or not having:
             return found
-        await self._look_at_clusters(having, timeout_s)
+        await self._look_at_clusters(having, fresh)
         for cell in cells:
             cluster = self._clusters.get(cell.uuid)
             if cell.uuid not in having or cluster is None:
@@ -102,7 +103,7 @@ class LiveNodes:
             except NoCertificateError as error:
                 _log_missing(cell.name, error.reason)
                 continue
-            found[cell.uuid] = NodeObserver(rpc, having[cell.uuid], cluster.parameters, timeout_s=timeout_s)
+            found[cell.uuid] = NodeObserver(rpc, having[cell.uuid], cluster.parameters, timeout_s=fresh.cell_timeout_s)
         return found
 
     async def node_values(
@@ -132,19 +133,21 @@ class LiveNodes:
         known = self._agents.get(cell_uuid)
         return known is None or bool(known.agents) or now - known.at >= _KNOWN_FOR_S
 
-    async def _look_at_clusters(self, cell_uuids: Collection[str], timeout_s: float) -> None:
+    async def _look_at_clusters(self, cell_uuids: Collection[str], fresh: ReadOptions) -> None:
         now = self._clock()
         known = {uuid for uuid, cluster in self._clusters.items() if now - cluster.at < _KNOWN_FOR_S}
-        for uuid, [record] in (await self._read(CLUSTER, set(cell_uuids) - known, timeout_s)).items():
+        for uuid, [record] in (await self._read(CLUSTER, set(cell_uuids) - known, fresh)).items():
             self._clusters[uuid] = _Cluster(now, record)
 
     async def _read(
-        self, item_type: str, cell_uuids: Collection[str], timeout_s: float
+        self, item_type: str, cell_uuids: Collection[str], fresh: ReadOptions
     ) -> Mapping[str, Sequence[Record]]:
         """The items of the cells that answer."""
         if not cell_uuids:
             return {}
-        items = await self._items.list_items(item_type, (), cell_timeout_s=timeout_s, only=cell_uuids)
+        items = await self._items.list_items(
+            item_type, (), cell_timeout_s=fresh.cell_timeout_s, only=cell_uuids, admission=fresh.admission
+        )
         return {each.answer.cell.uuid: each.records for each in items.by_cell if each.answer.is_complete}
 
 

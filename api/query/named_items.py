@@ -77,7 +77,7 @@ def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
     return any_of(of_names, named_one_of(field_of(known, "uuid"), uuids)) if uuids else of_names
 
 
-class Found(NamedTuple, Generic[T]):
+class NamedItem(NamedTuple, Generic[T]):
     """An item that `filter_of` finds: the values of the columns before, and the rest of it."""
 
     name: Any
@@ -85,15 +85,15 @@ class Found(NamedTuple, Generic[T]):
     rest: T
 
 
-def found_of(known: QueryFields, cells: Cells, rest: T) -> Found[T]:
+def found_of(known: QueryFields, cells: Cells, rest: T) -> NamedItem[T]:
     """cells: those of the columns that `columns_of` has before others."""
-    return Found(cells[0][1], cells[1][1] if _has_uuid(known) else None, rest)
+    return NamedItem(cells[0][1], cells[1][1] if _has_uuid(known) else None, rest)
 
 
 def looked_up(
     known: QueryFields,
     wanted: Sequence[str | int],
-    found: Sequence[Found[T]],
+    found: Sequence[NamedItem[T]],
     lost: Callable[[str | int], T],
     *,
     is_certain: bool,
@@ -114,7 +114,7 @@ def looked_up(
 class _Called(Generic[T]):
     """Items by their names, and by what abbreviates those."""
 
-    def __init__(self, known: QueryFields, found: Sequence[Found[T]], *, is_certain: bool) -> None:
+    def __init__(self, known: QueryFields, found: Sequence[NamedItem[T]], *, is_certain: bool) -> None:
         self._known = known
         self._is_certain = is_certain
         self._by_name: dict[str, list[T]] = {}

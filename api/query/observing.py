@@ -11,7 +11,7 @@ from fleetlight.query.filters import Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """How a question is asked.
 
     cells: all there are. asked: uuids of those that are asked; None for all. of_cells: the conditions on `cell`, which
@@ -29,13 +29,13 @@ class Plan:
 
 
 @dataclass(slots=True)
-class QuestionObserver:
+class QueryObserver:
     """listing: of the pages of instances. items: what each cell gave of other items, or the index of it.
 
     why_not_indexed: of those that gave them themselves.
     """
 
     listing: Observer = field(default_factory=Observer)
-    plan: Plan | None = None
+    plan: QueryPlan | None = None
     items: Sequence[CellItems] = ()
     why_not_indexed: str = ""

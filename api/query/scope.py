@@ -1,7 +1,7 @@
 """What a caller may see: which projects; the part of every question that no caller writes."""
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import ForbiddenError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, all_of
 
 _THERE = all_of(Eq("deleted", False), Eq("hidden", False))

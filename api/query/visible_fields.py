@@ -5,8 +5,8 @@ A field that a caller may not see is one that does not exist: in columns, in fil
 
 from functools import cache
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.resources.query_fields.instance import MAX_NICS

@@ -1,7 +1,7 @@
-"""Who is calling, and what the caller may do (contracts/ganeti-rapi, 3).
+"""The caller of the remote API, and what it may do (contracts/ganeti-rapi, 3).
 
 Names and passwords are those of the file of users, whose users see the whole fleet, or those of the fleet's identity,
-whose users see what they see everywhere. Nobody sees instances without a name, unless the fleet believes every caller.
+whose users see what they see everywhere. A caller without a name sees no instances, unless the fleet believes all.
 """
 
 from base64 import b64decode
@@ -11,13 +11,13 @@ from http import HTTPStatus
 
 from starlette.requests import Request as HttpRequest
 
-from fleetlight.api.http.connection import Connection, LookingAhead
+from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.http.connection import ClientConnection, LookingAhead
 from fleetlight.api.http.errors import UnauthorizedError
-from fleetlight.api.identity.caller import Caller, Identity
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.none import NoIdentity
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.users import READ, WRITE, RapiUsers
 
@@ -34,8 +34,8 @@ _TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
-    """caller: whose view of the fleet it is. levels: of A_USER, READERS, WRITERS, OPERATORS what the user has."""
+class RapiLogin:
+    """caller: sees its part of the fleet. levels: of A_USER, READERS, WRITERS, OPERATORS what the user has."""
 
     caller: Caller
     levels: Collection[str]
@@ -49,9 +49,9 @@ class RapiAccess:
         self._users = users
         self._limit = limit
 
-    async def login(self, http: HttpRequest, receive: LookingAhead) -> Login | None:
-        """Who is calling; None who gives no name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
-        connection = Connection.of(http, receive)
+    async def login(self, http: HttpRequest, receive: LookingAhead) -> RapiLogin | None:
+        """The login of a request; None without a name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
+        connection = ClientConnection.of(http, receive)
         header = http.headers.get("Authorization")
         if header is None:
             if isinstance(self._identity, NoIdentity) or _TOKEN_HEADER in http.headers:
@@ -65,25 +65,25 @@ class RapiAccess:
                 if user is None or not user.has_password(password):
                     raise UnauthorizedError("wrong user or password")
             operates = OPERATORS if user.levels & WRITERS else ANYBODY
-            return Login(Caller(name, None, frozenset({"admin"})), A_USER | user.levels | operates)
+            return RapiLogin(Caller(name, None, frozenset({"admin"})), A_USER | user.levels | operates)
         if isinstance(self._identity, TokenIdentity):
             return _of(await self._identity.log_in(name, password, connection))
         return _of(await self._identity.authenticate(http.headers, connection))
 
-    def require(self, login: Login | None, needed: frozenset[str]) -> Login:
+    def require(self, login: RapiLogin | None, needed: frozenset[str]) -> RapiLogin:
         """Raise UnauthorizedError without a login that is needed, RapiError for one that may not do this."""
         if login is None:
             if needed:
                 raise UnauthorizedError("no user")
-            return Login(Caller("", None, frozenset()), ())
+            return RapiLogin(Caller("", None, frozenset()), ())
         if needed and not needed & set(login.levels):
             raise RapiError(HTTPStatus.FORBIDDEN)
         return login
 
 
-def _of(caller: Caller) -> Login:
+def _of(caller: Caller) -> RapiLogin:
     levels = {level for role, level in _LEVELS.items() if caller.has_role(role)}
-    return Login(caller, A_USER | levels | (OPERATORS if caller.is_admin else ANYBODY))
+    return RapiLogin(caller, A_USER | levels | (OPERATORS if caller.is_admin else ANYBODY))
 
 
 def _name_and_password(header: str) -> tuple[str, str]:

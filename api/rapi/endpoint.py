@@ -1,6 +1,6 @@
 """What every request of the remote API goes through, in the order of contracts/ganeti-rapi, 1.
 
-Path and verb, who is calling, what the caller may do, the type of the body, its JSON, then the handler.
+Path and verb, the caller, what the caller may do, the type of the body, its JSON, then the handler.
 """
 
 import re
@@ -14,19 +14,19 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.proof import AskedFreshness, asked_freshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import Connection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection, LookingAhead
 from fleetlight.api.http.errors import NotFoundError, status_of
-from fleetlight.api.http.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.query.whole_answers import Asking
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts, decoded
+from fleetlight.api.query.whole_results import QueryContext
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
-from fleetlight.listing.admission import admit_by
+from fleetlight.api.shared.proof import ReadOptions, read_options
+from fleetlight.listing.admission import OneItem
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
 from fleetlight.resources.malformed_json import MALFORMED_JSON
@@ -48,7 +48,7 @@ class RapiRequest:
     """A request that may be handled.
 
     names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any, and `parts`
-    how many it has (fleetlight.api.http.large_bodies). only: the uuids of the cells that it is about; None for the
+    how many it has (fleetlight.api.limits.large_bodies). only: the uuids of the cells that it is about; None for the
     whole fleet.
     """
 
@@ -57,7 +57,7 @@ class RapiRequest:
     names: Mapping[str, str]
     body: Any
     has_body: bool
-    fresh: AskedFreshness
+    fresh: ReadOptions
     only: Collection[str] | None
     parts: int = 0
 
@@ -65,10 +65,14 @@ class RapiRequest:
         """The same request with another body."""
         return replace(self, body=body, has_body=True)
 
+    def for_one_item(self) -> "RapiRequest":
+        """The same request, of which only one item is wanted: it does not wait behind large lists."""
+        return replace(self, fresh=replace(self.fresh, admission=OneItem(self.fresh.admission)))
+
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> QueryContext:
         """What every question of this request asks for."""
-        return Asking(self.caller, self.fresh, self.only, self.parts)
+        return QueryContext(self.caller, self.fresh, self.only, self.parts)
 
     def flag(self, name: str) -> bool:
         """A parameter that is 1 or 0; 0 without it. Raises RapiError."""
@@ -86,9 +90,9 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: nobody has to say who is calling.
+    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: the caller may be unknown.
 
-    max_parts: how many parts a body may have (fleetlight.api.http.large_bodies).
+    max_parts: how many parts a body may have (fleetlight.api.limits.large_bodies).
     """
 
     handler: Handler
@@ -162,9 +166,10 @@ class RapiEndpoint:
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
         body, parts = await _body(http, verb.max_parts)
-        admit_by(self._admission.of(login.caller, Connection.of(http, receive)))
+        admission = self._admission.of(login.caller, ClientConnection.of(http, receive))
+        http.state.admission = admission
         query = QueryString.parse(http.scope["query_string"])
-        fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
+        fresh = await read_options(http.headers, login.caller, self._writes, self._timeout_s, admission)
         only = await self._only(http.path_params.get("cell"), login.caller)
         return await verb.handler(
             RapiRequest(

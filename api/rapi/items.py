@@ -7,15 +7,14 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from fleetlight.api.compute.protocol.proof import proof_headers
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
 from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_answers import Collected, RowStream, WholeAnswers, parts_of, pieces_of
+from fleetlight.api.query.whole_results import Collected, RowStream, WholeResults, parts_of, pieces_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
-from fleetlight.listing.admission import for_one_item
+from fleetlight.api.shared.proof import proof_headers
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
@@ -29,7 +28,7 @@ class CutOffError(Exception):
 class RapiItems:
     """Asks the engine of queries on behalf of a request."""
 
-    def __init__(self, answers: WholeAnswers) -> None:
+    def __init__(self, answers: WholeResults) -> None:
         self._answers = answers
 
     async def streamed(
@@ -93,8 +92,7 @@ class RapiItems:
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
-        with for_one_item():
-            rows, headers = await self.collected(request, item_type, names, _called(known, name))
+        rows, headers = await self.collected(request.for_one_item(), item_type, names, _called(known, name))
         found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers

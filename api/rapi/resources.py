@@ -11,9 +11,9 @@ import msgspec
 from starlette.responses import Response
 
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.http.large_bodies import MAX_PARTS
+from fleetlight.api.limits.large_bodies import MAX_PARTS
 from fleetlight.api.query.cluster import FLEET, cluster_info
-from fleetlight.api.query.question import MAX_COLUMNS
+from fleetlight.api.query.item_query import MAX_COLUMNS
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS

@@ -1,12 +1,12 @@
-"""Who has seen a job end finds what it has done in the next list, though the index may not have it yet."""
+"""Jobs that a caller has seen end: the next list has what they did, though the index may not have it yet."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy import Engine, select
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.endpoint import RapiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.job_numbers import number_in_cell
 from fleetlight.cells.kinds.native.instance_rows import read_row

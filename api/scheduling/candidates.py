@@ -9,20 +9,20 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.documented import Operation
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.shapes import OBJECT, ListOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.model import Cell
 from fleetlight.operations.scheduling.host_candidates import HostCandidate, read_candidates
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import resources_of
 from fleetlight.resources.amount import Amount
 
-CANDIDATES = Operation(
+CANDIDATES = ApiOperation(
     "GET",
     "/fleetlight/allocation-candidates",
     Shape({"allocation_requests": ListOf(OBJECT), "provider_summaries": OBJECT}),
@@ -51,7 +51,7 @@ class CandidatesHandler:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """Raises BadRequestError; cells that do not answer are missing, and the header says so."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:allocation-candidates")
@@ -111,7 +111,7 @@ def _summary(candidate: HostCandidate) -> Mapping[str, Any]:
     }
 
 
-def _wanted(request: ComputeRequest) -> _Wanted:
+def _wanted(request: ApiRequest) -> _Wanted:
     query = request.query
     unknown = sorted(set(query) - _PARAMETERS)
     if unknown:

@@ -1,4 +1,4 @@
-"""`POST /fleetlight/select-destinations`: what the scheduler would answer, and claims for who wants to hold room.
+"""`POST /fleetlight/select-destinations`: what the scheduler would answer, and claims for callers that hold room.
 
 The answer is that of contracts/nova-selection, 4. Nothing is claimed unless that is asked for; what is claimed stays so
 until `DELETE /fleetlight/select-destinations/{instance_uuid}`.
@@ -14,15 +14,15 @@ from uuid import uuid4
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.servers.references import named_flavor
-from fleetlight.api.documented import Operation
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.references import named_flavor
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell
@@ -88,7 +88,7 @@ class DestinationsBody(RequestModel):
 
 
 _BODY: Body[DestinationsBody] = Body(DestinationsBody)
-SELECT_DESTINATIONS = Operation(
+SELECT_DESTINATIONS = ApiOperation(
     "POST",
     "/fleetlight/select-destinations",
     Shape({"instance_uuids": ListOf(TEXT), "selections": ListOf(ListOf(OBJECT)), "cell": TEXT, "claimed": BOOL}),
@@ -97,7 +97,7 @@ SELECT_DESTINATIONS = Operation(
     faults=(400, 403, 409, 501),
     summary="Which hosts the scheduler would choose, with alternates; claims them if asked to; for administrators",
 )
-RELEASE_DESTINATION = Operation(
+RELEASE_DESTINATION = ApiOperation(
     "DELETE",
     "/fleetlight/select-destinations/{instance_uuid}",
     success=204,
@@ -121,7 +121,7 @@ class DestinationsHandler:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    async def select(self, request: ComputeRequest) -> Response:
+    async def select(self, request: ApiRequest) -> Response:
         """Raises BadRequestError, ConflictError when no host is valid, CellDownError, NotSupportedError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:select-destinations")
@@ -143,7 +143,7 @@ class DestinationsHandler:
                 return json_answer(document, headers=answered.headers)
         raise ConflictError(str(NoValidHostError()))
 
-    async def release(self, request: ComputeRequest) -> Response:
+    async def release(self, request: ApiRequest) -> Response:
         """Raises NotFoundError when nothing is claimed, or an instance takes it up; CellDownError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:select-destinations")
@@ -169,7 +169,7 @@ class DestinationsHandler:
         return answered
 
     async def _select_in(
-        self, request: ComputeRequest, cell: Cell, body: DestinationsBody, asked: _Asked
+        self, request: ApiRequest, cell: Cell, body: DestinationsBody, asked: _Asked
     ) -> Sequence[Sequence[Selection]]:
         """Raises NoValidHostError, CellUnreachableError."""
         engine = self._access.native.engine(cell)
@@ -202,7 +202,7 @@ class DestinationsHandler:
             ),
         )
 
-    def _asked(self, request: ComputeRequest, body: DestinationsBody) -> _Asked:
+    def _asked(self, request: ApiRequest, body: DestinationsBody) -> _Asked:
         fleet, uuids = self._access.fleet, _uuids(body)
         known = fleet.cells_of(uuids) if body.instance_uuids else {}
         if known:
@@ -223,7 +223,7 @@ class DestinationsHandler:
         cells = requested_cells(fleet, group, hints.same_host, project_id=None)
         return _Asked(uuids, flavor, demand_of(flavor), with_members(spec, uuids), cells)
 
-    def _flavor(self, request: ComputeRequest, body: DestinationsBody) -> dict[str, Any]:
+    def _flavor(self, request: ApiRequest, body: DestinationsBody) -> dict[str, Any]:
         if (body.flavor is None) == (body.flavor_ref is None):
             raise BadRequestError("Either flavor_ref or flavor has to be given.")
         if body.flavor_ref is not None:
@@ -239,7 +239,7 @@ class DestinationsHandler:
         except ResourceNotFoundError as error:
             raise BadRequestError(f"Instance group {uuid} could not be found.") from error
 
-    def _record(self, request: ComputeRequest, body: DestinationsBody, asked: _Asked) -> dict[str, Any]:
+    def _record(self, request: ApiRequest, body: DestinationsBody, asked: _Asked) -> dict[str, Any]:
         """Of the first instance, what the announcement tells."""
         return {
             "uuid": asked.uuids[0],

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fleetlight.api.caller import ROLES
 from fleetlight.api.http.errors import DirectoryError, UnknownInDirectoryError
-from fleetlight.api.identity.caller import ROLES
 from fleetlight.api.identity.passwords import hash_password
 from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id, require_roles
 from fleetlight.cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.caller import ROLES
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.cli.errors import ConfigurationError

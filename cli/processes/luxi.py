@@ -9,14 +9,13 @@ import structlog
 import typer
 import uvloop
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import open_parts, serving_socket
+from fleetlight.cli.processes.serving import open_application, serving_socket
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -55,12 +54,8 @@ def luxi(
 
 
 async def _serve(path: Path, settings: Settings, fleet: Fleet) -> None:
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        served = create_app(parts)
-        async with served.router.lifespan_context(served), serving_socket(path, settings, served):
-            await stop.wait()
+    async with open_application(settings, fleet) as app, serving_socket(path, settings, app):
+        await stop.wait()

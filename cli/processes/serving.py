@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from fleetlight.api.http.listening import listen_together
-from fleetlight.api.identity import Identity
+from fleetlight.api.identity import Identity, NoIdentity
 from fleetlight.api.identity.opening import open_identity
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.fan_out.cell_pool import CellPool
@@ -35,11 +35,10 @@ from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.operations.native_cells import NativeCells
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-    from fleetlight.api.app import ApiParts
+    from fleetlight.api.app import Application
     from fleetlight.api.command import Command
-    from fleetlight.api.shared_limits import SharedLimits
+    from fleetlight.api.limits.shared_limits import SharedLimits
+    from fleetlight.api.parts import ApiParts
     from fleetlight.cli.processes.supervising import Child, Inside
 
 Stop = Callable[[], None]
@@ -78,7 +77,7 @@ class Forked:
     @classmethod
     def of(cls, settings: Settings) -> "Forked":
         """As configured. Raises IdentityConfigurationError."""
-        from fleetlight.api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
+        from fleetlight.api.limits.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
 
         api = settings.api
         if api.watch_key is None:
@@ -135,7 +134,7 @@ def serve_until_stopped(
 def import_api() -> None:
     """Import what serving takes, before children are forked that would each have to."""
     # Only here: every command imports this module, and would start a quarter later.
-    for module in ("fleetlight.api.app", "fleetlight.api.http.server", "fleetlight.cli.processes.api_monitoring"):
+    for module in ("fleetlight.api.app", "fleetlight.api.server", "fleetlight.cli.processes.api_monitoring"):
         import_module(module)
 
 
@@ -147,8 +146,8 @@ async def _serve(
     on_ready: Callable[[Stop], None],
 ) -> None:
     from fleetlight.api.app import create_app  # noqa: PLC0415  # as in import_api
-    from fleetlight.api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
-    from fleetlight.api.http.server import serve  # noqa: PLC0415
+    from fleetlight.api.limits.request_deadlines import RequestDeadlines  # noqa: PLC0415
+    from fleetlight.api.server import serve  # noqa: PLC0415
     from fleetlight.cli.processes.api_monitoring import answering_of_api  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -165,22 +164,22 @@ async def _serve(
     async with opening as parts:
         app = create_app(parts)
         async with _luxi(settings, app):
-            with answering_of_api(inside, app.state.health, app.state.index.safe_connect):
+            with answering_of_api(inside, app.health, app.services.index.safe_connect):
                 await serve(
-                    app,
+                    app.web,
                     listener,
                     stop,
                     deadlines=RequestDeadlines(
                         settings.api.header_timeout_s, settings.api.body_timeout_s, settings.api.response_timeout_s
                     ),
                     on_ready=is_ready,
-                    on_stop=app.state.feed.close,
+                    on_stop=app.services.feed.close,
                     logs_requests=settings.api.access_log,
                 )
 
 
 @asynccontextmanager
-async def _luxi(settings: Settings, app: "Starlette") -> AsyncIterator[None]:
+async def _luxi(settings: Settings, app: "Application") -> AsyncIterator[None]:
     """Serves the socket that is configured, if one is."""
     if settings.api.luxi_socket is None:
         yield
@@ -190,19 +189,30 @@ async def _luxi(settings: Settings, app: "Starlette") -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving_socket(path: Path, settings: Settings, app: "Starlette") -> AsyncIterator[None]:
+async def serving_socket(path: Path, settings: Settings, app: "Application") -> AsyncIterator[None]:
     """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
     from fleetlight.api.luxi.calls import LuxiCalls  # noqa: PLC0415
     from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
 
+    services = app.services
     calls = LuxiCalls(
-        app.state.answerer, app.state.writes, app.state.admission, cell_timeout_s=settings.search.cell_timeout_s
+        app.query_engine, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s
     )
     try:
         async with serving_luxi(path, calls):
             yield
     except LuxiSocketError as error:
         raise CommandError(str(error)) from error
+
+
+@asynccontextmanager
+async def open_application(settings: Settings, fleet: Fleet) -> "AsyncIterator[Application]":
+    """The application of a process that serves no requests: it answers operators, as administrators of everything."""
+    from fleetlight.api.app import create_app  # noqa: PLC0415  # as in import_api
+
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        with closing(create_app(parts)) as app:
+            yield app
 
 
 @asynccontextmanager
@@ -217,9 +227,9 @@ async def open_parts(
 ) -> "AsyncIterator[ApiParts]":
     """What the application is made of, as the settings say; closed at the end.
 
-    indexer, command, limits: what there is beside this process; see fleetlight.api.app.ApiParts.
+    indexer, command, limits: what there is beside this process; see fleetlight.api.parts.ApiParts.
     """
-    from fleetlight.api.app import ApiParts  # noqa: PLC0415
+    from fleetlight.api.parts import ApiParts  # noqa: PLC0415
     from fleetlight.operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
     def cells() -> Sequence[Cell]:

@@ -17,11 +17,10 @@ import httpx
 from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import Engine, delete
-from starlette.applications import Starlette
 
-from fleetlight.api.app import ApiParts, create_app
-from fleetlight.api.health import Health
+from fleetlight.api.app import Application, create_app
 from fleetlight.api.identity import Identity, NoIdentity
+from fleetlight.api.parts import ApiParts
 from fleetlight.api.settings import ApiSettings
 from fleetlight.bus.bus import Message
 from fleetlight.cells.capabilities import CellKind
@@ -45,7 +44,6 @@ from fleetlight.indexer.reconcile.other_items import reconcile_other_items
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.explanation import DescribesSearches
-from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
 from fleetlight.operations.cell_worker import new_worker
@@ -78,13 +76,15 @@ def microversion(version: str) -> dict[str, str]:
 class Api:
     """One application and a client of it. Calls block."""
 
-    def __init__(self, app: Starlette, runner: asyncio.Runner) -> None:
+    def __init__(self, application: Application, runner: asyncio.Runner) -> None:
         self._runner = runner
         self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
+            transport=httpx.ASGITransport(application.web, raise_app_exceptions=False), base_url="http://api.test"
         )
-        self.app = app
-        self.index: IndexGateway = app.state.index
+        self.application = application
+        self.app = application.web
+        self.services = application.services
+        self.index = application.services.index
 
     def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
         return self._runner.run(self.fetch(url, *headers))
@@ -152,12 +152,11 @@ class Api:
 
     def readiness(self) -> Mapping[str, Any]:
         """What the monitoring is told."""
-        health: Health = self.app.state.health
-        return self._runner.run(health.readyz()).body
+        return self._runner.run(self.application.health.readyz()).body
 
     def metrics(self) -> str:
         """What the monitoring measures."""
-        health: Health = self.app.state.health
+        health = self.application.health
         self._runner.run(health.measure())
         return b"".join(map(generate_latest, health.metrics.registries)).decode()
 
@@ -166,9 +165,7 @@ class Api:
         return self._runner.run(scenario)
 
     def close(self) -> None:
-        self.app.state.feed.close()
-        self.app.state.mappings.close()
-        self.index.close()
+        self.application.close()
         self._runner.run(self._client.aclose())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 
 ADMIN = Caller("admin", None, frozenset({"admin"}))
@@ -28,7 +28,7 @@ def busy(fleet: ComputeFleet) -> Api:
 def busy_api(fleet: ComputeFleet) -> Api:
     """An API that makes as many pages as it may, none of which ends."""
     api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
-    api.run(api.app.state.admission.of(ADMIN).enter(is_small=False))
+    api.run(api.services.admission.of(ADMIN).enter(is_small=False))
     return api
 
 
@@ -79,7 +79,7 @@ def test_list_that_asks_cells_gets_503_while_others_do_and_the_index_answers_the
         api = fleet.api(list_limits={"max_lists": 2, "max_live_lists": 1, "max_waiting_lists": 0})
 
         async def ask_cells() -> None:
-            place = await api.app.state.admission.of(ADMIN).enter(is_small=False)
+            place = await api.services.admission.of(ADMIN).enter(is_small=False)
             await place.ask_cells()
 
         api.run(ask_cells())
@@ -98,7 +98,7 @@ def test_whole_answer_that_was_begun_is_not_cut_off(tmp_path: Path) -> None:
 
 def test_refusal_counts_again_for_the_same_caller_until_there_is_a_place(fleet: ComputeFleet) -> None:
     api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
-    place = api.run(api.app.state.admission.of(ADMIN).enter(is_small=False))
+    place = api.run(api.services.admission.of(ADMIN).enter(is_small=False))
     first, again = (api.get(f"/v2.1/servers?limit={limit}", {"X-User-Id": "ada"}) for limit in (1, 2))
     assert (first.status_code, again.status_code, again.text) == (503, 503, first.text)
     assert again.headers["X-Openstack-Request-Id"] != first.headers["X-Openstack-Request-Id"]

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.identity import NoIdentity
-from fleetlight.api.identity.caller import Caller
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-server-external-events"
@@ -84,7 +84,7 @@ def test_wrong_events_are_refused(api: Api, body: Any) -> None:
 class _Service(NoIdentity):
     """Whoever calls is a service."""
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         return replace(await super().authenticate(headers, connection), roles=frozenset({"service"}))
 
 

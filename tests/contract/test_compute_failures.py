@@ -549,7 +549,7 @@ def test_health_and_readiness_speak_for_an_indexer_in_the_same_process(fleet: Co
     indexer.is_stuck = True
     stuck = api.get("/healthz")
     assert (stuck.status_code, stuck.json()) == (503, {"status": "stuck"})
-    assert api.run(api.app.state.health.healthz()) == Probe(False, {"status": "stuck", "cells": ["east"]})
+    assert api.run(api.application.health.healthz()) == Probe(False, {"status": "stuck", "cells": ["east"]})
     assert (api.get("/readyz").status_code, api.get("/readyz").json()["status"]) == (200, "degraded")
 
 

@@ -114,7 +114,7 @@ def test_use_is_complete_only_with_all_cells_that_the_project_has_something_in(
 
     urls = ("/v2.1/limits", "/v2.1/os-quota-sets/demo/detail")
     assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["true", "true"]
-    monkeypatch.setattr("fleetlight.api.compute.protocol.fleet_access.size_in", size)
+    monkeypatch.setattr("fleetlight.api.shared.fleet_access.size_in", size)
     assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["false", "false"]
     assert api.get("/v2.1/limits", RED).headers["Fleetlight-Complete"] == "true"
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from fleetlight.api.http.errors import DirectoryUnavailableError
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.login_limit import MOST_FAILURES, WINDOW_S
+from fleetlight.api.limits.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.identity import weak_hash
 

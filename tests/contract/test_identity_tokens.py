@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.caller import ROLES
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import MOST_REVOKED, Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile

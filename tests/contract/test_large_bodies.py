@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fleetlight.api.http import large_bodies
-from fleetlight.api.http.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, parts_in
-from fleetlight.api.query import question, whole_answers
-from fleetlight.api.query.whole_answers import LookedUp
+from fleetlight.api.limits import large_bodies
+from fleetlight.api.limits.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, parts_in
+from fleetlight.api.query import item_query, whole_results
+from fleetlight.api.query.whole_results import LookedUp
 from fleetlight.api.rapi import items
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
 from tests.contract.test_luxi import Socket
@@ -36,7 +36,7 @@ def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something was made of what is to be refused")
 
     monkeypatch.setattr(large_bodies, "_decode", refuse)
-    monkeypatch.setattr(question, "to_filter", refuse)
+    monkeypatch.setattr(item_query, "to_filter", refuse)
 
 
 def ask(api: Api, expression: Any, *, fields: Any = ("name",), path: str = "/2/query/instance") -> Any:
@@ -86,7 +86,7 @@ def test_filter_of_too_many_conditions_is_refused_before_it_is_built(
     def refuse(*_arguments: Any, **_more: Any) -> Any:
         raise AssertionError("a filter was built")
 
-    monkeypatch.setattr(question, "to_filter", refuse)
+    monkeypatch.setattr(item_query, "to_filter", refuse)
     refused = ask(fleet.api(), conditions(12_000))
     assert refused.status_code == 400
     assert "12000 conditions; there may be 250" in refused.json()["message"]
@@ -202,7 +202,7 @@ def test_name_that_is_there_often_is_searched_once_and_answered_in_pieces(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[int] = []
-    pieces_of = whole_answers.pieces_of
+    pieces_of = whole_results.pieces_of
 
     async def note(found: LookedUp, to_item: Any, begin: bytes, end: bytes) -> AsyncIterator[bytes]:
         assert found.size < 200
@@ -215,11 +215,11 @@ def test_name_that_is_there_often_is_searched_once_and_answered_in_pieces(
     assert len(answered.json()["data"]) == 10_000
     assert {row[0][1] for row in answered.json()["data"]} == {name_of(1)}
     assert len(pieces) > 10
-    assert max(pieces) < 2 * whole_answers.PIECE_BYTES
+    assert max(pieces) < 2 * whole_results.PIECE_BYTES
 
 
 def test_items_that_are_looked_up_have_a_bound_in_bytes(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_answers, "MAX_LOOKED_UP_BYTES", 60)
+    monkeypatch.setattr(whole_results, "MAX_LOOKED_UP_BYTES", 60)
     assert ask(fleet.api(), ["|", *[["=", "name", "web1"]] * 10]).status_code == 200
     refused = ask(fleet.api(), ["|", *[["=", "name", f"web{number}"] for number in range(3)]])
     assert refused.status_code == 400

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 pytestmark = pytest.mark.no_rerun
@@ -152,7 +152,7 @@ def test_server_of_others_in_such_a_cell_cannot_be_told_from_none(
 class Unscoped:
     """Callers who have a role, and no project."""
 
-    async def authenticate(self, _headers: Mapping[str, str], _connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, _headers: Mapping[str, str], _connection: ClientConnection = UNKNOWN) -> Caller:
         return Caller("ada", None, frozenset({"reader"}))
 
 

@@ -63,7 +63,7 @@ def test_head_of_a_stream_ends(api: Api) -> None:
     stream = {"Accept": "text/event-stream"}
     asked = api.request("HEAD", "/v2.1/servers/detail", stream)
     assert (asked.status_code, asked.headers["Content-Type"].partition(";")[0]) == (200, "text/event-stream")
-    assert not api.app.state.feed._watchers
+    assert not api.services.feed._watchers
     assert api.request("HEAD", "/v2.1/servers/detail?all_tenants=maybe", stream).status_code == 400
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.login_limit import MOST_WAITING_OF_ADDRESS
-from fleetlight.api.identity.passwords import CHECKS_AT_ONCE, PasswordChecks
+from fleetlight.api.identity.passwords import PasswordChecks
+from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE, MOST_WAITING_OF_ADDRESS
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
 from tests.support.callers import ELSEWHERE, HeldChecks, client_at, hang_up

@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from fleetlight.api.http.request_body import MAX_BODY_BYTES
+from fleetlight.api.bodies.request_body import MAX_BODY_BYTES
 from fleetlight.api.identity import rights
 from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
@@ -29,7 +29,7 @@ def test_requests_have_no_more_time_than_at_the_api() -> None:
 
 
 def test_stream_that_is_silent_while_rights_are_looked_up_is_not_cut_off() -> None:
-    assert value_of("proxy_read_timeout", "s") > RIGHTS_INTERVAL_S + rights._PATIENCE_S
+    assert value_of("proxy_read_timeout", "s") > RIGHTS_INTERVAL_S + rights._TIMEOUT_S
     assert f"server 127.0.0.1:{ApiSettings().port};" in _EXAMPLE
 
 

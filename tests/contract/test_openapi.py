@@ -23,9 +23,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from fleetlight.api.compute.protocol.microversion import NEWEST
-from fleetlight.api.http.connection import UNKNOWN, Connection
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.shared.microversion import NEWEST
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
 from fleetlight.resources.amount import Amount
@@ -151,7 +151,7 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
 class NoRoles:
     """Knows the caller, who may do nothing."""
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         return Caller("ada", "demo", frozenset())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.login_limit import MOST_FAILURES
+from fleetlight.api.limits.login_limit import MOST_FAILURES
 from fleetlight.cli.logging import LogSettings, configure_logging
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import Site

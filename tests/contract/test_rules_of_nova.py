@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.api.compute.protocol.policy import RULES, authorize
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.identity import Caller
+from fleetlight.api.shared.policy import RULES, authorize
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 pytestmark = pytest.mark.no_rerun

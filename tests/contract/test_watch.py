@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
-from fleetlight.api.http.request_deadlines import RequestDeadlines
-from fleetlight.api.http.server import serve
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
+from fleetlight.api.server import serve
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fan_out.cell_pool import CellPool
@@ -332,7 +332,7 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
         writer.write(b"Accept: text/event-stream\r\n\r\n")
         await reader.readuntil(b"event: ready")
         counter = _Counter()
-        await api.app.state.feed.join(counter)
+        await api.services.feed.join(counter)
         for number in range(changes):
             metadata = {f"{number}-{key}": "x" * 255 for key in range(100)}
             small_fleet.operations("north").update(uuid, {"metadata": metadata})
@@ -340,7 +340,7 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
             await counter.takes_one()
         async with asyncio.timeout(PATIENCE_S):
             told = await reader.read()
-        api.app.state.feed.leave(counter)
+        api.services.feed.leave(counter)
         writer.close()
         stop.set()
         await serving
@@ -422,7 +422,7 @@ def test_stop_of_the_process_ends_every_stream(small_fleet: ComputeFleet) -> Non
     async def scenario() -> None:
         async with stream(api) as watch:
             await watch.next()
-            api.app.state.feed.close()
+            api.services.feed.close()
             async with asyncio.timeout(PATIENCE_S):
                 await watch.ended.wait()
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
 from fleetlight.api.identity.basic import BasicIdentity
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Directory, User
+from fleetlight.cells.epochs import Position
+from fleetlight.listing.watches.changelogs import ChangelogReading
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
@@ -176,15 +178,15 @@ def test_stream_that_goes_on_from_an_id_tells_nothing_after_its_rights_are_lost(
         async with stream(site.api, "all_tenants=1", {"X-Auth-Token": token}) as watch:
             await watch.next()
         create(fleet, OTHER)
-        replay = site.api.app.state.feed.replay
+        replay = site.api.services.feed.replay
 
-        async def replay_after_the_loss(*asked: object) -> object:
+        async def replay_after_the_loss(cell_uuid: str, after: Position) -> ChangelogReading | None:
             if not lost.is_set():
                 lost.set()
                 change_user(site, roles={DEMO: ("reader",)})
-            return await replay(*asked)
+            return await replay(cell_uuid, after)
 
-        monkeypatch.setattr(site.api.app.state.feed, "replay", replay_after_the_loss)
+        monkeypatch.setattr(site.api.services.feed, "replay", replay_after_the_loss)
         async with stream(site.api, "all_tenants=1", {"X-Auth-Token": token}, last_id=watch.last_id) as again:
             assert (await again.next()).name == "ready"
             await assert_ends(again, "the role admin is lost")
@@ -263,7 +265,7 @@ class Faulty:
         self.error: Exception | None = None
         self.asked = 0
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         self.asked += 1
         if self.error is not None:
             raise self.error
@@ -298,7 +300,7 @@ def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwar
 def test_stream_ends_when_rights_cannot_be_looked_up_for_long(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.api.identity.rights._PATIENCE_S", 0.05)
+    monkeypatch.setattr("fleetlight.api.identity.rights._TIMEOUT_S", 0.05)
     identity = Faulty()
     api = fleet.api(identity=identity)
 

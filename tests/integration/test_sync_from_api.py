@@ -9,11 +9,12 @@ from threading import Event, Thread
 import pytest
 from typer.testing import CliRunner
 
-from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.app import create_app
 from fleetlight.api.http.listening import address_of, listen
-from fleetlight.api.http.request_deadlines import RequestDeadlines
-from fleetlight.api.http.server import serve
 from fleetlight.api.identity import NoIdentity
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
+from fleetlight.api.parts import ApiParts
+from fleetlight.api.server import serve
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
@@ -57,7 +58,7 @@ def served(fleet: ComputeFleet) -> Iterator[str]:
     address = address_of(listener)
     thread = Thread(
         target=lambda: loop.run_until_complete(
-            serve(create_app(parts), listener, stop, deadlines=RequestDeadlines(60, 60, 60), on_ready=ready.set)
+            serve(create_app(parts).web, listener, stop, deadlines=RequestDeadlines(60, 60, 60), on_ready=ready.set)
         )
     )
     thread.start()

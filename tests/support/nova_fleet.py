@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.app import create_app
+from fleetlight.api.parts import ApiParts
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet

@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import TEXT, Shape, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 
 
 class _Tenant(RequestModel):
@@ -42,7 +42,7 @@ class FlavorAccessHandlers:
             ),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-flavor-access")
         flavor_id = request.http.path_params["flavor_id"]
         flavor = await self._access.ask(partial(self._flavors.find, flavor_id, is_admin=True))
@@ -50,7 +50,7 @@ class FlavorAccessHandlers:
             raise NotFoundError("Access list not available for public flavors.")
         return _answer(flavor_id, await self._access.ask(partial(self._flavors.projects, flavor_id)))
 
-    async def act(self, request: ComputeRequest) -> Response:
+    async def act(self, request: ApiRequest) -> Response:
         action = await _ACTION.read(request)
         flavor_id = request.http.path_params["flavor_id"]
         match action:

@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import MetadataKey, one_item
+from fleetlight.api.bodies.request_body import Body, RootRequestModel
 from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import MetadataKey, one_item
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.request_body import Body, RootRequestModel
 from fleetlight.api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.flavors import Flavor
 
 _CHECKED_SINCE = 86
@@ -57,11 +57,11 @@ class ExtraSpecHandlers:
             ApiRoute("DELETE", one, self.delete, errors=(403, 404)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-flavor-extra-specs:index")
         return json_answer({"extra_specs": (await self._flavor(request)).extra_specs})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-flavor-extra-specs:show")
         extra_specs = (await self._flavor(request)).extra_specs
         key = request.http.path_params["key"]
@@ -69,13 +69,13 @@ class ExtraSpecHandlers:
             raise _unknown_key(request)
         return json_answer({key: extra_specs[key]})
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         given = await _CREATE.read(request)
         request.authorize("os_compute_api:os-flavor-extra-specs:create")
         await self._merge(request, given)
         return json_answer({"extra_specs": given})
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         given = (await _UPDATE.read(request)).root
         request.authorize("os_compute_api:os-flavor-extra-specs:update")
         if request.http.path_params["key"] not in given:
@@ -83,7 +83,7 @@ class ExtraSpecHandlers:
         await self._merge(request, given)
         return json_answer(given)
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-flavor-extra-specs:delete")
         flavor_id, key = request.http.path_params["flavor_id"], request.http.path_params["key"]
 
@@ -95,7 +95,7 @@ class ExtraSpecHandlers:
         await self._access.ask(partial(self._flavors.change_extra_specs, flavor_id, without_key))
         return empty_answer(200)
 
-    async def _merge(self, request: ComputeRequest, given: Mapping[str, str | float]) -> None:
+    async def _merge(self, request: ApiRequest, given: Mapping[str, str | float]) -> None:
         texts = {name: str(value) for name, value in given.items()}
         if request.minor >= _CHECKED_SINCE:
             for name, value in texts.items():
@@ -103,13 +103,13 @@ class ExtraSpecHandlers:
         flavor_id = request.http.path_params["flavor_id"]
         await self._access.ask(partial(self._flavors.change_extra_specs, flavor_id, lambda known: known | texts))
 
-    async def _flavor(self, request: ComputeRequest) -> Flavor:
+    async def _flavor(self, request: ApiRequest) -> Flavor:
         caller, flavor_id = request.caller, request.http.path_params["flavor_id"]
         return await self._access.ask(
             partial(self._flavors.find, flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
         )
 
 
-def _unknown_key(request: ComputeRequest) -> NotFoundError:
+def _unknown_key(request: ApiRequest) -> NotFoundError:
     flavor_id, key = request.http.path_params["flavor_id"], request.http.path_params["key"]
     return NotFoundError(f"Flavor {flavor_id} has no extra specs with key {key}.")

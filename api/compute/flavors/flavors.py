@@ -10,17 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import Count, Name, PositiveCount, is_printable
+from fleetlight.api.bodies.request_body import Body, BodyBool, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
 from fleetlight.api.compute.protocol.parameters import strict_bool
-from fleetlight.api.compute.protocol.policy import RULES
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Count, Name, PositiveCount, is_printable
 from fleetlight.api.http.errors import ParameterError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, BodyBool, RequestModel
 from fleetlight.api.http.shapes import (
     BOOL,
     INTEGER,
@@ -35,7 +33,9 @@ from fleetlight.api.http.shapes import (
     or_null,
     page,
 )
-from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.policy import RULES
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from fleetlight.listing.errors import MarkerNotFoundError
@@ -172,13 +172,13 @@ class FlavorHandlers:
             ApiRoute("DELETE", one, self.delete, success=(202,), errors=(403, 404)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         return await self._list(request, "flavors", _short_item)
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         return await self._list(request, "flavors/detail", flavor_item)
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         caller = request.caller
         find = partial(
             self._flavors.find,
@@ -188,13 +188,13 @@ class FlavorHandlers:
         )
         return json_answer({"flavor": flavor_item(request, await self._access.ask(find))})
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await _CREATE.read(request)
         request.authorize("os_compute_api:os-flavor-manage:create")
         flavor = await self._access.ask(partial(self._flavors.create, wanted.flavor()))
         return json_answer({"flavor": flavor_item(request, flavor)})
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         wanted = await _UPDATE.read(request)
         request.authorize("os_compute_api:os-flavor-manage:update")
         flavor_id = request.http.path_params["flavor_id"]
@@ -202,13 +202,13 @@ class FlavorHandlers:
         flavor = await self._access.ask(partial(self._flavors.find, flavor_id, is_admin=True))
         return json_answer({"flavor": flavor_item(request, flavor)})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-flavor-manage:delete")
         await self._access.ask(partial(self._flavors.delete, request.http.path_params["flavor_id"]))
         return empty_answer(202)
 
     async def _list(
-        self, request: ComputeRequest, path: str, item: Callable[[ComputeRequest, Flavor], dict[str, Any]]
+        self, request: ApiRequest, path: str, item: Callable[[ApiRequest, Flavor], dict[str, Any]]
     ) -> Response:
         paging = paging_of(request, self._access.max_limit)
         query = replace(_query(request), limit=paging.limit, marker=paging.marker)
@@ -221,7 +221,7 @@ class FlavorHandlers:
         return json_answer(document | ({"flavors_links": link} if link else {}))
 
 
-def _query(request: ComputeRequest) -> FlavorQuery:
+def _query(request: ApiRequest) -> FlavorQuery:
     """What the query string asks for, and what this caller may see."""
     query, is_admin = request.query, request.caller.is_admin
     sort_key, sort_dir = query.last("sort_key"), query.last("sort_dir")
@@ -259,11 +259,11 @@ def _name_filter(pattern: str | None) -> Callable[[Flavor], bool] | None:
     return lambda flavor: compiled.search(flavor.name) is not None
 
 
-def _short_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+def _short_item(request: ApiRequest, flavor: Flavor) -> dict[str, Any]:
     return _SHORT.of(request.minor, _short_values(request, flavor))
 
 
-def _short_values(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+def _short_values(request: ApiRequest, flavor: Flavor) -> dict[str, Any]:
     return {
         "id": flavor.flavorid,
         "name": flavor.name,
@@ -272,7 +272,7 @@ def _short_values(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
     }
 
 
-def flavor_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+def flavor_item(request: ApiRequest, flavor: Flavor) -> dict[str, Any]:
     """A flavor with all keys of the request's microversion."""
     values = _short_values(request, flavor) | {
         "ram": flavor.memory_mb,

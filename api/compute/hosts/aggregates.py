@@ -8,15 +8,15 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.bodies.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
+from fleetlight.api.bodies.request_body import ActionModel, Body, IfGiven, RequestModel
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
-from fleetlight.api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
 from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
 from fleetlight.operations.host_zones import HostZones
@@ -118,29 +118,29 @@ class AggregateHandlers:
             ),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize(_RULE + "index")
         found = await self._access.ask(self._aggregates.all)
         return json_answer({"aggregates": [_item(request, aggregate) for aggregate in found]})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         request.authorize(_RULE + "show")
         return _answer(request, await self._access.ask(partial(self._aggregates.find, _number_of(request))))
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await _CREATE.read(request)
         request.authorize(_RULE + "create")
         metadata = {} if wanted.availability_zone is None else {ZONE_KEY: wanted.availability_zone}
         created = await self._access.ask(partial(self._aggregates.create, wanted.name, metadata))
         return json_answer({"aggregate": _NEW.of(request.minor, _values(created))})
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         wanted = await _UPDATE.read(request)
         request.authorize(_RULE + "update")
         metadata = {ZONE_KEY: wanted.availability_zone} if ZONE_KEY in wanted.model_fields_set else None
         return await self._change(request, name=wanted.name or None, metadata=metadata)
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize(_RULE + "delete")
         try:
             await self._access.ask(partial(self._aggregates.remove, _number_of(request)))
@@ -148,7 +148,7 @@ class AggregateHandlers:
             raise BadRequestError(str(error)) from error
         return empty_answer(200)
 
-    async def act(self, request: ComputeRequest) -> Response:
+    async def act(self, request: ApiRequest) -> Response:
         match await _ACTION.read(request):
             case _Action(add_host=_Host(host=host)):
                 request.authorize(_RULE + "add_host")
@@ -170,13 +170,13 @@ class AggregateHandlers:
         except (HostInUseError, ZoneTakenError) as error:
             raise ConflictError(f"Cannot add or remove host {host}: {error}") from error
 
-    async def cache_images(self, request: ComputeRequest) -> Response:
+    async def cache_images(self, request: ApiRequest) -> Response:
         await _IMAGES.read(request)
         request.authorize("compute:aggregates:images")
         await self._access.ask(partial(self._aggregates.find, _number_of(request)))
         raise NotSupportedError("The hosts of this fleet keep no images.")
 
-    async def _change(self, request: ComputeRequest, **changes: Any) -> Response:
+    async def _change(self, request: ApiRequest, **changes: Any) -> Response:
         change = partial(self._zones.change, _number_of(request), **changes)
         try:
             return _answer(request, await self._access.act_anywhere(change))
@@ -184,18 +184,18 @@ class AggregateHandlers:
             raise BadRequestError(f"Cannot change the zone of the aggregate: {error}") from error
 
 
-def _number_of(request: ComputeRequest) -> int:
+def _number_of(request: ApiRequest) -> int:
     aggregate_id = request.http.path_params["aggregate_id"]
     if not _NUMBER.fullmatch(aggregate_id):
         raise BadRequestError(f"Invalid aggregate id {aggregate_id}: it must be a number")
     return int(aggregate_id)
 
 
-def _answer(request: ComputeRequest, aggregate: Aggregate) -> Response:
+def _answer(request: ApiRequest, aggregate: Aggregate) -> Response:
     return json_answer({"aggregate": _item(request, aggregate)})
 
 
-def _item(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
+def _item(request: ApiRequest, aggregate: Aggregate) -> dict[str, Any]:
     return _AGGREGATE.of(request.minor, _values(aggregate))
 
 

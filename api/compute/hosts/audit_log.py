@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import COMPUTE
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds
@@ -43,11 +43,11 @@ class AuditLogHandlers:
             ApiRoute("GET", path + "/{before}", self.show, errors=(400, 403), answer=one, gives=gives),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-instance-usage-audit-log:list")
         return await self._answer("instance_usage_audit_logs", from_microseconds(self._clock()))
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """The last month that was over before the time in the address."""
         request.authorize("os_compute_api:os-instance-usage-audit-log:show")
         return await self._answer("instance_usage_audit_log", _time(request.http.path_params["before"]))

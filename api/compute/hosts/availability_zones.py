@@ -4,13 +4,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.kinds.native.nodes import ComputeService
 from fleetlight.cells.model import Cell
 
@@ -39,12 +39,12 @@ class AvailabilityZoneHandlers:
             ),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         of_cells = await self._of_cells()
         zones = [_zone(name, _is_available(services), None) for name, services in _by_zone(of_cells).items()]
         return json_answer({"availabilityZoneInfo": zones}, headers=of_cells.headers)
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-availability-zone:detail")
         of_cells = await self._of_cells()
         # Nova's own services are there; nothing of ours is, but clients look for the zone.

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
 from fleetlight.api.http.errors import ConflictError, NotFoundError
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from fleetlight.cells.model import Cell

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter
@@ -40,7 +40,7 @@ class HostStatusCache:
         self._read_at = float("-inf")
         self._reading: asyncio.Task[HostStatuses] | None = None
 
-    async def shown_to(self, request: ComputeRequest) -> HostStatuses | None:
+    async def shown_to(self, request: ApiRequest) -> HostStatuses | None:
         """What `request` is shown; None when its microversion or its caller is shown none."""
         if request.minor < _SINCE or not request.caller.is_admin:
             return None

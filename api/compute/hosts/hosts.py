@@ -8,16 +8,16 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import QueryParameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.resources.amount import Amount
 
 _UNTIL = 42
@@ -63,7 +63,7 @@ class HostHandlers:
             ),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hosts:list")
         of_cells = await self._hosts.services()
         zone = request.query.last("zone")
@@ -79,7 +79,7 @@ class HostHandlers:
         ]
         return json_answer({"hosts": hosts}, headers=of_cells.headers)
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """What there is of a host, what is used of it, and by which projects."""
         request.authorize("os_compute_api:os-hosts:show")
         found = await self._required(request)
@@ -94,7 +94,7 @@ class HostHandlers:
         ]
         return json_answer({"host": resources})
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         wanted = await _CHANGE.read(request)
         request.authorize("os_compute_api:os-hosts:update")
         found = await self._required(request)
@@ -107,13 +107,13 @@ class HostHandlers:
         )
         return json_answer({"host": service.host, "status": "disabled" if is_disabled else "enabled"})
 
-    async def switch_power(self, request: ComputeRequest) -> Response:
+    async def switch_power(self, request: ApiRequest) -> Response:
         action = request.http.url.path.rpartition("/")[2]
         request.authorize(f"os_compute_api:os-hosts:{'start' if action == 'startup' else action}")
         await self._required(request)
         raise NotSupportedError(f"No host can be told to do that: {action}.")
 
-    async def _required(self, request: ComputeRequest) -> FoundNode:
+    async def _required(self, request: ApiRequest) -> FoundNode:
         name: str = request.http.path_params["host_name"]
         found = await self._hosts.node_of(name)
         if found is None:

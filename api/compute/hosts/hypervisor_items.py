@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, TypeSince, optional, or_null
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.uuids import number_of
@@ -54,15 +54,15 @@ WITH_UPTIME = SHORT.with_keys({"uptime": TEXT})
 STATISTICS = Shape({"count": INTEGER, **dict.fromkeys(_NUMBERS, INTEGER)})
 
 
-def short_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+def short_item(request: ApiRequest, node: ComputeNode) -> dict[str, Any]:
     return SHORT.of(request.minor, _short_values(request, node))
 
 
-def item_with_uptime(request: ComputeRequest, node: ComputeNode, now: int) -> dict[str, Any]:
+def item_with_uptime(request: ApiRequest, node: ComputeNode, now: int) -> dict[str, Any]:
     return WITH_UPTIME.of(request.minor, _short_values(request, node) | {"uptime": uptime(node, now)})
 
 
-def full_item(request: ComputeRequest, node: ComputeNode, now: int) -> dict[str, Any]:
+def full_item(request: ApiRequest, node: ComputeNode, now: int) -> dict[str, Any]:
     """now: microseconds since the epoch."""
     service = node.service
     processors = _processors(node)
@@ -110,7 +110,7 @@ def _processors(node: ComputeNode) -> dict[str, Any]:
     }
 
 
-def _short_values(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+def _short_values(request: ApiRequest, node: ComputeNode) -> dict[str, Any]:
     return {
         "id": number_of(node.uuid) if request.minor < _UUIDS_SINCE else node.uuid,
         "hypervisor_hostname": node.hypervisor_hostname,

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import BOOLEANS
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
 from fleetlight.api.compute.hosts.hypervisor_items import (
     FULL,
@@ -18,16 +19,15 @@ from fleetlight.api.compute.hosts.hypervisor_items import (
     short_item,
     statistics,
 )
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, ParameterError
 from fleetlight.api.http.query_parameters import QueryParameters
-from fleetlight.api.http.request_body import BOOLEANS
 from fleetlight.api.http.shapes import Shape, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.resources.clock import Clock
@@ -45,7 +45,7 @@ _HOST_NAME = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
 _ServersByHost = Mapping[str, Sequence[tuple[str, str]]]
 _FoundNodes = tuple[OfCells[Sequence[ComputeNode]], list[FoundNode]]
-_Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
+_Item = Callable[[ApiRequest, ComputeNode], dict[str, Any]]
 
 
 class HypervisorHandlers:
@@ -87,15 +87,15 @@ class HypervisorHandlers:
             matching(one + "/servers", self.servers),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:list")
         return await self._list(request, "os-hypervisors", short_item)
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:list-detail")
         return await self._list(request, "os-hypervisors/detail", partial(full_item, now=self._clock()))
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:show")
         wants_servers = _wants_servers(request)
         found = await self._required(request)
@@ -107,26 +107,26 @@ class HypervisorHandlers:
             raise CellDownError(found.cell.name)
         return json_answer({"hypervisor": items[0]})
 
-    async def statistics(self, request: ComputeRequest) -> Response:
+    async def statistics(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:statistics")
         of_cells, found = await self._all()
         numbers = statistics([candidate.node for candidate in found])
         return json_answer({"hypervisor_statistics": numbers}, headers=of_cells.headers)
 
-    async def uptime(self, request: ComputeRequest) -> Response:
+    async def uptime(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:uptime")
         node = (await self._required(request)).node
         if not node.service.is_up:
             raise BadRequestError(f"Compute service of {node.service.host} is unavailable at this time.")
         return json_answer({"hypervisor": item_with_uptime(request, node, self._clock())})
 
-    async def search(self, request: ComputeRequest) -> Response:
+    async def search(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:search")
         of_cells, found = await self._matching(request.http.path_params["hypervisor_id"])
         items = [short_item(request, candidate.node) for candidate in found]
         return json_answer({"hypervisors": items}, headers=of_cells.headers)
 
-    async def servers(self, request: ComputeRequest) -> Response:
+    async def servers(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:servers")
         of_cells, found = await self._matching(request.http.path_params["hypervisor_id"])
         servers = await self._servers(found)
@@ -135,7 +135,7 @@ class HypervisorHandlers:
             raise CellDownError(servers.down[0].name)
         return json_answer({"hypervisors": items}, headers=of_cells.without(servers.down).headers)
 
-    async def _list(self, request: ComputeRequest, path: str, item: _Item) -> Response:
+    async def _list(self, request: ApiRequest, path: str, item: _Item) -> Response:
         pattern, wants_servers = _pattern(request), _wants_servers(request)
         paging = Paging(self._access.max_limit, None)
         if pattern is not None:
@@ -172,7 +172,7 @@ class HypervisorHandlers:
             raise NotFoundError(f"No hypervisor matching '{pattern}' could be found.")
         return of_cells, found
 
-    async def _required(self, request: ComputeRequest) -> FoundNode:
+    async def _required(self, request: ApiRequest) -> FoundNode:
         hypervisor_id: str = request.http.path_params["hypervisor_id"]
         if request.minor >= _UUIDS_SINCE and not is_uuid(hypervisor_id):
             raise BadRequestError(f"Invalid uuid {hypervisor_id}")
@@ -198,12 +198,12 @@ def _found(of_cells: OfCells[Sequence[ComputeNode]]) -> list[FoundNode]:
     return [FoundNode(cell, node) for cell, nodes in of_cells.answers for node in nodes]
 
 
-def _id(request: ComputeRequest, node: ComputeNode) -> str:
+def _id(request: ApiRequest, node: ComputeNode) -> str:
     return str(number_of(node.uuid)) if request.minor < _UUIDS_SINCE else node.uuid
 
 
 def _page(
-    request: ComputeRequest, of_cells: OfCells[Sequence[ComputeNode]], found: list[FoundNode], paging: Paging
+    request: ApiRequest, of_cells: OfCells[Sequence[ComputeNode]], found: list[FoundNode], paging: Paging
 ) -> list[FoundNode]:
     begin = 0
     if paging.marker is not None:
@@ -216,7 +216,7 @@ def _page(
     return found[begin : begin + paging.limit]
 
 
-def _pattern(request: ComputeRequest) -> str | None:
+def _pattern(request: ApiRequest) -> str | None:
     name = "hypervisor_hostname_pattern"
     pattern = request.query.last(name) if request.minor >= _UUIDS_SINCE else None
     if pattern is not None and not _HOST_NAME.fullmatch(pattern):
@@ -224,7 +224,7 @@ def _pattern(request: ComputeRequest) -> str | None:
     return pattern
 
 
-def _wants_servers(request: ComputeRequest) -> bool:
+def _wants_servers(request: ApiRequest) -> bool:
     text = request.query.last("with_servers") if request.minor >= _UUIDS_SINCE else None
     if text not in {None, *BOOLEANS}:
         raise ParameterError("with_servers", str(text), "Must be true or false.")
@@ -232,7 +232,7 @@ def _wants_servers(request: ComputeRequest) -> bool:
 
 
 def _with_servers(
-    request: ComputeRequest, item: _Item, found: Sequence[FoundNode], servers: OfCells[_ServersByHost]
+    request: ApiRequest, item: _Item, found: Sequence[FoundNode], servers: OfCells[_ServersByHost]
 ) -> list[dict[str, Any]]:
     """What is shown of those nodes whose cells also said which servers they have: others are left out, like those of
     cells that were down before. A host without servers would be a lie.
@@ -245,6 +245,6 @@ def _with_servers(
     ]
 
 
-def _servers_of(request: ComputeRequest, servers: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _servers_of(request: ApiRequest, servers: Sequence[tuple[str, str]]) -> dict[str, Any]:
     items = [{"uuid": uuid, "name": name} for uuid, name in servers]
     return {"servers": items} if items or request.minor >= _EMPTY_SERVERS_SINCE else {}

@@ -8,19 +8,19 @@ import structlog
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import Fqdn
+from fleetlight.api.bodies.request_body import Body, BodyBool, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundService
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import OfCells
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Fqdn
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, BodyBool, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, TypeSince, optional, or_null, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import OfCells
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.resources.uuids import is_uuid, number_of
@@ -113,7 +113,7 @@ class ServiceHandlers:
             ApiRoute("DELETE", one, self.delete, success=(204,), errors=(400, 403, 404, 409)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-services:list")
         host, binary = (request.query.last(name) or None for name in ("host", "binary"))
         of_cells = await self._hosts.services(host=host, binary=binary)
@@ -125,7 +125,7 @@ class ServiceHandlers:
             items += [_partial(name) for hosts in known.values() for name in hosts if host in {None, name}]
         return json_answer({"services": items}, headers=of_cells.headers)
 
-    async def update_by_host(self, request: ComputeRequest) -> Response:
+    async def update_by_host(self, request: ApiRequest) -> Response:
         """The last element of the address says what is done, as in `PUT /os-services/disable`."""
         wanted = await _BY_HOST.read(request)
         request.authorize("os_compute_api:os-services:update")
@@ -138,7 +138,7 @@ class ServiceHandlers:
         await self._change(found, change)
         return json_answer({"service": {"host": wanted.host, "binary": wanted.binary} | answer})
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         change = await _CHANGE.read(request)
         request.authorize("os_compute_api:os-services:update")
         if not change.model_fields_set or (change.disabled_reason is not None and change.status != "disabled"):
@@ -146,7 +146,7 @@ class ServiceHandlers:
         service = await self._change(await self._required(request), change)
         return json_answer({"service": _item(request, service)})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-services:delete")
         found = await self._required(request)
         await self._hosts.remove(found)
@@ -159,7 +159,7 @@ class ServiceHandlers:
             # The next list tries again; until then a cell that goes down shows the hosts that it had before.
             _log.warning("hosts_not_remembered", reason=str(error))
 
-    async def _required(self, request: ComputeRequest) -> FoundService:
+    async def _required(self, request: ApiRequest) -> FoundService:
         """The service that the address names, by uuid or by number as the microversion has it."""
         service_id = request.http.path_params["service_id"]
         if request.minor < _UUIDS_SINCE and not _NUMBER.fullmatch(service_id):
@@ -178,7 +178,7 @@ class ServiceHandlers:
         )
 
 
-def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
+def _change_by_word(request: ApiRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
     """What the last element of the address asks for, and what the answer says besides host and binary."""
     word = request.http.path_params["service_id"]
     match word:
@@ -204,7 +204,7 @@ def _partial(host: str) -> dict[str, Any]:
     return {"binary": COMPUTE, "host": host, "status": "UNKNOWN"}
 
 
-def _item(request: ComputeRequest, service: ComputeService) -> dict[str, Any]:
+def _item(request: ApiRequest, service: ComputeService) -> dict[str, Any]:
     values = {
         "id": number_of(service.uuid) if request.minor < _UUIDS_SINCE else service.uuid,
         "binary": service.binary,

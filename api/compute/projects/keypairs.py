@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.key_material import generate_key, read_key
 from fleetlight.cells.fleet.compute.keypairs import Keypair, PublicKey
@@ -76,7 +76,7 @@ class KeypairHandlers:
             ApiRoute("DELETE", one, self.delete, since=2, query=_OF_ONE, success=(204,), errors=(403, 404)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         user_id = _user(request, "index")
         has_pages = request.minor >= _PAGES_SINCE
         paging = paging_of(request, self._access.max_limit) if has_pages else Paging(self._access.max_limit, None)
@@ -89,7 +89,7 @@ class KeypairHandlers:
         link = next_link(request, "os-keypairs", paging, [keypair.name for keypair in keypairs]) if has_pages else []
         return json_answer(document | ({"keypairs_links": link} if link else {}))
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         user_id = _user(request, "show")
         keypair = await self._access.ask(partial(self._keypairs.find, user_id, request.http.path_params["name"]))
         return json_answer(
@@ -106,7 +106,7 @@ class KeypairHandlers:
             }
         )
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await _CREATE.read(request)
         user_id = _own_or_permitted(request, wanted.user_id or None, "create")
         key, private_key = await self._access.ask(partial(_key, wanted))
@@ -116,12 +116,12 @@ class KeypairHandlers:
             item["private_key"] = private_key
         return json_answer({"keypair": item}, 200 if request.minor < _TYPES_SINCE else 201)
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         user_id = _user(request, "delete")
         await self._access.ask(partial(self._keypairs.remove, user_id, request.http.path_params["name"]))
         return empty_answer(202 if request.minor < _TYPES_SINCE else 204)
 
-    def _add(self, request: ComputeRequest, user_id: str, name: str, key: PublicKey) -> Keypair:
+    def _add(self, request: ApiRequest, user_id: str, name: str, key: PublicKey) -> Keypair:
         quotas, project_id = self._access.fleet.quotas, request.caller.project_id or ""
         with self._access.fleet.lock(f"key pairs of user {user_id}"):
             check(quotas.limits(project_id), quotas.counts(project_id, user_id), {"key_pairs": 1})
@@ -135,19 +135,19 @@ def _key(wanted: _NewKeypair) -> tuple[PublicKey, str | None]:
     return read_key(wanted.type, wanted.public_key), None
 
 
-def _user(request: ComputeRequest, action: str) -> str:
+def _user(request: ApiRequest, action: str) -> str:
     user_id = request.query.last("user_id") if request.minor >= _OTHER_USERS_SINCE else None
     return _own_or_permitted(request, user_id or None, action)
 
 
-def _own_or_permitted(request: ComputeRequest, user_id: str | None, action: str) -> str:
-    """The user whose key pairs are meant. Raises ForbiddenError unless that is the caller, or one who may do that."""
+def _own_or_permitted(request: ApiRequest, user_id: str | None, action: str) -> str:
+    """The user whose key pairs are meant. Raises ForbiddenError for others, unless the caller may."""
     if user_id not in {None, request.caller.user_id} and not request.caller.is_admin:
         raise ForbiddenError(f"os_compute_api:os-keypairs:{action}")
     return user_id or request.caller.user_id
 
 
-def _brief(request: ComputeRequest, keypair: Keypair) -> dict[str, Any]:
+def _brief(request: ApiRequest, keypair: Keypair) -> dict[str, Any]:
     values = {
         "name": keypair.name,
         "public_key": keypair.public_key,

@@ -6,13 +6,13 @@ from functools import partial
 from starlette.responses import Response
 
 from fleetlight.api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.query_parameters import list_parameters
 from fleetlight.api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _LIMITS = {
@@ -60,7 +60,7 @@ class LimitHandlers:
             )
         ]
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         caller = request.caller
         project_id = request.query.last("tenant_id") or caller.project_id or ""
         if project_id != caller.project_id:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from fleetlight.api.bodies.versioned_models import Until
 from fleetlight.api.compute.projects.quota_names import (
     CLASS_NETWORK_UNTIL,
     FILES_UNTIL,
@@ -15,16 +17,14 @@ from fleetlight.api.compute.projects.quota_names import (
     shape_of_limits,
     shown_limits,
 )
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotSupportedError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape
-from fleetlight.api.http.versioned_models import Until
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
@@ -124,18 +124,18 @@ class QuotaHandlers:
             ),
         ]
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         project_id = await self._readable_project(request, "show")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
-    async def defaults(self, request: ComputeRequest) -> Response:
+    async def defaults(self, request: ApiRequest) -> Response:
         project_id = request.http.path_params["quota_project"]
         await self._access.check_project(request.caller, project_id)
         limits = await self._access.ask(self._quotas.defaults)
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         project_id = await self._readable_project(request, "detail")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         used = await self._access.in_use(project_id)
@@ -146,7 +146,7 @@ class QuotaHandlers:
             quota_set[resource] = {"limit": limit, "in_use": amount, "reserved": 0}
         return json_answer({"quota_set": _USED.of(request.minor, quota_set)}, headers=used.headers)
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         wanted = await _UPDATE.read(request)
         request.authorize("os_compute_api:os-quota-sets:update")
         _refuse_users(request)
@@ -159,19 +159,19 @@ class QuotaHandlers:
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         return json_answer({"quota_set": _LIMITS.of(request.minor, shown_limits(limits))})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-quota-sets:delete")
         _refuse_users(request)
         await self._access.ask(partial(self._quotas.reset, request.http.path_params["quota_project"]))
         return empty_answer(202)
 
-    async def show_class(self, request: ComputeRequest) -> Response:
+    async def show_class(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-quota-class-sets:show")
         name = request.http.path_params["class_name"]
         limits = await self._access.ask(partial(self._quotas.of_class, name))
         return json_answer({"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": name, **shown_limits(limits)})})
 
-    async def update_class(self, request: ComputeRequest) -> Response:
+    async def update_class(self, request: ApiRequest) -> Response:
         given = (await _UPDATE_CLASS.read(request)).given()
         request.authorize("os_compute_api:os-quota-class-sets:update")
         name = request.http.path_params["class_name"]
@@ -181,7 +181,7 @@ class QuotaHandlers:
         limits = await self._access.ask(partial(self._quotas.of_class, name))
         return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
-    async def _readable_project(self, request: ComputeRequest, action: str) -> str:
+    async def _readable_project(self, request: ApiRequest, action: str) -> str:
         """The project in the address.
 
         Raises ForbiddenError unless it is the caller's, or the caller may read others; BadRequestError for one that
@@ -196,7 +196,7 @@ class QuotaHandlers:
         return project_id
 
 
-def _refuse_users(request: ComputeRequest) -> None:
+def _refuse_users(request: ApiRequest) -> None:
     if "user_id" in request.query:
         raise NotSupportedError("Quotas of single users are not supported; a quota is that of a project.")
 

@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.body_types import Name, PositiveCount
+from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.protocol.paging import whole_number
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Name, PositiveCount
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
-from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.operations.usage import project_lock
@@ -83,7 +83,7 @@ class ServerGroupHandlers:
             ApiRoute("DELETE", one, self.delete, success=(204,), errors=(403, 404)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-server-groups:index")
         project_id = request.caller.project_id or ""
         # As in Nova, others than administrators are shown their own, and get no error.
@@ -93,25 +93,25 @@ class ServerGroupHandlers:
         page = partial(self._groups.page, None if wants_all else project_id, limit=limit, offset=offset)
         return json_answer({"server_groups": [_item(request, group) for group in await self._access.ask(page)]})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-server-groups:show")
         find = partial(self._groups.find, request.http.path_params["group_id"], project_id=_scope(request))
         return json_answer({"server_group": _item(request, await self._access.ask(find))})
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await _CREATE.read(request)
         request.authorize("os_compute_api:os-server-groups:create")
         policy, limit = _policy(wanted)
         group = await self._access.ask(partial(self._add, request, wanted.name, policy, limit))
         return json_answer({"server_group": _item(request, group)})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-server-groups:delete")
         group_id = request.http.path_params["group_id"]
         await self._access.ask(partial(self._groups.delete, group_id, project_id=_scope(request)))
         return empty_answer(204)
 
-    def _add(self, request: ComputeRequest, name: str, policy: str, limit: int | None) -> ServerGroup:
+    def _add(self, request: ApiRequest, name: str, policy: str, limit: int | None) -> ServerGroup:
         caller, quotas = request.caller, self._access.fleet.quotas
         if caller.project_id is None:
             raise ForbiddenError("os_compute_api:os-server-groups:create")
@@ -136,12 +136,12 @@ def _policy(wanted: _NewGroup) -> tuple[str, int | None]:
     return wanted.policy, limit
 
 
-def _scope(request: ComputeRequest) -> str | None:
+def _scope(request: ApiRequest) -> str | None:
     """The project whose groups are found; None: of all."""
     return None if request.caller.is_admin else request.caller.project_id or ""
 
 
-def _item(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:
+def _item(request: ApiRequest, group: ServerGroup) -> dict[str, Any]:
     limit = group.max_server_per_host
     values = {
         "id": group.uuid,

@@ -9,16 +9,16 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import without_zone
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_parameters import list_parameters
 from fleetlight.api.http.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell
@@ -138,19 +138,19 @@ class TenantUsageHandlers:
             ),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-simple-tenant-usage:list")
         is_detailed = request.query.last("detailed") == "1"
         return await self._answer(request, None, "tenant_usages", is_detailed=is_detailed)
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-simple-tenant-usage:show")
         tenant_id = request.http.path_params["tenant_id"]
         if tenant_id != request.caller.project_id:
             request.authorize("os_compute_api:os-simple-tenant-usage:list")
         return await self._answer(request, tenant_id, "tenant_usage", is_detailed=True)
 
-    async def _answer(self, request: ComputeRequest, tenant_id: str | None, key: str, *, is_detailed: bool) -> Response:
+    async def _answer(self, request: ApiRequest, tenant_id: str | None, key: str, *, is_detailed: bool) -> Response:
         now = self._clock()
         start, stop = _window(request, now)
         has_pages = request.minor >= _PAGES_SINCE
@@ -197,7 +197,7 @@ class TenantUsageHandlers:
         return list(islice(merge(*streams, key=lambda ran: ran.position), query.limit))
 
 
-def _window(request: ComputeRequest, now: int) -> tuple[int, int]:
+def _window(request: ApiRequest, now: int) -> tuple[int, int]:
     """Begin and end of the span, in microseconds since the epoch; without a begin it is as good as empty."""
     stop = min(_time(request, "end", now), now)
     start = _time(request, "start", stop - 1)
@@ -206,7 +206,7 @@ def _window(request: ComputeRequest, now: int) -> tuple[int, int]:
     return start, stop
 
 
-def _time(request: ComputeRequest, name: str, default: int) -> int:
+def _time(request: ApiRequest, name: str, default: int) -> int:
     text = request.query.last(name)
     if not text:
         return default

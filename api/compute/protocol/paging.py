@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.http.errors import ParameterError
+from fleetlight.api.shared.endpoint import ApiRequest
 
 PAGING = {"limit": 1, "marker": 1}
 _DIGITS = re.compile(r"[0-9]+")
@@ -19,7 +19,7 @@ class Paging:
     marker: str | None
 
 
-def whole_number(request: ComputeRequest, name: str, default: int) -> int:
+def whole_number(request: ApiRequest, name: str, default: int) -> int:
     """The value of a query parameter that is 0 or more; every occurrence is checked, and the last one counts.
 
     Raises ParameterError.
@@ -32,12 +32,12 @@ def whole_number(request: ComputeRequest, name: str, default: int) -> int:
     return number
 
 
-def paging_of(request: ComputeRequest, max_limit: int) -> Paging:
+def paging_of(request: ApiRequest, max_limit: int) -> Paging:
     """Raises ParameterError for a limit that is no number."""
     return Paging(min(whole_number(request, "limit", max_limit), max_limit), request.query.last("marker"))
 
 
-def next_link(request: ComputeRequest, path: str, paging: Paging, markers: list[str]) -> list[dict[str, Any]]:
+def next_link(request: ApiRequest, path: str, paging: Paging, markers: list[str]) -> list[dict[str, Any]]:
     """The link to the page behind `markers`, those of this page; none when the page is not full."""
     if not markers or len(markers) < paging.limit:
         return []

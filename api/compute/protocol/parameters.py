@@ -38,7 +38,7 @@ _MAX_TAGS = 200
 
 
 class ParameterKind(StrEnum):
-    """What values a parameter can have at all; checked for every caller, also for those who may not use it."""
+    """What values a parameter can have at all; checked for every caller, also one that may not use it."""
 
     TEXT = "text"
     PATTERN = "pattern"

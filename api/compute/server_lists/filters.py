@@ -1,9 +1,9 @@
 """What the accepted parameters of a list mean, as one filter tree (contracts/nova-servers, sections 3.3 and 4)."""
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
 from fleetlight.query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
 from fleetlight.resources.server_status import states_of
 
@@ -59,7 +59,7 @@ def is_for_all_tenants(query: QueryString) -> bool:
 def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) -> list[Filter]:
     """What Nova looks up before the marker: where one of these finds no server, neither does the list.
 
-    That is whether there is the flavor, and who has the addresses. Raises as `build_filter` does.
+    That is whether there is the flavor, and which servers have the addresses. Raises as `build_filter` does.
     """
     scope = build_scope(query, caller, action=action)
     flavor, addressed = query.last("flavor"), _addressed(query)

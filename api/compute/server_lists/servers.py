@@ -10,10 +10,9 @@ import msgspec
 import structlog
 from starlette.responses import Response
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from fleetlight.api.compute.protocol.proof import asked_freshness, proof_headers
 from fleetlight.api.compute.server_lists import down_cells
 from fleetlight.api.compute.server_lists.filters import (
     build_filter,
@@ -27,12 +26,12 @@ from fleetlight.api.compute.server_lists.watches import ServerWatches
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.parts_response import HeadResponse, PartsResponse
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell
-from fleetlight.listing.admission import page_in_the_making
 from fleetlight.listing.answer import Page
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
@@ -59,7 +58,7 @@ class _Identity(msgspec.Struct):
 _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
-class Mappings(Protocol):
+class CellMappings(Protocol):
     """What is needed of `fleetlight.cells.instance_mappings.InstanceMappings`. Calls block."""
 
     def mappings_of_cell(
@@ -95,7 +94,7 @@ class ServerListHandlers:
         self,
         lister: InstanceLister,
         finder: InstanceFinder,
-        mappings: Mappings,
+        mappings: CellMappings,
         metrics: ApiMetrics,
         *,
         host_statuses: HostStatusCache,
@@ -117,23 +116,23 @@ class ServerListHandlers:
         self._timeout_s = timeout_s
         self._skips_down_cells = skips_down_cells
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         """`GET /servers`"""
         versioned, plain = request.links.as_json
         template = ItemTemplate.brief(request.minor, versioned_base=versioned, plain_base=plain)
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
-    async def detail(self, request: ComputeRequest) -> Response:
+    async def detail(self, request: ApiRequest) -> Response:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
         if self._watches.is_wanted(request):
             stream = await self._watches.open(request)
-            # The stream of a HEAD would hold the connection, and a place among the watches, for nothing.
+            # The stream of a HEAD would hold the connection, and a slot among the watches, for nothing.
             return HeadResponse(stream) if _is_head(request) else stream
         template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
     async def _listed(
-        self, request: ComputeRequest, template: ItemTemplate, action: str, observer: Observer | None = None
+        self, request: ApiRequest, template: ItemTemplate, action: str, observer: Observer | None = None
     ) -> _Listed:
         """The page that the request asks for. action: the name of the list in policies."""
         caller, minor = request.caller, request.minor
@@ -148,7 +147,7 @@ class ServerListHandlers:
         wanted = build_filter(query, minor, caller, action=action)
         if _is_head(request):
             limit = min(limit, 1)
-        async with page_in_the_making():
+        async with request.admission.page():
             try:
                 page = await self._page(request, template, query, PageRequest(wanted, order, limit), observer)
             except MarkerNotFoundError:
@@ -159,10 +158,12 @@ class ServerListHandlers:
         return _Listed(page, query, limit)
 
     async def _finds_none_of_one(
-        self, conditions: Sequence[Filter], request: ComputeRequest, template: ItemTemplate, order: SortOrder
+        self, conditions: Sequence[Filter], request: ApiRequest, template: ItemTemplate, order: SortOrder
     ) -> bool:
         """Whether no server at all satisfies one of the conditions; a list that is not complete does not tell."""
-        fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
+        fresh = await read_options(
+            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+        )
         for condition in conditions:
             found = await self._lister.list_page(
                 PageRequest(condition, order, 1),
@@ -170,6 +171,7 @@ class ServerListHandlers:
                 fresh.consistency,
                 cell_timeout_s=fresh.cell_timeout_s,
                 ask_live=fresh.ask_live,
+                admission=fresh.admission,
             )
             if found.is_complete and not found.rows:
                 return True
@@ -177,7 +179,7 @@ class ServerListHandlers:
 
     async def _page(
         self,
-        request: ComputeRequest,
+        request: ApiRequest,
         template: ItemTemplate,
         query: QueryString,
         wanted: PageRequest,
@@ -186,7 +188,7 @@ class ServerListHandlers:
         """The page behind the marker of the request."""
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
-        fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s)
+        fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None
@@ -211,18 +213,19 @@ class ServerListHandlers:
             cell_timeout_s=fresh.cell_timeout_s,
             ask_live=fresh.ask_live,
             observer=observer,
+            admission=fresh.admission,
         )
         self._metrics.count_list(page, time.perf_counter() - started)
         if page.last is not None:
             self._page_ends.remember(caller, order, page.last)
         return page
 
-    async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
+    async def explained_page(self, request: ApiRequest, observer: Observer, *, is_detailed: bool) -> Page:
         """The page of a list, of which `observer` is told how it comes about."""
         template = full_template(request, None)
         return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
 
-    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+    async def _list(self, request: ApiRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
         listed = await self._listed(request, template, listing.action)
         page, query, limit = listed.page, listed.query, listed.limit
@@ -292,7 +295,7 @@ def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
     return parts
 
 
-def _is_head(request: ComputeRequest) -> bool:
+def _is_head(request: ApiRequest) -> bool:
     """Whether the servers of a list are not wanted: then one of them is as good as all."""
     return request.http.method == "HEAD"
 

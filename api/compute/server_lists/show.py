@@ -8,11 +8,11 @@ import msgspec
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from fleetlight.api.compute.server_lists import down_cells
 from fleetlight.api.compute.server_lists.item_templates import full_template
 from fleetlight.api.http.errors import BadRequestError, ServerNotFoundError
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups
@@ -36,7 +36,7 @@ _JSON = "application/json"
 class ServerShowHandler:
     """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost.
 
-    request_spec_of: what the deployment of a cell of Nova knows of a server (`Mappings.request_spec_of`); blocks.
+    request_spec_of: what the deployment of a cell of Nova knows of a server (`InstanceMappings.request_spec_of`); blocks.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ServerShowHandler:
         self._host_statuses = host_statuses
         self._timeout_s = timeout_s
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
         server_id = request.http.path_params["server_id"]
         if request.minor >= _NO_PARAMETERS_SINCE and request.query.pairs:
@@ -84,9 +84,7 @@ class ServerShowHandler:
             return await self._show_down(request, mapping, cell, error)
         return _server_response(request, item, cell, Route.LIVE)
 
-    async def _show_down(
-        self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
-    ) -> Response:
+    async def _show_down(self, request: ApiRequest, mapping: InstanceMapping, cell: Cell, error: Exception) -> Response:
         if request.minor < MINIMAL_ITEMS_SINCE:
             raise CellDownError(mapping.cell_uuid) from error
         if mapping.queued_for_delete:
@@ -111,7 +109,7 @@ class ServerShowHandler:
         return _server_response(request, item, cell, Route.SKIPPED)
 
 
-def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
+def show_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
     """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given.
 
     Raises UnreadableRowError.
@@ -146,7 +144,7 @@ def _unlisted(uuid: str) -> Cell:
     return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
 
 
-def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
+def _server_response(request: ApiRequest, item: bytes, cell: Cell, route: Route) -> Response:
     answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
     headers = proof_headers(Page(item, 1, None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)

@@ -8,12 +8,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.protocol.parameters import accept
 from fleetlight.api.compute.server_lists.filters import build_filter, build_scope
 from fleetlight.api.compute.server_lists.item_templates import full_template
-from fleetlight.api.compute.server_lists.watch_places import WatchPlaces
-from fleetlight.api.identity.rights import Rights
+from fleetlight.api.identity.rights import CallerRights
+from fleetlight.api.limits.watch_limit import WatchSlots
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.sources import rendered
@@ -32,34 +32,34 @@ _SEND_TIMEOUT_S = 30
 
 
 class ServerWatches:
-    """places: for the streams that there are at the same time."""
+    """slots: for the streams that there are at the same time."""
 
     def __init__(
-        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, places: WatchPlaces
+        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, slots: WatchSlots
     ) -> None:
         self._feed = feed
         self._codec = codec
         self._host_statuses = host_statuses
-        self._places = places
+        self._slots = slots
 
     @staticmethod
-    def is_wanted(request: ComputeRequest) -> bool:
+    def is_wanted(request: ApiRequest) -> bool:
         """Whether the answer shall be a stream."""
         return request.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
-    async def open(self, request: ComputeRequest) -> Response:
+    async def open(self, request: ApiRequest) -> Response:
         """The stream. Order and paging of the list mean nothing to it.
 
         Raises TooManyOwnWatchesError, TooManyWatchesError.
         """
         with ExitStack() as held:
-            # Before anything is waited for, so that a burst gets no more places than there are.
-            held.enter_context(self._places.take(request.caller))
+            # Before anything is waited for, so that a burst gets no more slots than there are.
+            held.enter_context(self._slots.take(request.caller))
             watch = await self._watch(request)
-            # Who asks for the headers alone watches nothing.
+            # A caller that asks for the headers alone watches nothing.
             return _Stream(watch.events(), ExitStack() if request.http.method == "HEAD" else held.pop_all())
 
-    async def _watch(self, request: ComputeRequest) -> Watch:
+    async def _watch(self, request: ApiRequest) -> Watch:
         query = accept(request.query, request.minor, is_admin=request.caller.is_admin)
         request.authorize(f"os_compute_api:servers:{_ACTION}")
         wanted = build_filter(query, request.minor, request.caller, action=_ACTION)
@@ -77,7 +77,7 @@ class ServerWatches:
         last_id = request.http.headers.get(_LAST_ID_HEADER)
         since = None if not last_id else self._codec.decode(last_id)
         asked = WatchRequest(matcher(visible, INSTANCE_FIELDS), matcher(wanted, INSTANCE_FIELDS), render)
-        rights = Rights(request.caller, request.authenticate)
+        rights = CallerRights(request.caller, request.authenticate)
         return Watch(self._feed, self._codec, asked, rights, since, is_lost=bool(last_id) and since is None)
 
 

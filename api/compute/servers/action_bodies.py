@@ -5,6 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
+from fleetlight.api.bodies.body_types import Description, Fqdn, Metadata, Name, UuidText
+from fleetlight.api.bodies.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 from fleetlight.api.compute.servers.create_body import (
     AccessIPv4,
     AccessIPv6,
@@ -16,9 +19,6 @@ from fleetlight.api.compute.servers.create_body import (
     Hostname,
     UserData,
 )
-from fleetlight.api.http.body_types import Description, Fqdn, Metadata, Name, UuidText
-from fleetlight.api.http.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
-from fleetlight.api.http.versioned_models import Since, Until
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
 _KeyName = Annotated[str, Field(min_length=1, max_length=255)]

@@ -12,14 +12,11 @@ from typing import Any
 from pydantic import BaseModel, RootModel, SecretStr, create_model
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import Body, RequestModel, read_json
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
 from fleetlight.api.compute.servers.moves import MoveActions
 from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
 from fleetlight.api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
@@ -32,13 +29,16 @@ from fleetlight.api.http.errors import (
     NotInMicroversionError,
     NotSupportedError,
 )
-from fleetlight.api.http.request_body import Body, RequestModel, read_json
 from fleetlight.api.http.shapes import OneOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.usage import check_restored_instance, project_lock
 from fleetlight.resources.fields import Record
 
-_Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
+_Act = Callable[[ApiRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000
 
 
@@ -96,7 +96,7 @@ class ServerActionHandlers:
             )
         ]
 
-    async def act(self, request: ComputeRequest) -> Response:
+    async def act(self, request: ApiRequest) -> Response:
         document = await read_json(request.http)
         if not isinstance(document, dict) or len(document) != 1:
             raise BadRequestError("Malformed request body: it must have exactly one key, the action")
@@ -162,16 +162,16 @@ class ServerActionHandlers:
         return keys | _unsupported_keys()
 
     async def _plain(
-        self, name: str, status: int, request: ComputeRequest, server: FoundServer, _content: object
+        self, name: str, status: int, request: ApiRequest, server: FoundServer, _content: object
     ) -> Response:
         await accept(self._access, request, server, order_of(request, name))
         return empty_answer(status)
 
-    async def _reboot(self, request: ComputeRequest, server: FoundServer, content: bodies.RebootBody) -> Response:
+    async def _reboot(self, request: ApiRequest, server: FoundServer, content: bodies.RebootBody) -> Response:
         await accept(self._access, request, server, order_of(request, f"reboot {content.type.upper()}"))
         return empty_answer(202)
 
-    async def _lock(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
+    async def _lock(self, request: ApiRequest, server: FoundServer, content: object) -> Response:
         reason = (content.locked_reason or None) if isinstance(content, bodies.LockBody) else None
         is_owner = server.row.record["project_id"] == request.caller.project_id
         await change(
@@ -188,7 +188,7 @@ class ServerActionHandlers:
         )
         return empty_answer(202)
 
-    async def _unlock(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
+    async def _unlock(self, request: ApiRequest, server: FoundServer, _content: object) -> Response:
         def check(record: Record) -> None:
             if record["locked_by"] == "admin":
                 request.authorize(rule("os-lock-server:unlock:unlock_override"))
@@ -197,9 +197,7 @@ class ServerActionHandlers:
         await change(self._access, request, server, unlock)
         return empty_answer(202)
 
-    async def _rescue(
-        self, request: ComputeRequest, server: FoundServer, content: bodies.RescueBody | None
-    ) -> Response:
+    async def _rescue(self, request: ApiRequest, server: FoundServer, content: bodies.RescueBody | None) -> Response:
         require_ready(request, server, "rescue")
         if content is not None and content.rescue_image_ref:
             self._access.check_image(content.rescue_image_ref)
@@ -207,12 +205,12 @@ class ServerActionHandlers:
         password = given_or_new(content.admin_pass if content else SecretStr(""))
         return json_answer({"adminPass": password})
 
-    async def _restore(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
+    async def _restore(self, request: ApiRequest, server: FoundServer, _content: object) -> Response:
         require_ready(request, server, "restore")
         await change(self._access, request, server, partial(self._accept_restore, request, server))
         return empty_answer(202)
 
-    def _accept_restore(self, request: ComputeRequest, server: FoundServer) -> InstanceRow:
+    def _accept_restore(self, request: ApiRequest, server: FoundServer) -> InstanceRow:
         """Raises QuotaExceededError: a soft-deleted server does not count, so it may not fit any more."""
         fleet, record = self._access.fleet, server.row.record
         project_id = str(record["project_id"])
@@ -220,20 +218,18 @@ class ServerActionHandlers:
             check_restored_instance(fleet, self._access.native, project_id, record["flavor"])
             return server.acceptance.accept(server.uuid, order_of(request, "restore"))
 
-    async def _reset_state(
-        self, request: ComputeRequest, server: FoundServer, content: bodies.ResetStateBody
-    ) -> Response:
+    async def _reset_state(self, request: ApiRequest, server: FoundServer, content: bodies.ResetStateBody) -> Response:
         reset = partial(server.acceptance.reset_state, server.uuid, content.state, request=request.origin)
         await change(self._access, request, server, reset)
         return empty_answer(202)
 
     async def _add_security_group(
-        self, request: ComputeRequest, server: FoundServer, content: bodies.SecurityGroupBody
+        self, request: ApiRequest, server: FoundServer, content: bodies.SecurityGroupBody
     ) -> Response:
         return await self._revise_security_groups(request, server, lambda groups: groups | {content.name})
 
     async def _remove_security_group(
-        self, request: ComputeRequest, server: FoundServer, content: bodies.SecurityGroupBody
+        self, request: ApiRequest, server: FoundServer, content: bodies.SecurityGroupBody
     ) -> Response:
         def without(groups: set[str]) -> set[str]:
             if content.name not in groups:
@@ -243,7 +239,7 @@ class ServerActionHandlers:
         return await self._revise_security_groups(request, server, without)
 
     async def _revise_security_groups(
-        self, request: ComputeRequest, server: FoundServer, revised: Callable[[set[str]], set[str]]
+        self, request: ApiRequest, server: FoundServer, revised: Callable[[set[str]], set[str]]
     ) -> Response:
         def decide(record: Record) -> Mapping[str, Any]:
             return {"security_groups": sorted(revised(set(record["security_groups"] or ())))}
@@ -275,16 +271,16 @@ def _unsupported_keys() -> dict[str, _Key]:
 
 
 def _unsupported(reason: str) -> _Act:
-    async def act(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
+    async def act(_request: ApiRequest, _server: FoundServer, _content: object) -> Response:
         raise NotSupportedError(reason)
 
     return act
 
 
-async def _no_such_console(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
+async def _no_such_console(_request: ApiRequest, _server: FoundServer, _content: object) -> Response:
     raise BadRequestError("Unavailable console type rdp.")
 
 
-async def _nothing_to_do(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
+async def _nothing_to_do(_request: ApiRequest, _server: FoundServer, _content: object) -> Response:
     """Simulated guests know their network."""
     return empty_answer(202)

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from fleetlight.api.bodies.body_types import Tag, UuidText
+from fleetlight.api.bodies.request_body import Body, BodyBool, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.servers.create_body import Address
-from fleetlight.api.http.body_types import Tag, UuidText
-from fleetlight.api.http.request_body import Body, BodyBool, IfGiven, RequestModel
-from fleetlight.api.http.versioned_models import Since
 
 
 class _FixedAddress(RequestModel):

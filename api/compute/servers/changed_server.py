@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
 from fleetlight.api.compute.server_lists.show import show_item
 from fleetlight.api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
 from fleetlight.api.http.shapes import Key, Shape, TypeSince
+from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75
@@ -29,7 +29,7 @@ CHANGED_SERVER = TypeSince({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
 _ADDRESS_KEYS = ("version", "addr")
 
 
-async def changed_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatusCache) -> dict[str, Any]:
+async def changed_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatusCache) -> dict[str, Any]:
     """The item of a server that `request` has just changed."""
     statuses = await host_statuses.shown_to(request)
     shown: dict[str, Any] = msgspec.json.decode(show_item(request, row, statuses))

@@ -12,17 +12,17 @@ from uuid import uuid4
 from pydantic import SecretStr
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
-from fleetlight.api.compute.protocol.headers import TOKEN
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.block_devices import check_block_devices
 from fleetlight.api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from fleetlight.api.compute.servers.new_addresses import addresses_of, check_networks
-from fleetlight.api.compute.servers.references import named_flavor, named_keypairs
 from fleetlight.api.compute.servers.shape import NEW_SERVER
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.references import named_flavor, named_keypairs
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.fleet.compute.quotas import check
@@ -55,7 +55,7 @@ def given_or_new(password: SecretStr) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Target:
     """Where the new servers shall go. is_forced: the zone named the host, which only an administrator may do."""
 
     zone: str | None = None
@@ -112,30 +112,30 @@ class ServerCreation:
             )
         ]
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         wanted = await CREATE_SERVER.read(request)
         server = wanted.server
         request.authorize("os_compute_api:servers:create")
-        place = _place(server)
-        if place.is_forced:
+        target = _target(server)
+        if target.is_forced:
             request.authorize("os_compute_api:servers:create:forced_host")
-        elif place.host or place.node:
+        elif target.host or target.node:
             request.authorize("compute:servers:create:requested_destination")
         count = _count(server)
         password = given_or_new(server.admin_pass)
-        prepared = await self._access.ask(partial(self._prepare, request, wanted, place, count))
+        prepared = await self._access.ask(partial(self._prepare, request, wanted, target, count))
         rows: Sequence[InstanceRow] = ()
         while not rows:
-            answered = await self._survey(place, prepared, count)
+            answered = await self._survey(target, prepared, count)
             try:
-                rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
+                rows = await self._access.act_anywhere(partial(self._accept, request, prepared, target, answered))
             except _CellsChangedError as changed:
                 prepared = replace(prepared, cells=changed.cells)
         # They were announced together, and the last one last.
         await request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
 
-    def _prepare(self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int) -> _Prepared:
+    def _prepare(self, request: ApiRequest, wanted: CreateServer, target: _Target, count: int) -> _Prepared:
         """Refuses what can be refused without the cells."""
         fleet, server = self._access.fleet, wanted.server
         project_id = request.caller.project_id
@@ -153,21 +153,21 @@ class ServerCreation:
         keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
         beside, named_project_id = wanted.same_hosts, None if request.caller.is_admin else project_id
-        common = _common_values(request, wanted, flavor, place) | {
+        common = _common_values(request, wanted, flavor, target) | {
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
         spec = RequestSpec(
             zone=common["pinned_availability_zone"],
-            host=place.host,
-            node=place.node,
+            host=target.host,
+            node=target.node,
             **flavor_conditions(fleet, common["flavor"]),
         )
         cells = requested_cells(fleet, self._group(request, group_uuid), beside, project_id=named_project_id)
         values = [_own_values(server, common, number, count) for number in range(count)]
         return _Prepared(project_id, flavor, limits, group_uuid, beside, named_project_id, spec, cells, values)
 
-    async def _survey(self, place: _Place, prepared: _Prepared, count: int) -> OfCells[CellCapacity]:
+    async def _survey(self, target: _Target, prepared: _Prepared, count: int) -> OfCells[CellCapacity]:
         """What the cells have that may take new servers. Raises NotSupportedError, CellDownError, BadRequestError."""
         native, spec = self._access.native, prepared.spec
         cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
@@ -175,7 +175,7 @@ class ServerCreation:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
         demand = demand_of(prepared.flavor.payload())
         # That of a host that is forced need not be there.
-        zone = None if place.is_forced else place.zone
+        zone = None if target.is_forced else target.zone
         answered = await self._access.ask_until_enough(
             cells,
             lambda cell: read_capacity(native.engine(cell), cell, demand, spec, count=count, zone=zone),
@@ -184,11 +184,11 @@ class ServerCreation:
         surveyed = [capacity for _, capacity in answered.answers]
         if not surveyed:
             raise CellDownError(answered.down[0].name)
-        _check_place(place, surveyed, answered.down)
+        _check_target(target, surveyed, answered.down)
         return answered
 
     def _accept(
-        self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellCapacity]
+        self, request: ApiRequest, prepared: _Prepared, target: _Target, answered: OfCells[CellCapacity]
     ) -> Sequence[InstanceRow]:
         """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
@@ -196,8 +196,8 @@ class ServerCreation:
         # Servers of other projects that hints name are an administrator's; workers look them up once more.
         is_by_administrator = prepared.named_project_id is None
         parameters = {
-            "host": place.host,
-            "node": place.node,
+            "host": target.host,
+            "node": target.node,
             "count": count,
             "is_by_administrator": is_by_administrator,
         }
@@ -227,7 +227,7 @@ class ServerCreation:
                     return acceptance.create(values, parameters, request.origin, needs_hosts=True)
             return native.acceptance(fleet, ranked[0].cell).create(values, parameters, request.origin)
 
-    def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
+    def _flavor(self, request: ApiRequest, flavor_id: str) -> Flavor:
         flavor = named_flavor(self._access, request, flavor_id)
         if flavor.disabled:
             raise BadRequestError(f"Flavor {flavor_id} could not be found.")
@@ -235,7 +235,7 @@ class ServerCreation:
             request.authorize("os_compute_api:servers:create:zero_disk_flavor")
         return flavor
 
-    def _group(self, request: ComputeRequest, uuid: str | None) -> ServerGroup | None:
+    def _group(self, request: ApiRequest, uuid: str | None) -> ServerGroup | None:
         if uuid is None:
             return None
         project_id = None if request.caller.is_admin else request.caller.project_id
@@ -260,18 +260,18 @@ def _count(server: NewServer) -> int:
     return most
 
 
-def _place(server: NewServer) -> _Place:
+def _target(server: NewServer) -> _Target:
     """Raises BadRequestError."""
     zone, host, node = server.availability_zone or None, server.host, server.hypervisor_hostname
     if zone is None or ":" not in zone:
-        return _Place(zone, host, node)
+        return _Target(zone, host, node)
     parts = zone.split(":")
     if len(parts) > len(("zone", "host", "node")):
         raise BadRequestError(f"Unable to parse availability_zone: {zone}")
     if host or node:
         raise BadRequestError("Requested host or node together with an availability zone that names one.")
     name, forced_host, forced_node = (*parts, "")[:3]
-    return _Place(name or None, forced_host or None, forced_node or None, is_forced=bool(forced_host or forced_node))
+    return _Target(name or None, forced_host or None, forced_node or None, is_forced=bool(forced_host or forced_node))
 
 
 def _check_sources(server: NewServer, flavor: Flavor, count: int) -> None:
@@ -307,7 +307,7 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
     return str(uuid) if uuid else None
 
 
-def _check_place(place: _Place, surveyed: Sequence[CellCapacity], down: Sequence[Cell]) -> None:
+def _check_target(target: _Target, surveyed: Sequence[CellCapacity], down: Sequence[Cell]) -> None:
     """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
     if not any(now.has_zone for now in surveyed):
         raise BadRequestError("The requested availability zone is not available")
@@ -315,14 +315,14 @@ def _check_place(place: _Place, surveyed: Sequence[CellCapacity], down: Sequence
         return
     if down:
         raise CellDownError(down[0].name)
-    if not place.is_forced:
-        raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
+    if not target.is_forced:
+        raise BadRequestError(f"Compute host {target.host or target.node} could not be found.")
 
 
-def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor, place: _Place) -> dict[str, Any]:
+def _common_values(request: ApiRequest, wanted: CreateServer, flavor: Flavor, target: _Target) -> dict[str, Any]:
     """What all new servers of a request have in common, as fields of their records."""
     server, caller = wanted.server, request.caller
-    zone = None if place.is_forced else place.zone
+    zone = None if target.is_forced else target.zone
     names = [group.name for group in server.security_groups if group.name]
     return {
         "project_id": caller.project_id,
@@ -361,7 +361,7 @@ def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count
     return values if hostname is None else {**values, "hostname": hostname}
 
 
-def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
+def _answer(request: ApiRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
     first = rows[0]
     if server.return_reservation_id:
         return json_answer({"reservation_id": first.record["reservation_id"]}, 202)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from fleetlight.api.http.body_types import Description, Fqdn, Metadata, Name, Tag, Tags, UuidText
-from fleetlight.api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
-from fleetlight.api.http.versioned_models import Since, Until
+from fleetlight.api.bodies.body_types import Description, Fqdn, Metadata, Name, Tag, Tags, UuidText
+from fleetlight.api.bodies.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until
 
 _MAX_USER_DATA = 65_535
 

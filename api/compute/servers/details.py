@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.policy import full_name
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.policy import full_name
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.errors import InstanceLockedError, InvalidTransitionError
 from fleetlight.listing.sources import damaged_row
 from fleetlight.resources.fields import Record
@@ -17,15 +17,15 @@ T = TypeVar("T")
 _STATES = ("active", "paused", "suspended", "stopped")
 
 
-async def find_readable(access: FleetAccess, request: ComputeRequest, rule: str) -> FoundServer:
-    """The server that the address names, for who may read it."""
+async def find_readable(access: FleetAccess, request: ApiRequest, rule: str) -> FoundServer:
+    """The server that the address names, for a caller that may read it."""
     server = await find_server(access, request)
     request.authorize(full_name(rule))
     return server
 
 
-async def read_record(access: FleetAccess, request: ComputeRequest, rule: str, read: Callable[[Record], T]) -> T:
-    """What `read` makes of the record of the server that the address names, for who may read it.
+async def read_record(access: FleetAccess, request: ApiRequest, rule: str, read: Callable[[Record], T]) -> T:
+    """What `read` makes of the record of the server that the address names, for a caller that may read it.
 
     Raises UnreadableRowError when the row is damaged where `read` looks.
     """
@@ -38,7 +38,7 @@ async def read_record(access: FleetAccess, request: ComputeRequest, rule: str, r
 
 async def change_record(
     access: FleetAccess,
-    request: ComputeRequest,
+    request: ApiRequest,
     rule: str,
     decide: Callable[[Record], Mapping[str, Any]],
     *,

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.bodies.body_types import UuidText
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.body_types import UuidText
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, optional, page
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 
@@ -67,7 +67,7 @@ class ExternalEventHandlers:
             )
         ]
 
-    async def create(self, request: ComputeRequest) -> Response:
+    async def create(self, request: ApiRequest) -> Response:
         """200 when each event has reached its host, 207 when one has not; each says by itself what became of it."""
         events = (await _EVENTS.read(request)).events
         if _SERVICE not in request.caller.roles:
@@ -83,16 +83,16 @@ class ExternalEventHandlers:
         Raises CellDownError: only that cell could say whether its servers are there.
         """
         native = self._access.native
-        places = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
+        cell_uuids = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
         of_cell: dict[str, list[str]] = {}
-        for uuid, cell_uuid in places.items():
+        for uuid, cell_uuid in cell_uuids.items():
             of_cell.setdefault(cell_uuid, []).append(uuid)
         cells: list[Cell] = [cell for cell in await self._access.ask(native.cells) if cell.uuid in of_cell]
         asked = await self._access.ask_some(cells, lambda cell: native.hosts_of(cell, of_cell[cell.uuid]))
         if asked.down:
             raise CellDownError(asked.down[0].name)
         known = {cell.uuid for cell in cells}
-        hosts: dict[str, str | None] = {uuid: None for uuid, cell_uuid in places.items() if cell_uuid not in known}
+        hosts: dict[str, str | None] = {uuid: None for uuid, cell_uuid in cell_uuids.items() if cell_uuid not in known}
         for _, found in asked.answers:
             hosts |= found
         return hosts

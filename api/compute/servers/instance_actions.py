@@ -7,16 +7,17 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.compute.protocol.paging import next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import time_of, without_zone
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
+from fleetlight.api.compute.protocol.route_table import ApiRoute
+from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
+from fleetlight.api.shared.times import without_zone
 from fleetlight.listing.errors import MarkerNotFoundError
 from fleetlight.operations.instances.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
 
@@ -70,7 +71,7 @@ class InstanceActionHandlers:
             ApiRoute("GET", many + "/{action_request_id}", self.show, errors=(403, 404), answer=_ONE),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         since = time_of(request, "changes-since") if request.minor >= _PAGES_SINCE else None
         before = time_of(request, "changes-before") if request.minor >= _BEFORE_SINCE else None
         if since is not None and before is not None and before < since:
@@ -88,7 +89,7 @@ class InstanceActionHandlers:
             document = {"links": links} if links else {}
         return json_answer({"instanceActions": [_item(request, action) for action in actions], **document})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         server = await self._find(request)
         request.authorize("os_compute_api:os-instance-actions:show")
         wanted: str = request.http.path_params["action_request_id"]
@@ -105,7 +106,7 @@ class InstanceActionHandlers:
             item["events"] = [_event(request, event, project_id) for event in events]
         return json_answer({"instanceAction": item})
 
-    async def _find(self, request: ComputeRequest) -> FoundServer:
+    async def _find(self, request: ApiRequest) -> FoundServer:
         return await find_server(self._access, request, also_deleted=request.minor >= _DELETED_SINCE)
 
     def _log(self, server: FoundServer) -> InstanceActionLog:
@@ -132,7 +133,7 @@ def _after_marker(actions: Sequence[InstanceAction], marker: str | None) -> Sequ
     raise MarkerNotFoundError(marker)
 
 
-def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
+def _item(request: ApiRequest, action: InstanceAction) -> dict[str, Any]:
     values = {
         "action": action.action,
         "instance_uuid": action.instance_uuid,
@@ -146,7 +147,7 @@ def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
     return _ACTION.of(request.minor, values)
 
 
-def _event(request: ComputeRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
+def _event(request: ApiRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
     # As for servers: a caller who may not know the host sees that two are the same, and no more.
     text = f"{project_id}{event.host}".encode()
     values: dict[str, Any] = {

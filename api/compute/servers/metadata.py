@@ -5,16 +5,16 @@ from functools import partial
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.bodies.body_types import Metadata, OneItem
+from fleetlight.api.bodies.request_body import Body
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.details import change_record, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Metadata, OneItem
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import TEXT, MapOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.resources.fields import Record
 
@@ -43,32 +43,32 @@ class ServerMetadataHandlers:
             ApiRoute("DELETE", one, self.delete, success=(204,), errors=refusals, gives=(TOKEN,)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         return json_answer({"metadata": await read_record(self._access, request, "server-metadata:index", _metadata)})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         metadata = await read_record(self._access, request, "server-metadata:show", _metadata)
         key = request.http.path_params["key"]
         if key not in metadata:
             raise NotFoundError("Metadata item was not found")
         return json_answer({"meta": {key: metadata[key]}})
 
-    async def merge(self, request: ComputeRequest) -> Response:
+    async def merge(self, request: ApiRequest) -> Response:
         given = await _ALL.read(request)
         return await self._answer(request, "create", lambda known: known | given)
 
-    async def replace(self, request: ComputeRequest) -> Response:
+    async def replace(self, request: ApiRequest) -> Response:
         given = await _ALL.read(request)
         return await self._answer(request, "update_all", lambda _known: given)
 
-    async def set_one(self, request: ComputeRequest) -> Response:
+    async def set_one(self, request: ApiRequest) -> Response:
         given = await _ONE.read(request)
         if request.http.path_params["key"] not in given:
             raise BadRequestError("Request body and URI mismatch")
         await self._change(request, "update", lambda known: known | given)
         return json_answer({"meta": given})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         key = request.http.path_params["key"]
 
         def without_key(known: dict[str, str]) -> dict[str, str]:
@@ -79,11 +79,11 @@ class ServerMetadataHandlers:
         await self._change(request, "delete", without_key, word="delete metadata")
         return empty_answer(204)
 
-    async def _answer(self, request: ComputeRequest, action: str, change: _Change) -> Response:
+    async def _answer(self, request: ApiRequest, action: str, change: _Change) -> Response:
         return json_answer({"metadata": (await self._change(request, action, change))["metadata"]})
 
     async def _change(
-        self, request: ComputeRequest, action: str, change: _Change, *, word: str = "update metadata"
+        self, request: ApiRequest, action: str, change: _Change, *, word: str = "update metadata"
     ) -> Record:
         limits = await self._access.ask(partial(self._access.fleet.quotas.limits, request.caller.project_id or ""))
 

@@ -9,18 +9,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import COMPLETE
 from fleetlight.api.compute.protocol.paging import next_link, paging_of
-from fleetlight.api.compute.protocol.routes import ApiRoute
-from fleetlight.api.compute.protocol.times import time_of, without_zone
+from fleetlight.api.compute.protocol.route_table import ApiRoute
+from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.compute.servers.attachment_bodies import FORCE_COMPLETE
-from fleetlight.api.compute.servers.lookup import FoundServer, find_server
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
 from fleetlight.api.http.query_parameters import QueryParameters
 from fleetlight.api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.api.shared.server_lookup import FoundServer, find_server
+from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import MarkerNotFoundError
 from fleetlight.operations.instances.instance_migrations import (
@@ -118,7 +119,7 @@ class MigrationHandlers:
             ApiRoute("DELETE", one, self.abort, since=_ABORT_SINCE, success=(), errors=(403, 404)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         query = _query(request)
         request.authorize("os_compute_api:os-migrations:index")
         if query.project_id not in {None, request.caller.project_id}:
@@ -139,31 +140,31 @@ class MigrationHandlers:
             document |= {"migrations_links": links} if links else {}
         return json_answer(document, headers=pages.headers)
 
-    async def of_server(self, request: ComputeRequest) -> Response:
+    async def of_server(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:index")
         found = await self._in_progress(server)
         return json_answer({"migrations": [_live_item(request, migration) for migration in found]})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:show")
         return json_answer({"migration": _live_item(request, await self._one(request, server))})
 
-    async def force_complete(self, request: ComputeRequest) -> Response:
+    async def force_complete(self, request: ApiRequest) -> Response:
         """A simulated host moves a guest in one step, so there is never a time in which it could be hurried."""
         await FORCE_COMPLETE.read(request)
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:force_complete")
         raise _not_found(request, server)
 
-    async def abort(self, request: ComputeRequest) -> Response:
+    async def abort(self, request: ApiRequest) -> Response:
         """As for `force_complete`: no migration waits long enough to be stopped."""
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:delete")
         raise _not_found(request, server)
 
-    async def _one(self, request: ComputeRequest, server: FoundServer) -> Migration:
+    async def _one(self, request: ApiRequest, server: FoundServer) -> Migration:
         wanted = request.http.path_params["migration_id"]
         for migration in await self._in_progress(server):
             if str(migration.id) == wanted:
@@ -190,7 +191,7 @@ def _order(migration: Migration) -> tuple[int, str]:
     return migration.created_at, migration.uuid
 
 
-def _query(request: ComputeRequest) -> MigrationQuery:
+def _query(request: ApiRequest) -> MigrationQuery:
     """What the query string asks for. Raises ParameterError, BadRequestError."""
     values: dict[str, Any] = {name: request.query.last(name) for name in _FILTERS if name in request.query}
     if request.minor >= _UUIDS_SINCE:
@@ -205,7 +206,7 @@ def _query(request: ComputeRequest) -> MigrationQuery:
     return MigrationQuery(**values)
 
 
-def _item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
+def _item(request: ApiRequest, migration: Migration) -> dict[str, Any]:
     values = {
         **_common(request, migration),
         "instance_uuid": migration.instance_uuid,
@@ -222,7 +223,7 @@ def _item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
     return _MIGRATION.of(request.minor, values)
 
 
-def _live_item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
+def _live_item(request: ApiRequest, migration: Migration) -> dict[str, Any]:
     """One that is under way. How far a simulated guest is is not measured."""
     values = {
         **_common(request, migration),
@@ -232,7 +233,7 @@ def _live_item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
     return _LIVE_MIGRATION.of(request.minor, values)
 
 
-def _common(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
+def _common(request: ApiRequest, migration: Migration) -> dict[str, Any]:
     return {
         "id": migration.id,
         "uuid": migration.uuid,
@@ -245,6 +246,6 @@ def _common(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
     }
 
 
-def _not_found(request: ComputeRequest, server: FoundServer) -> NotFoundError:
+def _not_found(request: ApiRequest, server: FoundServer) -> NotFoundError:
     wanted = request.http.path_params["migration_id"]
     return NotFoundError(f"Migration {wanted} for server {server.uuid} could not be found.")

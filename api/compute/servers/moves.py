@@ -9,15 +9,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
-from fleetlight.api.compute.servers.lookup import FoundServer
 from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
-from fleetlight.api.compute.servers.references import named_flavor
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundError
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.references import named_flavor
+from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import InstanceRow
@@ -32,17 +32,17 @@ class MoveActions:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    async def resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
+    async def resize(self, request: ApiRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
         require_ready(request, server, "resize")
         await change(self._access, request, server, partial(self._accept_resize, request, server, content))
         return empty_answer(202)
 
-    async def revert_resize(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
+    async def revert_resize(self, request: ApiRequest, server: FoundServer, _content: object) -> Response:
         require_ready(request, server, "revertResize")
         await change(self._access, request, server, partial(self._accept_revert, request, server))
         return empty_answer(202)
 
-    async def migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
+    async def migrate(self, request: ApiRequest, server: FoundServer, content: object) -> Response:
         host = content.host if isinstance(content, bodies.HostBody) else None
         if host is not None:
             request.authorize(rule("os-migrate-server:migrate:host"))
@@ -54,7 +54,7 @@ class MoveActions:
         return empty_answer(202)
 
     async def live_migrate(
-        self, request: ComputeRequest, server: FoundServer, content: bodies.LiveMigrationBody
+        self, request: ApiRequest, server: FoundServer, content: bodies.LiveMigrationBody
     ) -> Response:
         host = content.host
         if host is not None:
@@ -67,7 +67,7 @@ class MoveActions:
         await accept(self._access, request, server, order_of(request, "os-migrateLive", parameters=parameters))
         return empty_answer(202)
 
-    async def evacuate(self, request: ComputeRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
+    async def evacuate(self, request: ApiRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
         is_forced = _is_forced(content)
         require_ready(request, server, "evacuate")
         nodes = await self._nodes(server)
@@ -89,7 +89,7 @@ class MoveActions:
             return empty_answer(200)
         return json_answer({"adminPass": given_or_new(content.admin_pass)})
 
-    async def unshelve(self, request: ComputeRequest, server: FoundServer, content: Any) -> Response:
+    async def unshelve(self, request: ApiRequest, server: FoundServer, content: Any) -> Response:
         given = content if isinstance(content, bodies.UnshelveBody) else None
         host = given.host if given else ""
         if host:
@@ -112,7 +112,7 @@ class MoveActions:
         await accept(self._access, request, server, order, check)
         return empty_answer(202)
 
-    def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
+    def _accept_resize(self, request: ApiRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
         """Raises BadRequestError, ConflictError, and QuotaExceededError for more than the project may have."""
         flavor = self._new_flavor(request, server, content.flavor_ref)
         self._check_host_is_up(server)
@@ -120,14 +120,14 @@ class MoveActions:
         values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
         return self._accept_flavor(request, server, "resize", values, parameters)
 
-    def _accept_revert(self, request: ComputeRequest, server: FoundServer) -> InstanceRow:
+    def _accept_revert(self, request: ApiRequest, server: FoundServer) -> InstanceRow:
         """Raises QuotaExceededError: after a resize to less, what was there before may not fit any more."""
         parameters = {"flavor": self._access.native.flavor_before_resize(server.cell, server.uuid)}
         return self._accept_flavor(request, server, "revertResize", {}, parameters)
 
     def _accept_flavor(
         self,
-        request: ComputeRequest,
+        request: ApiRequest,
         server: FoundServer,
         action: str,
         values: dict[str, Any],
@@ -141,7 +141,7 @@ class MoveActions:
             order = order_of(request, action, values=values, parameters=parameters)
             return server.acceptance.accept(server.uuid, order)
 
-    def _new_flavor(self, request: ComputeRequest, server: FoundServer, flavor_id: str) -> Flavor:
+    def _new_flavor(self, request: ApiRequest, server: FoundServer, flavor_id: str) -> Flavor:
         """Raises BadRequestError."""
         flavor = named_flavor(self._access, request, flavor_id)
         if flavor.disabled:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.servers.lookup import FoundServer
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.actions.accepting import Order, refuse_unless_allowed
 from fleetlight.operations.actions.server_actions import ACTIONS
@@ -23,7 +23,7 @@ def rule(name: str) -> str:
 
 
 def order_of(
-    request: ComputeRequest,
+    request: ApiRequest,
     action: str,
     *,
     values: Mapping[str, Any] | None = None,
@@ -33,7 +33,7 @@ def order_of(
     return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
 
 
-def require_ready(request: ComputeRequest, server: FoundServer, action: str) -> None:
+def require_ready(request: ApiRequest, server: FoundServer, action: str) -> None:
     """Raise what keeps the server, as it was found, from `action` (a name in
     fleetlight.operations.actions.server_actions).
     """
@@ -41,7 +41,7 @@ def require_ready(request: ComputeRequest, server: FoundServer, action: str) -> 
 
 
 async def change(
-    access: FleetAccess, request: ComputeRequest, server: FoundServer, change_it: Callable[[], InstanceRow]
+    access: FleetAccess, request: ApiRequest, server: FoundServer, change_it: Callable[[], InstanceRow]
 ) -> InstanceRow:
     """The server after `change_it`, which the answer hands out a token for."""
     row = await access.act(server.cell, change_it)
@@ -51,7 +51,7 @@ async def change(
 
 async def accept(
     access: FleetAccess,
-    request: ComputeRequest,
+    request: ApiRequest,
     server: FoundServer,
     order: Order,
     check: Callable[[Record], None] = lambda _record: None,

@@ -10,18 +10,18 @@ from uuid import UUID, uuid5
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
+from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.compute.protocol.paging import whole_number
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from fleetlight.api.compute.servers.details import find_readable, read_record
-from fleetlight.api.compute.servers.lookup import find_server
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, NotSupportedError
 from fleetlight.api.http.query_parameters import list_parameters
-from fleetlight.api.http.request_body import Body
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from fleetlight.api.shared.endpoint import ApiRequest, Handler
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.resources.fields import Record
 
 _CONSOLES_SINCE = 6
@@ -139,37 +139,37 @@ class ServerPartHandlers:
             *self._unsupported("DELETE", volumes + "/{volume_id}", "os-volumes-attachments:delete"),
         ]
 
-    async def addresses(self, request: ComputeRequest) -> Response:
+    async def addresses(self, request: ApiRequest) -> Response:
         return json_answer({"addresses": await read_record(self._access, request, "ips:index", _addresses)})
 
-    async def addresses_of_network(self, request: ComputeRequest) -> Response:
+    async def addresses_of_network(self, request: ApiRequest) -> Response:
         addresses = await read_record(self._access, request, "ips:show", _addresses)
         label = request.http.path_params["label"]
         if label not in addresses:
             raise NotFoundError("Network label is not found")
         return json_answer({label: addresses[label]})
 
-    async def security_groups(self, request: ComputeRequest) -> Response:
+    async def security_groups(self, request: ApiRequest) -> Response:
         """Names are all that is known of them, and no list of groups can be made of names alone."""
         await find_readable(self._access, request, "os-security-groups:list")
         return json_answer({"security_groups": []})
 
-    async def clear_password(self, request: ComputeRequest) -> Response:
+    async def clear_password(self, request: ApiRequest) -> Response:
         """No password is kept, so there is none to forget."""
         await find_readable(self._access, request, "os-server-password:clear")
         return empty_answer(204)
 
-    async def port(self, request: ComputeRequest) -> Response:
+    async def port(self, request: ApiRequest) -> Response:
         await find_readable(self._access, request, "os-attach-interfaces:show")
         raise NotFoundError(f"No interface attachment {request.http.path_params['port_id']} is there.")
 
-    async def volumes(self, request: ComputeRequest) -> Response:
+    async def volumes(self, request: ApiRequest) -> Response:
         limit = min(whole_number(request, "limit", self._access.max_limit), self._access.max_limit)
         offset = whole_number(request, "offset", 0)
         volumes = await read_record(self._access, request, "os-volumes-attachments:index", partial(_volumes, request))
         return json_answer({"volumeAttachments": volumes[offset : offset + limit]})
 
-    async def volume(self, request: ComputeRequest) -> Response:
+    async def volume(self, request: ApiRequest) -> Response:
         volumes = await read_record(self._access, request, "os-volumes-attachments:show", partial(_volumes, request))
         volume_id = request.http.path_params["volume_id"]
         for volume in volumes:
@@ -177,7 +177,7 @@ class ServerPartHandlers:
                 return json_answer({"volumeAttachment": volume})
         raise NotFoundError(f"No volume {volume_id} is attached to the server.")
 
-    async def open_console(self, request: ComputeRequest) -> Response:
+    async def open_console(self, request: ApiRequest) -> Response:
         wanted = await NEW_CONSOLE.read(request)
         await find_server(self._access, request)
         request.authorize("os_compute_api:os-remote-consoles")
@@ -188,14 +188,14 @@ class ServerPartHandlers:
     def _shows(self, rule: str, document: dict[str, Any]) -> Handler:
         """The same answer for every server that the caller may see."""
 
-        async def show(request: ComputeRequest) -> Response:
+        async def show(request: ApiRequest) -> Response:
             await find_readable(self._access, request, rule)
             return json_answer(document)
 
         return show
 
     def _unsupported(self, method: str, path: str, rule: str, body: Body[Any] | None = None) -> list[ApiRoute]:
-        async def refuse(request: ComputeRequest) -> Response:
+        async def refuse(request: ApiRequest) -> Response:
             if body is not None:
                 await body.read(request)
             await find_server(self._access, request)
@@ -213,11 +213,11 @@ def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _volumes(request: ComputeRequest, record: Record) -> list[dict[str, Any]]:
+def _volumes(request: ApiRequest, record: Record) -> list[dict[str, Any]]:
     return [_volume(request, record, volume) for volume in record["block_devices"] or []]
 
 
-def _volume(request: ComputeRequest, record: Record, volume: dict[str, Any]) -> dict[str, Any]:
+def _volume(request: ApiRequest, record: Record, volume: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {
         "id": volume["volume_id"],
         "volumeId": volume["volume_id"],

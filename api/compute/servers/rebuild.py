@@ -6,16 +6,16 @@ from typing import Any
 from starlette.responses import Response
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.compute.servers.action_bodies import RebuildBody
 from fleetlight.api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.api.compute.servers.create import given_or_new
-from fleetlight.api.compute.servers.lookup import FoundServer
 from fleetlight.api.compute.servers.orders import accept, order_of, require_ready
-from fleetlight.api.compute.servers.references import check_metadata, named_keypairs
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import TEXT, Extended, Key, or_null
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.references import check_metadata, named_keypairs
+from fleetlight.api.shared.server_lookup import FoundServer
 
 _KEY_SINCE, _USER_DATA_SINCE = 54, 57
 REBUILT_SERVER = Extended(
@@ -33,7 +33,7 @@ class RebuildAction:
         self._access = access
         self._host_statuses = host_statuses
 
-    async def rebuild(self, request: ComputeRequest, server: FoundServer, content: RebuildBody) -> Response:
+    async def rebuild(self, request: ApiRequest, server: FoundServer, content: RebuildBody) -> Response:
         require_ready(request, server, "rebuild")
         access = self._access
         access.check_image(content.image_ref)

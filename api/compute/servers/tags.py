@@ -5,16 +5,16 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.bodies.body_types import Tags
+from fleetlight.api.bodies.request_body import Body, read_bytes
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.details import change_record, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Tags
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.request_body import Body, read_bytes
 from fleetlight.api.http.shapes import TEXT, page
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
 from fleetlight.resources.fields import Record
 
 _SINCE = 26
@@ -53,22 +53,22 @@ class ServerTagHandlers:
             ApiRoute("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
         ]
 
-    async def index(self, request: ComputeRequest) -> Response:
+    async def index(self, request: ApiRequest) -> Response:
         return json_answer({"tags": await read_record(self._access, request, "os-server-tags:index", _tags)})
 
-    async def show(self, request: ComputeRequest) -> Response:
+    async def show(self, request: ApiRequest) -> Response:
         if request.http.path_params["tag"] not in await read_record(
             self._access, request, "os-server-tags:show", _tags
         ):
             raise _no_tag(request)
         return empty_answer(204)
 
-    async def replace(self, request: ComputeRequest) -> Response:
+    async def replace(self, request: ApiRequest) -> Response:
         wanted = await _TAGS.read(request)
         record = await self._change(request, "update_all", "update tags", lambda _tags: wanted, announces_always=True)
         return json_answer({"tags": record["tags"]})
 
-    async def add(self, request: ComputeRequest) -> Response:
+    async def add(self, request: ApiRequest) -> Response:
         await _refuse_body(request)
         tag: str = request.http.path_params["tag"]
         if len(tag) > _MAX_LENGTH or "," in tag:
@@ -89,7 +89,7 @@ class ServerTagHandlers:
         location = f"{request.links.versioned}/servers/{server_id}/tags/{quote(tag, safe='')}"
         return empty_answer(201, {"Location": location})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         tag = request.http.path_params["tag"]
 
         def without_tag(tags: list[str]) -> list[str]:
@@ -100,13 +100,13 @@ class ServerTagHandlers:
         await self._change(request, "delete", "delete tag", without_tag)
         return empty_answer(204)
 
-    async def delete_all(self, request: ComputeRequest) -> Response:
+    async def delete_all(self, request: ApiRequest) -> Response:
         await self._change(request, "delete_all", "delete tags", lambda _tags: [], announces_always=True)
         return empty_answer(204)
 
     async def _change(
         self,
-        request: ComputeRequest,
+        request: ApiRequest,
         action: str,
         word: str,
         change: Callable[[list[str]], list[str]],
@@ -126,12 +126,12 @@ def _tags(record: Record) -> list[str]:
     return list(record["tags"])
 
 
-async def _refuse_body(request: ComputeRequest) -> None:
+async def _refuse_body(request: ApiRequest) -> None:
     """The address says all. Raises BadRequestError for a body that is neither empty nor null."""
     if (await read_bytes(request.http)).strip() not in {b"", b"null"}:
         raise BadRequestError("Malformed request body: it must be empty")
 
 
-def _no_tag(request: ComputeRequest) -> NotFoundError:
+def _no_tag(request: ApiRequest) -> NotFoundError:
     server_id, tag = request.http.path_params["server_id"], request.http.path_params["tag"]
     return NotFoundError(f"Server {server_id} has no tag '{tag}'")

@@ -7,20 +7,20 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from fleetlight.api.bodies.body_types import Description, Fqdn, Name
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
-from fleetlight.api.compute.protocol.headers import TOKEN
-from fleetlight.api.compute.protocol.routes import ApiRoute
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
-from fleetlight.api.compute.servers.lookup import find_server
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.body_types import Description, Fqdn, Name
 from fleetlight.api.http.errors import ConflictError
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.http.shapes import Shape
-from fleetlight.api.http.versioned_models import Since
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.api.shared.headers import TOKEN
+from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.operations.actions.accepting import Order
 from fleetlight.resources.fields import Record
 
@@ -77,7 +77,7 @@ class ServerChangeHandlers:
             ApiRoute("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501), gives=(TOKEN,)),
         ]
 
-    async def update(self, request: ComputeRequest) -> Response:
+    async def update(self, request: ApiRequest) -> Response:
         values = (await _UPDATE.read(request)).record_values()
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:update")
@@ -95,7 +95,7 @@ class ServerChangeHandlers:
         await request.hand_out_token(row)
         return json_answer({"server": await changed_item(request, row, self._host_statuses)})
 
-    async def delete(self, request: ComputeRequest) -> Response:
+    async def delete(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
         # What is on no host has nothing that could be kept.

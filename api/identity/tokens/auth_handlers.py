@@ -5,10 +5,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import read_json
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
-from fleetlight.api.http.request_body import read_json
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.tokens.catalog import catalog, version_document
 from fleetlight.api.identity.tokens.directory import Directory
@@ -47,7 +47,7 @@ class AuthHandlers:
         asked = LOGIN.check(await read_json(http)).auth
         before = await self._file.current()
         async with telling_of_refusal(asked.identity.name):
-            token = await self._logins.log_in(before, asked, Connection.of(http))
+            token = await self._logins.log_in(before, asked, ClientConnection.of(http))
         # Checking a password takes a while: what counts is the directory at its end.
         directory = await self._file.current()
         # The token is new, so that a new password since does not make it void by itself.

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from fleetlight.api.bodies.request_body import read_json
+from fleetlight.api.caller import ROLES
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
-from fleetlight.api.http.request_body import read_json
-from fleetlight.api.identity.caller import ROLES
 from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.api.identity.tokens.login import Logins

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import msgspec
 
+from fleetlight.api.caller import ROLES, with_implied
 from fleetlight.api.http.errors import DirectoryError, TooManyCredentialsError, UnknownInDirectoryError
-from fleetlight.api.identity.caller import ROLES, with_implied
 
 DOMAIN_ID = "default"
 DOMAIN_NAME = "Default"

@@ -13,11 +13,11 @@ from tempfile import mkstemp
 
 import msgspec
 
-from fleetlight.api.fair_queue import FairQueue
 from fleetlight.api.http.errors import DirectoryUnavailableError
-from fleetlight.api.identity.login_limit import too_many_at_once
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.watched_file import WatchedFile
+from fleetlight.api.limits.fair_queue import FairQueue
+from fleetlight.api.limits.login_limit import too_many_at_once
 from fleetlight.cells.database.file_lock import FileLock
 
 _MOST_WAITING = 128
@@ -31,7 +31,7 @@ class DirectoryFile:
         self.path = path
         self._watched = WatchedFile(path, self._parse)
         self._queue = FairQueue(
-            1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER, refusal=too_many_at_once
+            1, most_waiting=_MOST_WAITING, most_in_flow=_MOST_WAITING_OF_USER, refusal=too_many_at_once
         )
 
     async def current(self) -> Directory:
@@ -106,7 +106,7 @@ class DirectoryFile:
 
 
 def _give_to_owner_of(path: Path, file: Path | int) -> None:
-    """Let a file belong to whom the file at `path` belongs: an administrator's change must not shut the service out."""
+    """Give a file the owner of the file at `path`: an administrator's change must not shut the service out."""
     if os.geteuid() == 0 and path.exists():
         owner = path.stat()
         os.chown(file, owner.st_uid, owner.st_gid)

@@ -8,10 +8,9 @@ from typing import TypeVar
 
 import structlog
 
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.caller import Caller, with_implied
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import BadRequestError, UnauthorizedError
-from fleetlight.api.identity.caller import Caller, with_implied
-from fleetlight.api.identity.login_limit import LoginLimit
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Credential, Directory, Project, User
 from fleetlight.api.identity.tokens.requests import (
@@ -24,6 +23,7 @@ from fleetlight.api.identity.tokens.requests import (
     UserReference,
 )
 from fleetlight.api.identity.tokens.token import Token, new_audit_id, signed_token
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
@@ -45,7 +45,7 @@ class Logins:
         self._passwords = PasswordChecks()
         self._limit = LoginLimit(clock)
 
-    async def log_in(self, directory: Directory, asked: Authentication, caller: Connection) -> Token:
+    async def log_in(self, directory: Directory, asked: Authentication, caller: ClientConnection) -> Token:
         """Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
         login = asked.identity
         match login.methods[0]:
@@ -63,12 +63,12 @@ class Logins:
                 raise _refused("unknown method")
 
     async def hashed(self, secret: str, user_id: str) -> str:
-        """The hash of a new `secret` of a user, who waits for it as for a login. Raises TooManyLoginsError."""
+        """The hash of a new `secret` of a user; the caller waits for it as for a login. Raises TooManyLoginsError."""
         async with self._limit.lock(user_id):
             return await self._passwords.hash_password(secret)
 
     def token_for(self, user: User, project: Project | None) -> Token:
-        """A new token without a login: for who may read the key that signs tokens anyway."""
+        """A new token without a login: for a process that may read the key which signs tokens anyway."""
         return self._new_token(user, ("password",), project)
 
     def token_of(self, directory: Directory, text: str) -> Token | None:
@@ -171,7 +171,7 @@ class Logins:
 
 
 def caller_of(directory: Directory, token: Token) -> Caller:
-    """Who uses `token`, with the roles of this moment."""
+    """The caller that uses `token`, with the roles of this moment."""
     return Caller(token.user_id, token.project_id, roles_of(directory, token))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
+from fleetlight.api.caller import ROLES
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import IdentityNotFoundError
-from fleetlight.api.identity.caller import ROLES
 from fleetlight.api.identity.tokens.catalog import SERVICES, endpoints
 from fleetlight.api.identity.tokens.directory import DOMAIN_ID
 from fleetlight.api.identity.tokens.middleware import IdentityRequest

@@ -8,10 +8,10 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from fleetlight.api.http.links import Links
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.faults import identity_fault_of
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.login import Logins, caller_of
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IdentityRequest:
-    """A request that has passed the door.
+    """A request that has passed the middleware.
 
     root: address of the application, as the caller sees it.
     directory: as it was when the request came.
@@ -66,7 +66,7 @@ class IdentityMiddleware:
         self._link_prefix = link_prefix
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that answers callers with a token; `handler` gets to know whose it is."""
+        """The endpoint that answers callers with a token; `handler` gets the caller of the token."""
 
         async def with_token(http: Request, root: str) -> Response:
             directory = await self._directory()

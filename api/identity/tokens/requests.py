@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleetlight.api.http.request_body import Body, RequestModel
+from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
 # A shorter secret can be guessed, a longer one protects no better.
@@ -55,7 +55,7 @@ class CredentialMethod(Reference):
 
 
 class Login(IdentityModel):
-    """methods: exactly one; the object of the same name says who."""
+    """methods: exactly one; the object of the same name names the user."""
 
     methods: Annotated[list[str], Field(min_length=1, max_length=1)]
     password: PasswordMethod | None = None

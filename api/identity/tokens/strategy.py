@@ -3,18 +3,19 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from fleetlight.api.documented import Operation
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import Caller
+from fleetlight.api.documented import ApiOperation, DocumentedRoute
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from fleetlight.api.identity.tokens.credential_handlers import CredentialHandlers
@@ -31,9 +32,7 @@ _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)
 _OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "include_names")
 _MAX_REMEMBERED = 1000
-_ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+_ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class TokenIdentity:
@@ -54,14 +53,14 @@ class TokenIdentity:
         self._key = secrets.token_bytes(32)
         self._right: dict[bytes, Token] = {}
 
-    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         directory = await self._file.current()
         token = self._logins.token_of(directory, headers.get("X-Auth-Token", ""))
         if token is None:
             raise UnauthorizedError("The token is missing, or is not good any more.")
         return caller_of(directory, token)
 
-    async def log_in(self, name: str, password: str, connection: Connection) -> Caller:
+    async def log_in(self, name: str, password: str, connection: ClientConnection) -> Caller:
         """The user of this name and password, for faces without tokens: in its default project, or its only one.
 
         What was right is remembered as a token would be, since such a face sends it with each request.
@@ -87,40 +86,32 @@ class TokenIdentity:
         """Whether there is a project with this id; raises DirectoryUnavailableError."""
         return project_id in (await self._file.current()).projects
 
-    def routes(self, link_prefix: str | None) -> list[tuple[str, str, Endpoint]]:
-        """Method, path and endpoint of everything that is served below `/identity`; the first that fits counts."""
+    def routes(self, link_prefix: str | None) -> Sequence[Route]:
+        """Everything that is served below `/identity`; the first route that fits counts."""
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
         auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
+        show_versions, show_version = middleware.open_endpoint(versions), middleware.open_endpoint(version)
+        log_in = ApiOperation(
+            "POST",
+            _BASE + "/auth/tokens",
+            _one("token", shapes.TOKEN),
+            201,
+            is_open=True,
+            body=LOGIN,
+            query=("nocatalog",),
+            gives=(_SUBJECT,),
+        )
         return [
-            ("GET", "/identity", middleware.open_endpoint(versions)),
-            ("GET", "/identity/", middleware.open_endpoint(versions)),
-            ("GET", _BASE, middleware.open_endpoint(version)),
-            ("GET", _BASE + "/", middleware.open_endpoint(version)),
-            ("POST", _BASE + "/auth/tokens", middleware.open_endpoint(auth.log_in)),
-            *((each.method, each.path, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
-            *((method, "/identity/{path:path}", middleware.open_endpoint(_no_such_route)) for method in _ANY_METHOD),
+            DocumentedRoute(ApiOperation("GET", "/identity", shapes.VERSIONS, 300, is_open=True), show_versions),
+            Route("/identity/", show_versions),
+            DocumentedRoute(ApiOperation("GET", _BASE, shapes.VERSION, is_open=True), show_version),
+            Route(_BASE + "/", show_version),
+            DocumentedRoute(log_in, middleware.open_endpoint(auth.log_in)),
+            *(DocumentedRoute(each, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
+            Route("/identity/{path:path}", middleware.open_endpoint(_no_such_route), methods=_ANY_METHOD),
         ]
 
-    def operations(self) -> Sequence[Operation]:
-        """What the OpenAPI document says of them."""
-        auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
-        return [
-            Operation("GET", "/identity", shapes.VERSIONS, 300, is_open=True),
-            Operation("GET", _BASE, shapes.VERSION, is_open=True),
-            Operation(
-                "POST",
-                _BASE + "/auth/tokens",
-                _one("token", shapes.TOKEN),
-                201,
-                is_open=True,
-                body=LOGIN,
-                query=("nocatalog",),
-                gives=(_SUBJECT,),
-            ),
-            *(operation for operation, _ in self._with_token(auth)),
-        ]
-
-    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[Operation, Handler]]:
+    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[ApiOperation, Handler]]:
         """What needs a token."""
         lookups = Lookups(self._region)
         credentials = CredentialHandlers(self._file, self._logins, self._max_credentials, self._clock)
@@ -130,7 +121,7 @@ class TokenIdentity:
         named = ("name", "domain_id", "enabled")
         return [
             (_get("/auth/tokens", subject, query=("nocatalog",), takes=(_SUBJECT,), gives=(_SUBJECT,)), auth.show),
-            (Operation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
+            (ApiOperation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
             (_get("/auth/catalog", shapes.CATALOG), auth.catalog),
             (_get("/auth/projects", many("projects", shapes.PROJECT)), auth.projects),
             (_get("/auth/domains", many("domains", shapes.DOMAIN)), auth.domains),
@@ -141,11 +132,11 @@ class TokenIdentity:
             (_get("/users/{user_id}/projects", many("projects", shapes.PROJECT)), lookups.projects_of_user),
             (_get(own, many("application_credentials", shapes.CREDENTIAL), query=("name",)), credentials.index),
             (
-                Operation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
+                ApiOperation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
                 credentials.create,
             ),
             (_get(own + "/{credential_id}", one(new, shapes.CREDENTIAL)), credentials.show),
-            (Operation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
+            (ApiOperation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
             (_get("/domains", many("domains", shapes.DOMAIN), query=("name", "enabled")), lookups.domains),
             (_get("/domains/{domain_id}", one("domain", shapes.DOMAIN)), lookups.domain),
             (_get("/roles", many("roles", shapes.ROLE), query=("name",)), lookups.roles),
@@ -173,8 +164,8 @@ def _get(
     query: tuple[str, ...] = (),
     takes: tuple[Header, ...] = (),
     gives: tuple[Header, ...] = (),
-) -> Operation:
-    return Operation("GET", _BASE + path, answer, query=query, takes=takes, gives=gives)
+) -> ApiOperation:
+    return ApiOperation("GET", _BASE + path, answer, query=query, takes=takes, gives=gives)
 
 
 def _one(singular: str, item: Shape) -> Shape:

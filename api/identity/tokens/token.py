@@ -1,4 +1,4 @@
-"""Signed tokens: who logged in how, for which project, and until when.
+"""Signed tokens: the user, how it logged in, for which project, and until when.
 
 A token names its user and project; what they may do is looked up whenever the token is used, so that a role that was
 taken away, a disabled user or a new password counts at once.
@@ -12,7 +12,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
-_ALGORITHM = "HS256"  # who signs is who checks, and both read the same file
+_ALGORITHM = "HS256"  # the same process signs and checks, or one that reads the same file
 _AUDIT_ID_BYTES = 16  # 22 characters
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.caller import ROLES
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.catalog import stable_id
 from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, select
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.rapi.access import OPERATORS
 from fleetlight.api.rapi.changing.opcode_request import check_texts, in_words
@@ -17,6 +16,7 @@ from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import job_filters
 from fleetlight.operations.opcodes.filters.predicates import PredicateError, check_predicate

@@ -6,7 +6,6 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.access import OPERATORS
 from fleetlight.api.rapi.changing.opcode_request import opcode_of
 from fleetlight.api.rapi.changing.submitting import Submitter
@@ -14,6 +13,7 @@ from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import JOB, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.job_numbers import number_in_cell
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration

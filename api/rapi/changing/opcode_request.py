@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fleetlight.api.http.large_bodies import made_aside
+from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.operations.opcodes.opcode import OpCode

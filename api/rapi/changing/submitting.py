@@ -6,10 +6,10 @@ from http import HTTPStatus
 import structlog
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
 from fleetlight.operations.submitting import JobSubmission
@@ -36,6 +36,6 @@ class Submitter:
 
 
 def request_of(request: RapiRequest) -> RequestContext:
-    """Who asks, as jobs and notifications say it."""
+    """The caller, as jobs and notifications name it."""
     request_id = structlog.contextvars.get_contextvars().get("request_id")
     return RequestContext(request_id, request.caller.user_id or None, request.caller.project_id)

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from fleetlight.api.compute.protocol.fleet_access import FleetAccess, OfCells
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError

@@ -14,9 +14,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route as StarletteRoute
 
-from fleetlight.api.compute.protocol.routes import ApiRoute, RouteTable
+from fleetlight.api.bodies.request_body import MAX_INTEGER, Body
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.http.request_body import MAX_INTEGER, Body
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "check_requests.py"

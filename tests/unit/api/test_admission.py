@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client import generate_latest
 
-from fleetlight.api.admission import ListAdmission, RequestAdmission
-from fleetlight.api.fair_queue import FairQueue
-from fleetlight.api.http.connection import UNKNOWN, Connection
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import CallerLeftError, TooManyListsError
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.limits.fair_queue import FairQueue
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
-from fleetlight.listing.admission import Place, admit_by, for_one_item, page_in_the_making
+from fleetlight.listing.admission import NO_LIMIT, Admission, OneItem
 
 
 def named(name: str) -> Caller:
@@ -29,7 +29,9 @@ class Pages:
     def __init__(self, *, has_identity: bool = True, **settings: float) -> None:
         self.metrics = ApiMetrics()
         limits = {"max_lists": 1, "max_live_lists": 1, **settings}
-        self.admission = ListAdmission(ApiSettings.model_validate(limits), self.metrics, has_identity=has_identity)
+        self.admission = ListAdmission(
+            ApiSettings.model_validate(limits), self.metrics.list_queues, has_identity=has_identity
+        )
         self.begun: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
 
@@ -37,7 +39,7 @@ class Pages:
         self,
         name: str,
         caller: Caller = ADA,
-        connection: Connection = UNKNOWN,
+        connection: ClientConnection = UNKNOWN,
         *,
         is_live: bool = False,
         is_small: bool = False,
@@ -48,21 +50,16 @@ class Pages:
         of_request = request or self.admission.of(caller, connection)
 
         async def make() -> None:
-            admit_by(of_request)
-            if is_small:
-                with for_one_item():
-                    await self._make(name, is_live=is_live)
-            else:
-                await self._make(name, is_live=is_live)
+            await self._make(OneItem(of_request) if is_small else of_request, name, is_live=is_live)
 
         task = asyncio.create_task(make())
         await settled()
         return task
 
-    async def _make(self, name: str, *, is_live: bool) -> None:
-        async with page_in_the_making() as place:
+    async def _make(self, admission: Admission, name: str, *, is_live: bool) -> None:
+        async with admission.page() as slot:
             if is_live:
-                await place.ask_cells()
+                await slot.ask_cells()
             self.begun.append(name)
             await self._ends[name].wait()
 
@@ -132,7 +129,7 @@ def test_callers_that_fill_the_queue_give_way_to_one_that_waits_for_less() -> No
             with pytest.raises(TooManyListsError, match="You wait"):
                 await given_way
         assert pages.metric('fleetlight_lists_waiting{queue="lists"} 8.0')
-        # One of each lane waits now, or two, of which none gives way to a second one of another caller.
+        # One of each flow waits now, or two, of which none gives way to a second one of another caller.
         with pytest.raises(TooManyListsError):
             await (await pages.start("g2", named("g")))
         for name in ("made", "c1", "d1", "e1", "f1", "g1", "h1", "e2", "f2"):
@@ -164,7 +161,7 @@ def test_page_that_goes_on_gives_way_to_nobody() -> None:
 
 def test_request_that_is_cancelled_as_it_gives_way_gives_back_no_place() -> None:
     async def run() -> None:
-        queue = FairQueue(1, most_waiting=2, most_in_lane=2, refusal=LookupError)
+        queue = FairQueue(1, most_waiting=2, most_in_flow=2, refusal=LookupError)
         await queue.acquire("made")
         flood = [asyncio.create_task(queue.acquire("flood")) for _ in range(2)]
         await settled()
@@ -232,9 +229,8 @@ def test_tasks_of_a_page_that_ask_cells_at_once_have_one_place() -> None:
         busy = await pages.start("busy", is_live=True)
 
         async def ask_twice() -> None:
-            admit_by(pages.admission.of(BOB))
-            async with page_in_the_making() as place:
-                await asyncio.gather(place.ask_cells(), place.ask_cells())
+            async with pages.admission.of(BOB).page() as slot:
+                await asyncio.gather(slot.ask_cells(), slot.ask_cells())
 
         asking = asyncio.create_task(ask_twice())
         await settled()
@@ -246,6 +242,37 @@ def test_tasks_of_a_page_that_ask_cells_at_once_have_one_place() -> None:
     scenario(run)
 
 
+def test_page_inside_of_another_has_its_slot() -> None:
+    async def run() -> None:
+        pages = Pages(max_waiting_lists=0)
+        admission = pages.admission.of(ADA)
+        async with admission.page() as outer:
+            async with admission.page() as inner:
+                assert inner is outer
+            assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 1.0')
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 0.0')
+
+    scenario(run)
+
+
+def test_tasks_of_a_request_that_begin_pages_at_once_share_a_slot() -> None:
+    async def run() -> None:
+        pages = Pages()
+        busy = await pages.start("busy", BOB)
+        request = pages.admission.of(ADA)
+        tasks = [await pages.start(name, request=request) for name in ("first", "second")]
+        assert pages.metric('fleetlight_lists_waiting{queue="lists"} 1.0')
+        await pages.end("busy")
+        assert pages.begun == ["busy", "first", "second"]
+        await pages.end("first")
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 1.0')
+        await pages.end("second")
+        await asyncio.gather(busy, *tasks)
+        assert pages.metric('fleetlight_lists_in_the_making{queue="lists"} 0.0')
+
+    scenario(run)
+
+
 def test_task_that_waits_for_cells_of_a_page_that_was_left_keeps_no_place() -> None:
     async def run() -> None:
         pages = Pages()
@@ -253,9 +280,8 @@ def test_task_that_waits_for_cells_of_a_page_that_was_left_keeps_no_place() -> N
         left_behind: list[asyncio.Task[None]] = []
 
         async def fail() -> None:
-            admit_by(pages.admission.of(BOB))
-            async with page_in_the_making() as place:
-                left_behind.append(asyncio.create_task(place.ask_cells()))
+            async with pages.admission.of(BOB).page() as slot:
+                left_behind.append(asyncio.create_task(slot.ask_cells()))
                 await settled()
                 raise LookupError
 
@@ -308,7 +334,7 @@ def test_caller_that_leaves_while_it_waits_gives_its_place_up() -> None:
             await gone.wait()
 
         made = await pages.start("a1")
-        waits = await pages.start("a2", connection=Connection("192.0.2.1", left))
+        waits = await pages.start("a2", connection=ClientConnection("192.0.2.1", left))
         gone.set()
         with pytest.raises(CallerLeftError):
             await waits
@@ -322,7 +348,7 @@ def test_caller_that_leaves_while_it_waits_gives_its_place_up() -> None:
 def test_callers_without_identity_are_told_apart_by_their_addresses() -> None:
     async def run() -> None:
         pages = Pages(has_identity=False, max_waiting_lists=4)
-        home, away = Connection("192.0.2.1"), Connection("192.0.2.2")
+        home, away = ClientConnection("192.0.2.1"), ClientConnection("192.0.2.2")
         tasks = [await pages.start(name, ADA, home) for name in ("h1", "h2")]
         with pytest.raises(TooManyListsError):
             await (await pages.start("h3", BOB, home))
@@ -339,8 +365,7 @@ def test_page_that_fails_gives_its_place_back() -> None:
         pages = Pages()
 
         async def fail() -> None:
-            admit_by(pages.admission.of(ADA))
-            async with page_in_the_making():
+            async with pages.admission.of(ADA).page():
                 raise LookupError
 
         for _ in range(3):
@@ -353,9 +378,8 @@ def test_page_that_fails_gives_its_place_back() -> None:
 
 def test_where_nothing_is_said_there_is_no_limit() -> None:
     async def run() -> None:
-        async with page_in_the_making() as first, page_in_the_making() as second:
-            places: list[Place] = [first, second]
-            for place in places:
-                await place.ask_cells()
+        async with NO_LIMIT.page() as first, NO_LIMIT.page() as second:
+            for slot in (first, second):
+                await slot.ask_cells()
 
     scenario(run)

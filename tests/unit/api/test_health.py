@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.errors import ForbiddenError
-from fleetlight.api.identity.caller import Caller
 from fleetlight.api.maintenance import Maintenance
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.indexer.errors import IndexUnavailableError

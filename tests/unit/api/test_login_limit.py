@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from fleetlight.api.http.connection import Connection
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
-from fleetlight.api.identity.login_limit import (
+from fleetlight.api.limits.login_limit import (
+    CHECKS_AT_ONCE,
     MOST_FAILURES,
     MOST_FAILURES_OF_ADDRESS,
     MOST_WAITING,
@@ -13,10 +14,9 @@ from fleetlight.api.identity.login_limit import (
     WINDOW_S,
     LoginLimit,
 )
-from fleetlight.api.identity.passwords import CHECKS_AT_ONCE
 from tests.support.waiting import eventually
 
-HOME, AWAY = Connection("192.0.2.1"), Connection("198.51.100.7")
+HOME, AWAY = ClientConnection("192.0.2.1"), ClientConnection("198.51.100.7")
 
 
 class Time:
@@ -43,7 +43,7 @@ class Logins:
         self.released = asyncio.Event()
         self.released.set()
 
-    async def log_in(self, name: str, *, is_right: bool, caller: Connection = HOME) -> str:
+    async def log_in(self, name: str, *, is_right: bool, caller: ClientConnection = HOME) -> str:
         try:
             async with self.limit.attempt(name, caller):
                 self.checked.append(name)
@@ -59,7 +59,7 @@ class Logins:
         return "right"
 
 
-async def log_in(limit: LoginLimit, name: str, *, is_right: bool, caller: Connection = HOME) -> str:
+async def log_in(limit: LoginLimit, name: str, *, is_right: bool, caller: ClientConnection = HOME) -> str:
     return await Logins(limit).log_in(name, is_right=is_right, caller=caller)
 
 
@@ -94,7 +94,7 @@ def test_names_are_remembered_up_to_a_number() -> None:
     async def story() -> None:
         limit = LoginLimit(Time())
         for number in range(10_050):
-            caller = Connection(f"10.0.{number // 256}.{number % 256}")
+            caller = ClientConnection(f"10.0.{number // 256}.{number % 256}")
             assert await log_in(limit, f"name {number}", is_right=False, caller=caller) == "wrong"
             assert await log_in(limit, f"other {number}", is_right=True, caller=caller) == "right"
         assert len(limit._right) == 10_000
@@ -132,10 +132,10 @@ def test_address_with_wrong_logins_under_many_names_has_to_wait_but_not_who_logg
 
 
 def test_addresses_of_one_network_of_ipv6_count_together_and_mapped_ones_as_ipv4() -> None:
-    assert Connection("2001:db8:1:2::1").network == Connection("2001:db8:1:2:ffff::2").network
-    assert Connection("2001:db8:1:3::1").network != Connection("2001:db8:1:2::1").network
-    assert Connection("::ffff:192.0.2.1").network == HOME.network
-    assert Connection("no address").network == "no address"
+    assert ClientConnection("2001:db8:1:2::1").network == ClientConnection("2001:db8:1:2:ffff::2").network
+    assert ClientConnection("2001:db8:1:3::1").network != ClientConnection("2001:db8:1:2::1").network
+    assert ClientConnection("::ffff:192.0.2.1").network == HOME.network
+    assert ClientConnection("no address").network == "no address"
 
 
 def test_right_login_is_checked_next_however_many_wrong_ones_wait() -> None:
@@ -149,7 +149,7 @@ def test_right_login_is_checked_next_however_many_wrong_ones_wait() -> None:
         await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS + 1)
         logins.released.set()
         assert await right == "right"
-        # One of the lane of the others at the most comes first.
+        # One of the flow of the others at the most comes first.
         assert logins.checked.index("ada") - checked <= 1
         answers = await asyncio.gather(*flood)
         assert answers.count("wrong") == MOST_WAITING_OF_ADDRESS + CHECKS_AT_ONCE
@@ -182,8 +182,8 @@ def test_no_more_wait_than_there_are_places_and_half_of_those_are_for_who_logged
         assert await logins.log_in("ada", is_right=True) == "right"
         logins.released.clear()
         flood = [
-            asyncio.create_task(logins.log_in("x", is_right=False, caller=Connection(f"10.0.{lane}.1")))
-            for lane in range(250)
+            asyncio.create_task(logins.log_in("x", is_right=False, caller=ClientConnection(f"10.0.{flow}.1")))
+            for flow in range(250)
             for _ in range(2)
         ]
         await eventually(lambda: logins.limit.waiting == MOST_WAITING // 2)
@@ -206,7 +206,7 @@ def test_nothing_is_checked_for_callers_who_left_and_their_places_are_free() -> 
         async def left() -> None:
             await gone.wait()
 
-        impatient = Connection(AWAY.address, left)
+        impatient = ClientConnection(AWAY.address, left)
         flood = [asyncio.create_task(logins.log_in(f"name {number}", is_right=False)) for number in range(20)]
         leaving = [asyncio.create_task(logins.log_in("mia", is_right=True, caller=impatient)) for _ in range(20)]
         cancelled = asyncio.create_task(logins.log_in("bob", is_right=True, caller=AWAY))

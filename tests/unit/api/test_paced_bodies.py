@@ -5,13 +5,12 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from fleetlight.api.admission import ListAdmission, RequestAdmission
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyListsError
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.limits.paced_bodies import PIECE_BYTES, PacedBodies
 from fleetlight.api.metrics import ApiMetrics
-from fleetlight.api.paced_bodies import PIECE_BYTES, PacedBodies
 from fleetlight.api.settings import ApiSettings
-from fleetlight.listing.admission import admit_by
 
 ADA, BOB, EVE, DAN, JOE = (Caller(name, None, frozenset()) for name in ("ada", "bob", "eve", "dan", "joe"))
 MIB = 2**20
@@ -50,7 +49,7 @@ def test_pieces_are_the_body_and_the_last_one_says_so(size: int) -> None:
 def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
     async def main() -> None:
         limits = ApiSettings(max_unread_mib=4)
-        admission = ListAdmission(limits, ApiMetrics(), has_identity=True)
+        admission = ListAdmission(limits, ApiMetrics().list_queues, has_identity=True)
         taken = asyncio.Event()
 
         async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -60,8 +59,7 @@ def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
             await taken.wait()
 
         async def answer(of_request: RequestAdmission) -> None:
-            admit_by(of_request)
-            await PacedBodies(app)({"type": "http"}, nothing, take)
+            await PacedBodies(app)({"type": "http", "state": {"admission": of_request}}, nothing, take)
 
         async def ask(caller: Caller) -> RequestAdmission:
             of_request = admission.of(caller)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleetlight.api.compute.protocol.policy import RULES, authorize
+from fleetlight.api.caller import ROLES
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.identity import Caller
-from fleetlight.api.identity.caller import ROLES
+from fleetlight.api.shared.policy import RULES, authorize
 
 pytestmark = pytest.mark.no_rerun
 

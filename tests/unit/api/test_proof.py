@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from fleetlight.api.compute.protocol.proof import proof_headers
-from fleetlight.api.identity.caller import Caller
+from fleetlight.api.caller import Caller
+from fleetlight.api.shared.proof import proof_headers
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page, Route

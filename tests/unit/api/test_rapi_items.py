@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from starlette.responses import StreamingResponse
 
-from fleetlight.api.compute.protocol.proof import AskedFreshness
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.query_string import QueryString
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.query.answer import Answer
-from fleetlight.api.query.answering import Answerer
-from fleetlight.api.query.whole_answers import WholeAnswers
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.results import QueryResult
+from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.items import CutOffError, RapiItems, as_object
+from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
@@ -27,35 +27,35 @@ REQUEST = RapiRequest(
     {},
     None,
     has_body=False,
-    fresh=AskedFreshness(Consistency.BOUNDED, (), 1),
+    fresh=ReadOptions(Consistency.BOUNDED, (), 1),
     only=None,
 )
 
 
-class _Answerer:
-    def __init__(self, batches: Sequence[Answer]) -> None:
+class _QueryEngine:
+    def __init__(self, batches: Sequence[QueryResult]) -> None:
         self._batches = batches
 
-    async def batches(self, *_arguments: Any) -> AsyncIterator[Answer]:
+    async def batches(self, *_arguments: Any) -> AsyncIterator[QueryResult]:
         for batch in self._batches:
             yield batch
 
 
-def batch(*names: str, is_last: bool = False, lost: Collection[int] = (), has_all_cells: bool = True) -> Answer:
+def batch(*names: str, is_last: bool = False, lost: Collection[int] = (), has_all_cells: bool = True) -> QueryResult:
     """lost: which of the cells are not complete."""
     rows = [([name], msgspec.Raw(msgspec.json.encode([[0, name]]))) for name in names]
     answered = [CellAnswer(cell, Route.LIVE, is_complete=number not in lost) for number, cell in enumerate(CELLS)]
-    return Answer(rows, None if is_last else [names], Page(b"", len(rows), None, answered, has_all_cells))
+    return QueryResult(rows, None if is_last else [names], Page(b"", len(rows), None, answered, has_all_cells))
 
 
-def sent(batches: Sequence[Answer]) -> tuple[StreamingResponse, list[bytes]]:
+def sent(batches: Sequence[QueryResult]) -> tuple[StreamingResponse, list[bytes]]:
     """The answer, and the parts of its body until it ends or fails."""
     parts: list[bytes] = []
 
     async def send() -> StreamingResponse:
-        answerer: Any = _Answerer(batches)
-        typed: Answerer = answerer
-        response = await RapiItems(WholeAnswers(typed)).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
+        query_engine: Any = _QueryEngine(batches)
+        typed: QueryEngine = query_engine
+        response = await RapiItems(WholeResults(typed)).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
         assert isinstance(response, StreamingResponse)
         async for part in response.body_iterator:
             parts.append(bytes(part))  # type: ignore[arg-type]  # ours are bytes

@@ -7,9 +7,9 @@ import pytest
 from pydantic import Field
 from starlette.requests import Request
 
+from fleetlight.api.bodies.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
+from fleetlight.api.bodies.versioned_models import Since
 from fleetlight.api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
-from fleetlight.api.http.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
-from fleetlight.api.http.versioned_models import Since
 
 
 class _Flavor(RequestModel):

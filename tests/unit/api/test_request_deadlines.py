@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from fleetlight.api.http.listening import listen
-from fleetlight.api.http.request_deadlines import RequestDeadlines
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from tests.unit.api.test_server import running
 
 SOON, SHORT_S, LATE = 0.1, 1.0, 60.0

@@ -8,14 +8,15 @@ import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 
-from fleetlight.api.admission import ListAdmission
-from fleetlight.api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from fleetlight.api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable, gone
+from fleetlight.api.http.methods import METHODS
 from fleetlight.api.http.query_parameters import QueryParameters
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.api.identity import NoIdentity
+from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
+from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware
 from fleetlight.cells.model import InstanceRow
 
 
@@ -24,7 +25,7 @@ class _Note(RequestModel):
 
 
 NOTE = Body(_Note)
-ADMISSION = ListAdmission(ApiSettings(), ApiMetrics(), has_identity=False)
+ADMISSION = ListAdmission(ApiSettings(), ApiMetrics().list_queues, has_identity=False)
 
 
 async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
@@ -32,13 +33,13 @@ async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
 
 
 def _says(text: str) -> Handler:
-    async def handler(request: ComputeRequest) -> Response:
+    async def handler(request: ApiRequest) -> Response:
         return PlainTextResponse(f"{text} {request.http.path_params}")
 
     return handler
 
 
-async def _read_note(request: ComputeRequest) -> Response:
+async def _read_note(request: ApiRequest) -> Response:
     return PlainTextResponse((await NOTE.read(request)).note)
 
 

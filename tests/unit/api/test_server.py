@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 
 from fleetlight.api.http.errors import InsecureListeningError
 from fleetlight.api.http.listening import address_of, listen
-from fleetlight.api.http.request_deadlines import RequestDeadlines
-from fleetlight.api.http.server import serve
 from fleetlight.api.identity import refuse_open_listening
+from fleetlight.api.limits.request_deadlines import RequestDeadlines
+from fleetlight.api.server import serve
 
 
 async def hello(_request: Request) -> Response:

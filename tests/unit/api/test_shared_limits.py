@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from fleetlight.api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
-from fleetlight.api.identity.caller import Caller
-from fleetlight.api.identity.login_limit import MOST_FAILURES, LoginLimit
+from fleetlight.api.limits.login_limit import MOST_FAILURES, LoginLimit
+from fleetlight.api.limits.watch_limit import WatchLimits, WatchSlots
 from tests.unit.api.test_login_limit import Time, log_in
 
 
@@ -42,7 +42,7 @@ def given_back() -> Iterator[None]:
     _HELD.close()
 
 
-def taken(places: WatchPlaces, process: int, *callers: Caller) -> str:
+def taken(places: WatchSlots, process: int, *callers: Caller) -> str:
     """Take places and keep them; what there are too many of, or `had`."""
     places.begin(process)
     for each in callers:
@@ -59,7 +59,7 @@ ADA, BOB = caller("ada", "web"), caller("bob", "web")
 
 
 def test_watches_of_a_user_count_wherever_they_are() -> None:
-    places = WatchPlaces(WatchLimits(of_all=10, per_user=3, per_project=5))
+    places = WatchSlots(WatchLimits(of_all=10, per_user=3, per_project=5))
     assert in_another_process(lambda: taken(places, 2, ADA, ADA)) == "had"
     assert taken(places, 1, ADA, ADA) == "user"
     assert in_another_process(lambda: taken(places, 3, ADA)) == "user"
@@ -67,13 +67,13 @@ def test_watches_of_a_user_count_wherever_they_are() -> None:
 
 
 def test_watches_of_all_count_wherever_they_are() -> None:
-    places = WatchPlaces(WatchLimits(of_all=3, per_user=9, per_project=9))
+    places = WatchSlots(WatchLimits(of_all=3, per_user=9, per_project=9))
     assert in_another_process(lambda: taken(places, 2, ADA, BOB)) == "had"
     assert taken(places, 1, ADA, BOB) == "all"
 
 
 def test_process_in_place_of_one_that_died_has_its_places_again_and_those_of_no_other() -> None:
-    places = WatchPlaces(WatchLimits(of_all=10, per_user=2, per_project=10))
+    places = WatchSlots(WatchLimits(of_all=10, per_user=2, per_project=10))
     assert in_another_process(lambda: taken(places, 2, ADA)) == "had"
     assert in_another_process(lambda: taken(places, 3, ADA)) == "had"
     assert taken(places, 1, ADA) == "user"
@@ -81,7 +81,7 @@ def test_process_in_place_of_one_that_died_has_its_places_again_and_those_of_no_
 
 
 def test_place_is_free_when_its_stream_has_ended() -> None:
-    places = WatchPlaces(WatchLimits(of_all=2, per_user=1, per_project=0))
+    places = WatchSlots(WatchLimits(of_all=2, per_user=1, per_project=0))
     for _ in range(3):
         with places.take(caller("ada", None)), pytest.raises(TooManyOwnWatchesError), places.take(caller("ada", None)):
             pass

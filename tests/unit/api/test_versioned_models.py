@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from fleetlight.api.http.request_body import RequestModel
-from fleetlight.api.http.versioned_models import Since, Until, model_at
+from fleetlight.api.bodies.request_body import RequestModel
+from fleetlight.api.bodies.versioned_models import Since, Until, model_at
 
 
 class _Network(RequestModel):

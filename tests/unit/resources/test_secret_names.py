@@ -8,8 +8,8 @@ import sys
 import pytest
 import structlog
 
+from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.http.errors import BodyFieldError
-from fleetlight.api.http.request_body import Body, RequestModel
 from fleetlight.cli.logging import LogSettings, configure_logging, mask_url_passwords
 from fleetlight.resources.secret_names import is_secret_name, mask_secret_parameters
 

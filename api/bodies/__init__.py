@@ -1,0 +1,1 @@
+"""The JSON bodies of requests: read, checked, and what they may hold at each microversion."""

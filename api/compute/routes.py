@@ -1,0 +1,85 @@
+"""The compute API: its versions, its table of routes, and the document of them and of the other faces."""
+
+from collections.abc import Iterable, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.openapi import OPENAPI, OpenApiDocument
+from fleetlight.api.compute.protocol.route_table import RouteTable
+from fleetlight.api.compute.resources import compute_routes
+from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.compute.server_lists.show import ServerShowHandler
+from fleetlight.api.compute.server_lists.watches import ServerWatches
+from fleetlight.api.compute.versions import VERSION_OPERATIONS, VersionDocuments
+from fleetlight.api.documented import DocumentedRoute
+from fleetlight.api.http.methods import METHODS
+from fleetlight.api.services import Services
+from fleetlight.listing.watches.positions import PositionCodec
+
+
+class ComputeFace:
+    """lists: of servers, which can be explained too."""
+
+    def __init__(self, services: Services) -> None:
+        parts = services.parts
+        self._services = services
+        self._versions = VersionDocuments(services.middleware, parts.api.compute_link_prefix)
+        self._host_statuses = HostStatusCache(services.access, parts.cells)
+        key = parts.api.watch_key
+        self.lists = ServerListHandlers(
+            services.lister,
+            services.finder,
+            services.mappings,
+            services.metrics,
+            host_statuses=self._host_statuses,
+            writes=services.writes,
+            watches=ServerWatches(
+                services.feed,
+                PositionCodec(None if key is None else key.get_secret_value()),
+                self._host_statuses,
+                services.limits.watches,
+            ),
+            max_limit=parts.api.max_limit,
+            timeout_s=parts.search.cell_timeout_s,
+            skips_down_cells=parts.api.list_records_by_skipping_down_cells,
+        )
+
+    def routes(self, others: Iterable[BaseRoute]) -> Sequence[Route]:
+        """others: routes of other faces, for the document of all."""
+        services, versions = self._services, self._versions
+        parts = services.parts
+        server = ServerShowHandler(
+            services.finder,
+            parts.cells,
+            parts.fleet.server_groups,
+            self._host_statuses,
+            request_spec_of=services.mappings.request_spec_of,
+            timeout_s=parts.search.cell_timeout_s,
+        )
+        table = RouteTable(
+            compute_routes(
+                self.lists,
+                server,
+                services.access,
+                self._host_statuses,
+                soft_deletes=parts.soft_deletes,
+                clock=parts.clock,
+            ),
+            services.middleware,
+        )
+        documented = [route.operation for route in others if isinstance(route, DocumentedRoute)]
+        document = OpenApiDocument(table, [*VERSION_OPERATIONS, OPENAPI, *documented])
+        return [
+            *(Route(path, versions.newest) for path in ("/v2.1", "/v2.1/")),
+            *(Route(path, versions.legacy) for path in ("/v2", "/v2/")),
+            *(Route(f"{base}/{{path:path}}", table.answer, methods=METHODS) for base in ("/v2.1", "/v2")),
+            Route("/", versions.all),
+            Route(OPENAPI.path, document.show),
+        ]
+
+    def choices(self, http: Request) -> Response:
+        """The answer to a request for an address without a version."""
+        return self._versions.choices(http)

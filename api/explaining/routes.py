@@ -1,0 +1,25 @@
+"""The face `/fleetlight/explain`: how a list, or a query, comes about."""
+
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.explaining.endpoint import EXPLAIN, Explainer
+from fleetlight.api.explaining.queries import QueryExplainer
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.services import Services
+
+
+def routes(services: Services, lists: ServerListHandlers, query_engine: QueryEngine) -> Sequence[Route]:
+    """lists, query_engine: what is explained."""
+    lister, counter = services.lister, services.counter
+    queries = QueryExplainer(
+        query_engine,
+        lister,
+        services.items,
+        counter,
+        services.writes,
+        timeout_s=services.parts.search.cell_timeout_s,
+    )
+    return [services.middleware.route(EXPLAIN, Explainer(lists, queries, lister, counter).explain)]

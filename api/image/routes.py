@@ -1,0 +1,19 @@
+"""The face `/image`: the images that the catalog of our own identity service names."""
+
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.image.handlers import ImageHandlers
+from fleetlight.api.image.shelved_servers import ShelvedServers
+from fleetlight.api.services import Services
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """None where another service, or none, has the images."""
+    parts = services.parts
+    if not isinstance(parts.identity, TokenIdentity):
+        return []
+    shelved = ShelvedServers(parts.cells, parts.search.cell_timeout_s)
+    return ImageHandlers(parts.identity, parts.api.compute_link_prefix, shelved).routes()

@@ -1,0 +1,214 @@
+"""The limit on pages that are made at the same time, of lists, queries and counts of every face.
+
+More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
+time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
+(`fleetlight.api.limits.fair_queue`). Those that cannot be served in time are refused at once, before anything is done
+for them. A slot is held while a page is made, and not while its caller receives it; the bytes that callers have not
+taken yet have a bound of their own. Each process counts for itself.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Final
+
+from starlette.types import Scope
+
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.http.errors import TooManyListsError
+from fleetlight.api.limits.fair_queue import FairQueue, QueueRefusal
+from fleetlight.api.limits.queue_metrics import ListQueueMetrics
+from fleetlight.api.settings import ApiSettings
+
+LISTS: Final = "lists"
+LIVE: Final = "live"
+_SHARE_OF_CALLER = 4
+_MIB = 2**20
+
+
+class ListAdmission:
+    """The slots of one process, for one event loop.
+
+    has_identity: whether callers log in; otherwise callers are the addresses that requests come from.
+    """
+
+    def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
+        self._has_identity = has_identity
+        self._unsent = _Unsent(settings.max_unread_mib * _MIB)
+        self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
+        self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
+
+    def of(self, caller: Caller, connection: ClientConnection = UNKNOWN) -> "RequestAdmission":
+        """What admits the pages of one request."""
+        flow = caller.user_id if self._has_identity else connection.network
+        return RequestAdmission(self, flow, connection, self._unsent)
+
+
+class RequestAdmission:
+    """The admission of one request (fleetlight.listing.admission.Admission).
+
+    Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
+    """
+
+    def __init__(self, limits: ListAdmission, flow: Hashable, connection: ClientConnection, unsent: "_Unsent") -> None:
+        """flow: what is counted together, a user or a network."""
+        self._limits = limits
+        self.flow = flow
+        self.connection = connection
+        self._unsent = unsent
+        self.is_begun = False
+        self.entered: set[_Queue] = set()
+        self.refused_by: _Queue | None = None
+        self._slot: _Slot | None = None
+        self._entering = asyncio.Lock()
+
+    @asynccontextmanager
+    async def page(self, *, is_small: bool = False) -> AsyncIterator["_Slot"]:
+        """See fleetlight.listing.admission.Admission. Raises TooManyListsError, CallerLeftError."""
+        # Of several tasks that begin a page one waits, and the others share its slot.
+        async with self._entering:
+            slot = self._slot = self._slot or await self.enter(is_small=is_small)
+            slot.pages += 1
+        try:
+            yield slot
+        finally:
+            slot.pages -= 1
+            if not slot.pages:
+                self._slot = None
+                slot.leave()
+
+    async def enter(self, *, is_small: bool) -> "_Slot":
+        """A slot of its own, until it is left."""
+        slot = _Slot(self, self._limits.live)
+        if not self.is_begun and (why := self._unsent.refusal_of(self.flow)) is not None:
+            raise self._limits.lists.refused(why)
+        if not is_small:
+            await slot.wait_in(self._limits.lists)
+        return slot
+
+    @property
+    def is_still_refused(self) -> Callable[[], bool] | None:
+        """Says whether another such request would be refused by the same queue, and counts that as one.
+
+        None if this one was not refused.
+        """
+        return None if self.refused_by is None else partial(self.refused_by.refuses, self.flow)
+
+    @contextmanager
+    def handing_over(self, size: int) -> Iterator[None]:
+        """In the block the caller takes an answer of so many bytes, which are kept until then."""
+        self._unsent.add(self.flow, size)
+        try:
+            yield
+        finally:
+            self._unsent.add(self.flow, -size)
+
+
+def admission_of(scope: Scope) -> RequestAdmission | None:
+    """What admits the pages of a request: the `admission` of its state, for middleware; None until a face knows it."""
+    admission: RequestAdmission | None = scope.get("state", {}).get("admission")
+    return admission
+
+
+class _Slot:
+    """What the tasks of one page hold. pages: how many are made in it, one inside of another."""
+
+    def __init__(self, request: RequestAdmission, live: "_Queue") -> None:
+        self.pages = 0
+        self._request = request
+        self._live = live
+        self._held: _Queue | None = None
+        self._is_left = False
+        # Of several tasks that wait for the same slot one would keep it for ever.
+        self._moving = asyncio.Lock()
+
+    async def wait_in(self, queue: "_Queue") -> None:
+        """Raises TooManyListsError, CallerLeftError."""
+        request = self._request
+        is_begun = request.is_begun or queue in request.entered
+        try:
+            await queue.acquire_timed(request.flow, request.connection, is_begun=is_begun)
+        except TooManyListsError:
+            request.refused_by = queue
+            raise
+        request.entered.add(queue)
+        self._held = queue
+        if self._is_left:
+            # Another task of the page has failed meanwhile, and no task waits for this one any more.
+            self._give_back()
+
+    async def ask_cells(self) -> None:
+        async with self._moving:
+            if self._held is not self._live:
+                self._give_back()
+                await self.wait_in(self._live)
+
+    def leave(self) -> None:
+        """The page is made, or has failed."""
+        self._is_left = True
+        # Something has been made for the request, which is not to be lost.
+        self._request.is_begun = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+class _Unsent:
+    """The bytes of answers that callers have not taken yet, by their flows."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of = Counter[Hashable]()
+        self._total = 0
+
+    def add(self, flow: Hashable, size: int) -> None:
+        self._total += size
+        self._of[flow] += size
+        if not self._of[flow]:
+            del self._of[flow]
+
+    def refusal_of(self, flow: Hashable) -> QueueRefusal | None:
+        """Why no further answer is made for this caller now."""
+        if self._total >= self._most:
+            return QueueRefusal.FULL
+        return QueueRefusal.OWN if self._of[flow] >= self._most // _SHARE_OF_CALLER else None
+
+
+class _Queue(FairQueue):
+    """Slots of one kind, with what is measured of them."""
+
+    def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
+        self._metrics = metrics.of_queue(kind)
+        super().__init__(
+            at_once,
+            most_waiting=settings.max_waiting_lists,
+            most_in_flow=max(1, settings.max_waiting_lists // _SHARE_OF_CALLER),
+            refusal=self.refused,
+            wait_s=settings.list_wait_s,
+        )
+        self._metrics.show(lambda: self.waiting, lambda: self.served)
+
+    async def acquire_timed(self, flow: Hashable, connection: ClientConnection, *, is_begun: bool) -> None:
+        """As `acquire`; the wait is measured."""
+        began = time.perf_counter()
+        await self.acquire(flow, connection, is_begun=is_begun)
+        self._metrics.count_wait(time.perf_counter() - began)
+
+    def refuses(self, flow: Hashable) -> bool:
+        """Whether a request of this flow may not wait; it is counted as refused."""
+        why = self.refusal_of(flow)
+        if why is not None:
+            self._metrics.count_refusal(why)
+        return why is not None
+
+    def refused(self, why: QueueRefusal) -> TooManyListsError:
+        """The error of a request that is refused; it is counted."""
+        self._metrics.count_refusal(why)
+        return TooManyListsError(is_own=why is QueueRefusal.OWN)

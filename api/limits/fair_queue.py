@@ -1,0 +1,168 @@
+"""A queue for work of which little is done at the same time: bounded, and fair between callers."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.http.errors import CallerLeftError
+
+
+class QueueRefusal(StrEnum):
+    """Why a request is not served.
+
+    full: as many wait as may. own: as many of its flow wait as may, or it gave way to one of a shorter flow.
+    late: it has waited for as long as it may.
+    """
+
+    FULL = "full"
+    OWN = "own"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """served: done when it is served, and failed when it gave way. may_give_way: to a request of another flow."""
+
+    served: asyncio.Future[None]
+    may_give_way: bool
+
+
+class FairQueue:
+    """For one event loop. Each flow, such as the requests of one user, has a queue; the queues are served in rounds.
+
+    When as many wait as may, the longest flow gives way to one that is shorter by two at least: a few callers that ask
+    for much do not keep others from waiting. Those that are preferred, or have begun, give way to none.
+
+    at_once: how many are served at the same time. most_waiting: in all flows. most_in_flow: in one of them.
+    most_others: how many wait that are not preferred; as many as may wait unless given.
+    wait_s: how long one waits at most; None: for as long as it takes.
+    refusal: makes the error that a request gets which is not served.
+    """
+
+    def __init__(
+        self,
+        at_once: int,
+        *,
+        most_waiting: int,
+        most_in_flow: int,
+        refusal: Callable[[QueueRefusal], Exception],
+        most_others: int | None = None,
+        wait_s: float | None = None,
+    ) -> None:
+        self._free = self._at_once = at_once
+        self._most_waiting = most_waiting
+        self._most_in_flow = most_in_flow
+        self._most_others = most_waiting if most_others is None else most_others
+        self._refusal = refusal
+        self._wait_s = wait_s
+        self._flows: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._flows.values()))
+
+    @property
+    def served(self) -> int:
+        """How many are served now."""
+        return self._at_once - self._free
+
+    @asynccontextmanager
+    async def lock(
+        self, flow: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False
+    ) -> AsyncIterator[None]:
+        """As `acquire`; the slot is held while the block lasts."""
+        await self.acquire(flow, caller, is_preferred=is_preferred)
+        try:
+            yield
+        finally:
+            self.release()
+
+    async def acquire(
+        self, flow: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False, is_begun: bool = False
+    ) -> None:
+        """Wait until the request is served; its slot is held until `release`.
+
+        is_preferred: it may wait where others may not. is_begun: it goes on with what was served before, so it is never
+        refused.
+
+        Raises what `refusal` makes, at once when too many wait already, and CallerLeftError when the caller goes while
+        it waits.
+        """
+        if self._free:
+            # Then no caller waits.
+            self._free -= 1
+            return
+        if not is_begun and (why := self.refusal_of(flow, is_preferred=is_preferred)) is not None:
+            raise self._refusal(why)
+        if not is_begun and self._is_full(is_preferred=is_preferred):
+            self._make_room(flow)
+        waiting = _Waiting(asyncio.get_running_loop().create_future(), not (is_begun or is_preferred))
+        await self._wait(flow, waiting, caller, None if is_begun else self._wait_s)
+
+    def release(self) -> None:
+        """Give the slot that has become free to the next flow, which goes behind the others then."""
+        if not self._flows:
+            self._free += 1
+            return
+        flow, waiting = self._flows.popitem(last=False)
+        waiting.popleft().served.set_result(None)
+        if waiting:
+            self._flows[flow] = waiting
+
+    def refusal_of(self, flow: Hashable, *, is_preferred: bool = False) -> QueueRefusal | None:
+        """Why a request that comes now is refused; None if it is served, or may wait."""
+        if self._free:
+            return None
+        if len(self._flows.get(flow, ())) >= self._most_in_flow:
+            return QueueRefusal.OWN
+        return QueueRefusal.FULL if self._is_full(is_preferred=is_preferred) and not self._giving_way_to(flow) else None
+
+    def _is_full(self, *, is_preferred: bool) -> bool:
+        return self.waiting >= (self._most_waiting if is_preferred else self._most_others)
+
+    def _giving_way_to(self, flow: Hashable) -> tuple[Hashable, _Waiting] | None:
+        """The last of the longest flow that may give way to a request of `flow`, with its own."""
+        longest = max(self._flows, key=lambda each: len(self._flows[each]), default=flow)
+        if len(self._flows.get(longest, ())) <= len(self._flows.get(flow, ())) + 1:
+            return None
+        return next(((longest, each) for each in reversed(self._flows[longest]) if each.may_give_way), None)
+
+    def _make_room(self, flow: Hashable) -> None:
+        found = self._giving_way_to(flow)
+        if found is not None:
+            longest, waiting = found
+            self._remove(longest, waiting)
+            waiting.served.set_exception(self._refusal(QueueRefusal.OWN))
+
+    async def _wait(self, flow: Hashable, waiting: _Waiting, caller: ClientConnection, wait_s: float | None) -> None:
+        self._flows.setdefault(flow, deque()).append(waiting)
+        leaving = asyncio.ensure_future(caller.left())
+        try:
+            await asyncio.wait((waiting.served, leaving), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._give_up(flow, waiting)
+            raise
+        finally:
+            has_left = not leaving.cancel()
+        if has_left:
+            self._give_up(flow, waiting)
+            raise CallerLeftError
+        if not waiting.served.done():
+            self._give_up(flow, waiting)
+            raise self._refusal(QueueRefusal.LATE)
+        waiting.served.result()
+
+    def _give_up(self, flow: Hashable, waiting: _Waiting) -> None:
+        if not waiting.served.done():
+            self._remove(flow, waiting)
+        elif waiting.served.exception() is None:
+            self.release()
+
+    def _remove(self, flow: Hashable, waiting: _Waiting) -> None:
+        self._flows[flow].remove(waiting)
+        if not self._flows[flow]:
+            del self._flows[flow]

@@ -1,0 +1,87 @@
+"""Repeated refusals: a list that was refused a moment ago gets the same answer, before the request is looked at.
+
+A refusal is to cost next to nothing, since requests that come too often come many times a second: finding the route,
+the caller and what is asked for takes three times as long as the rest. So the same request gets the refusal again,
+whatever its query says, as long as this caller may not wait in the queue that refused it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from uuid import uuid4
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.request_metrics import route_found
+from fleetlight.api.limits.admission import admission_of
+
+_MOST_REMEMBERED = 1000
+_REFUSED = 503
+_REQUEST_IDS = (b"x-openstack-request-id", b"x-compute-request-id")
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """An answer, the route that it is of, and whether it still counts."""
+
+    messages: tuple[Message, ...]
+    route: Mapping[str, Any]
+    still_counts: Callable[[], bool]
+
+
+class RepeatedRefusals:
+    """Passes on every request that was not refused a moment ago. For one event loop."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._refused: OrderedDict[bytes, _Refusal] = OrderedDict()
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return self._app(scope, receive, send)
+        key = _key(scope)
+        refused = self._refused.get(key)
+        if refused is not None and refused.still_counts():
+            scope.update(refused.route)
+            return _send_again(refused, send)
+        self._refused.pop(key, None)
+        return self._pass_on(key, scope, receive, send)
+
+    async def _pass_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        sent: list[Message] = []
+
+        async def send_and_look(message: Message) -> None:
+            # Of what is no refusal only the beginning is looked at.
+            if message.get("status") == _REFUSED or sent:
+                sent.append(message)
+            await send(message)
+
+        await self._app(scope, receive, send_and_look)
+        if not sent:
+            return
+        admission = admission_of(scope)
+        if admission is not None and (is_full := admission.is_still_refused) is not None:
+            self._refused[key] = _Refusal(tuple(sent), route_found(scope), is_full)
+            if len(self._refused) > _MOST_REMEMBERED:
+                self._refused.popitem(last=False)
+
+
+async def _send_again(refused: _Refusal, send: Send) -> None:
+    for message in refused.messages:
+        await send(_with_its_own_id(message))
+
+
+def _key(scope: Scope) -> bytes:
+    """The same for requests that differ in their query alone."""
+    return blake2b(repr((scope["path"], address_of_client(scope), scope["headers"])).encode(), digest_size=16).digest()
+
+
+def _with_its_own_id(message: Message) -> Message:
+    if message["type"] != "http.response.start":
+        return message
+    own = f"req-{uuid4()}".encode()
+    headers = [(name, own if name.lower() in _REQUEST_IDS else value) for name, value in message["headers"]]
+    return {**message, "headers": headers}

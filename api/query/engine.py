@@ -1,0 +1,276 @@
+"""The engine of queries for items of any type, which every face asks.
+
+Instances come by pages of the one list of instances (fleetlight.listing.list_instances), so an answer is as complete,
+and as fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more
+rows are read than are given. All other items come from the cells themselves (fleetlight.listing.list_items).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells
+from fleetlight.api.query.item_pages import ItemPages
+from fleetlight.api.query.item_query import ItemQuery
+from fleetlight.api.query.live import LiveNodes
+from fleetlight.api.query.observing import QueryObserver, QueryPlan
+from fleetlight.api.query.results import QueryRequest, QueryResult
+from fleetlight.api.query.scope import scope_of
+from fleetlight.api.shared.proof import ReadOptions
+from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import CellAnswer, Page
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.listing.past import PastLister
+from fleetlight.listing.sources import CellFailure, CellReader
+from fleetlight.operations.nodes.observing import OBSERVED_FIELDS
+from fleetlight.query.filters import EVERYTHING, Filter
+from fleetlight.query.page import PageRequest
+from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.cell_facts import FACTS, CellFacts
+from fleetlight.views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
+from fleetlight.views.query2.pushdown import split, split_live
+
+MAX_ROWS_TRIED = 20_000
+"""So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""
+
+_encode = msgspec.json.Encoder().encode
+_decode_rows = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
+
+
+class QueryEngine:
+    """live: what asks the nodes. max_limit: the largest page."""
+
+    def __init__(
+        self,
+        lister: InstanceLister,
+        past: PastLister,
+        items: ItemLister,
+        cells: CellReader,
+        live: LiveNodes,
+        *,
+        max_limit: int,
+    ) -> None:
+        self._lister = lister
+        self._past = past
+        self._items = items
+        self._cells = cells
+        self._live = live
+        self._item_pages = ItemPages(items, cells, live)
+        self._max_limit = max_limit
+
+    async def answer(
+        self,
+        question: ItemQuery,
+        caller: Caller,
+        fresh: ReadOptions,
+        only: Collection[str] | None = None,
+        *,
+        observer: QueryObserver | None = None,
+    ) -> QueryResult:
+        """One page of the rows that a caller asks for. only: uuids of the cells whose items are wanted; None for all.
+
+        observer: told how the answer comes about. Raises ForbiddenError, FleetUnreachableError, QueryError.
+        """
+        limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
+        rows: Sequence[Row] = ()
+        pages: list[Page] = []
+        after = None
+        async for page in self._pages(QueryRequest(question, caller, fresh, only, observer), limit):
+            rows = page.rows if not pages else _merged(question, rows, page.rows)
+            pages.append(page.proof)
+            after = page.after
+            if len(rows) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
+                break
+        if len(rows) > limit or (len(rows) == limit and after is not None):
+            rows, after = rows[:limit], rows[limit - 1][0]
+        return QueryResult(rows, after, proof_of(pages))
+
+    async def batches(
+        self, question: ItemQuery, caller: Caller, fresh: ReadOptions, only: Collection[str] | None = None
+    ) -> AsyncIterator[QueryResult]:
+        """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
+
+        The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
+        or in none; the proof of a batch covers it alone.
+        """
+        async for page in self._pages(QueryRequest(question, caller, fresh, only), self._max_limit):
+            yield page
+
+    def _pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
+        if asked.question.known.name == INSTANCE_FIELDS.name:
+            return self._pages_of_instances(asked, limit)
+        return self._item_pages.pages(asked, limit)
+
+    async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
+        question, observer = asked.question, asked.observer
+        cells = await self._cells.cells()
+        only, wanted_of_each = choose_cells(question.filter, question.known, cells, asked.only)
+        stored, rest = split(wanted_of_each, values_of(question.known.name))
+        if observer is not None:
+            observer.plan = QueryPlan(cells, only, conditions_on_cells(question.filter), stored, rest)
+        names = {cell.uuid: cell.name for cell in cells}
+        maker = RowMaker(question.known, question.names, rest)
+        is_past = question.as_of is not None
+        # What is configured of a cell is known as of now alone, and what its nodes say too.
+        facts = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
+        observers = {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh)
+        projection = _projection(question, rest, maker, facts, has_live=bool(observers))
+        wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
+        # Where rows are tried here, most of a page may be left out.
+        batch = limit if rest == EVERYTHING else self._max_limit
+        after = question.after
+        down = await self._down_then(asked, only)
+        has_more = True
+        while has_more:
+            request = PageRequest(wanted, question.order, batch, after)
+            page = await self._page(asked, request, projection, only, down)
+            after = page.last
+            has_more = page.rows == batch
+            # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
+            failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
+            down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
+            items = b"[%b]" % page.items
+            rows: Sequence[Row]
+            if isinstance(projection, UnfinishedRows):
+                rows = await self._live.finish(projection, unfinished_rows(items), observers)
+            else:
+                rows = _decode_rows(items)
+            yield QueryResult(rows, after if has_more else None, replace(page, items=b""))
+
+    async def _facts_of(
+        self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: ReadOptions
+    ) -> Mapping[str, CellFacts]:
+        """Of each cell what its instances need of it: only the facts that are `wanted`, each cell asked once.
+
+        Cells of others tell of each instance all that they know of it. What a cell does not answer in time is missing.
+        """
+        asked = {cell.uuid for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)}
+        found: dict[str, dict[str, Sequence[Record]]] = {uuid: {} for uuid in asked}
+
+        async def ask(item_type: str) -> None:
+            items = await self._items.list_items(
+                item_type,
+                FACTS[item_type],
+                cell_timeout_s=fresh.cell_timeout_s,
+                only=asked,
+                admission=fresh.admission,
+            )
+            for of_cell in items.by_cell:
+                if of_cell.answer.is_complete:
+                    found[of_cell.answer.cell.uuid][item_type] = of_cell.records
+
+        if asked:
+            await asyncio.gather(*map(ask, sorted(wanted)))
+        return {
+            cell.uuid: CellFacts(cell.name, is_configured_here=cell.can.takes_changes, items=found.get(cell.uuid))
+            for cell in cells
+        }
+
+    async def _down_then(self, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
+        """The cells that are down, once it is known that all others can tell of the moment that is asked for.
+
+        Raises BadRequestError.
+        """
+        moment = asked.question.as_of
+        if moment is None:
+            return {}
+        if self._past.is_to_come(moment):
+            raise BadRequestError(f"as_of: {_time_text(moment)} is still to come")
+        with _telling_of_the_past(asked):
+            return dict(await self._past.require(moment, only, asked.fresh.cell_timeout_s))
+
+    async def _page(
+        self,
+        asked: QueryRequest,
+        request: PageRequest,
+        projection: QueryRows,
+        only: Collection[str] | None,
+        down: Mapping[str, CellFailure],
+    ) -> Page:
+        """A page of instances as of now, or of the moment that is asked for."""
+        fresh, moment = asked.fresh, asked.question.as_of
+        observer = None if asked.observer is None else asked.observer.listing
+        if moment is None:
+            return await self._lister.list_page(
+                request,
+                projection,
+                fresh.consistency,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
+                ask_live=fresh.ask_live,
+                only=only,
+                observer=observer,
+                admission=fresh.admission,
+            )
+        with _telling_of_the_past(asked):
+            return await self._past.list_page(
+                request,
+                projection,
+                moment,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
+                only=only,
+                observer=observer,
+                admission=fresh.admission,
+            )
+
+
+def _projection(
+    question: ItemQuery, rest: Filter, maker: RowMaker, facts: Mapping[str, CellFacts], *, has_live: bool
+) -> QueryRows:
+    """What makes the rows of instances. has_live: whether some are finished by what their nodes say."""
+    if not has_live:
+        return QueryRows(maker, order=question.order, cells=facts, is_past=question.as_of is not None)
+    before, behind = split_live(rest, values_of(question.known.name))
+    return UnfinishedRows(
+        RowMaker(question.known, (), before),
+        RowMaker(question.known, question.names, behind),
+        observed=OBSERVED_FIELDS,
+        order=question.order,
+        cells=facts,
+    )
+
+
+@contextmanager
+def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
+    """Raises BadRequestError for a moment that a cell cannot tell of; only administrators learn which one it is."""
+    try:
+        yield
+    except PastNotKeptError as error:
+        earliest = f"as_of: the earliest moment that can be answered is {_time_text(error.earliest)}"
+        more = f", because of cell '{error.cell}': {error.reason}" if asked.caller.is_admin else ""
+        raise BadRequestError(earliest + more) from error
+
+
+def _time_text(moment: int) -> str:
+    return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
+    """The rows of two pages in their order. One that has moved behind the page that it was on is there once."""
+
+    def identity(row: Row) -> Any:
+        return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
+
+    found = {identity(row): row for row in (*later, *rows)}
+    return sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
+
+
+def proof_of(pages: Sequence[Page]) -> Page:
+    """What all pages of an answer cover, as of one: of each cell what is true of the worst of them."""
+    worst: dict[str, CellAnswer] = {}
+    for page in pages:
+        for answer in page.cells:
+            if answer.cell.uuid not in worst or not answer.is_complete:
+                worst[answer.cell.uuid] = answer
+    return Page(b"", 0, None, list(worst.values()), all(page.has_all_cells for page in pages))

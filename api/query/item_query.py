@@ -1,0 +1,323 @@
+"""What a caller asks for, out of the query of a GET or the body of a POST, checked against what it may see."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from fleetlight.api.bodies.request_body import RequestModel
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.limits.large_bodies import parts_in
+from fleetlight.query.expressions import conditions_in, to_filter
+from fleetlight.query.filter_text import Expression, parse_filter
+from fleetlight.query.filters import And, Filter, Leaf, Matches, Negation, Or, leaves
+from fleetlight.query.operators.anything import Finds
+from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.errors import FilterValueError
+from fleetlight.resources.fields import Field as StoredField
+from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryFields
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.items import CELL
+from fleetlight.views.query2.values import Values
+
+MAX_FIELDS = 200
+MAX_COLUMNS = 1000
+"""More than any item type has fields; Ganeti's clients ask for all of them."""
+MAX_REPEATS = 4
+MAX_CONDITIONS = 250
+MAX_PATTERNS = 10
+_MAX_ORDER = 8
+_MAX_BY = 4
+_PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects", "as_of"})
+_PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects", "as_of"})
+_YES, _NO = ("1", "true"), ("0", "false")
+_DIGITS = 9
+# To read and build a condition of a text takes as long as three parts of a list do.
+_TEXT_OF_PART = 4
+
+_encode = msgspec.json.Encoder().encode
+
+Wanted = Expression | str | Filter | None
+"""What is kept: an expression, the text of one, or its tree."""
+
+
+class QueryBody(RequestModel):
+    """The body of `POST /fleetlight/query`.
+
+    filter: a list with its operator first, or the text of a filter. as_of: a time with its zone, as of ISO 8601.
+    """
+
+    what: str
+    fields: Annotated[list[str], Field(max_length=MAX_FIELDS)]
+    filter: list[Any] | str | None = None
+    order: Annotated[list[str], Field(max_length=_MAX_ORDER)] = Field(default_factory=list)
+    limit: Annotated[int, Field(ge=1)] | None = None
+    marker: str | None = None
+    all_projects: bool = False
+    as_of: str | None = None
+
+
+class CountBody(RequestModel):
+    """The body of `POST /fleetlight/query/counts`; see QueryBody."""
+
+    what: str
+    by: list[str] = Field(default_factory=list)
+    filter: list[Any] | str | None = None
+    all_projects: bool = False
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemQuery:
+    """known: the fields that the caller may ask for. names: those of the answer's columns, in their order.
+
+    filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
+    has. after: the position of the row to go on after, values of the keys of the order. all_projects: whether the
+    caller wants to see those of others too. as_of: the moment that the answer is of, microseconds; None for now.
+    """
+
+    known: QueryFields
+    names: Sequence[str]
+    filter: Filter
+    order: SortOrder
+    limit: int | None
+    after: tuple[Any, ...] | None
+    all_projects: bool
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountQuery:
+    """known: the fields that the caller may group by. by: names of these. The rest is as of ItemQuery."""
+
+    known: QueryFields
+    by: Sequence[str]
+    filter: Filter
+    all_projects: bool
+    as_of: int | None = None
+
+
+def body_of_query(query: QueryString) -> QueryBody:
+    """What the parameters of a GET say, as the body of a POST would. Raises BadRequestError."""
+    _refuse_unknown(query, _PARAMETERS)
+    return QueryBody(
+        what=query.last("what") or "instance",
+        fields=listed_up_to(MAX_FIELDS, "fields", query),
+        filter=query.last("filter") or None,
+        order=listed_up_to(_MAX_ORDER, "order", query),
+        limit=_limit(query.last("limit")),
+        marker=query.last("marker"),
+        all_projects=_flag(query, "all_projects"),
+        as_of=query.last("as_of"),
+    )
+
+
+def count_body_of_query(query: QueryString) -> CountBody:
+    """As `body_of_query`, for counts. Raises BadRequestError."""
+    _refuse_unknown(query, _PARAMETERS_OF_COUNTS)
+    return CountBody(
+        what=query.last("what") or "instance",
+        by=listed_up_to(_MAX_BY, "by", query),
+        filter=query.last("filter") or None,
+        all_projects=_flag(query, "all_projects"),
+        as_of=query.last("as_of"),
+    )
+
+
+def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
+    """Raises BadRequestError, and QueryError for a filter that is none."""
+    values = values_of(known.name)
+    if len(body.by) > _MAX_BY:
+        raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
+    for name in body.by:
+        if name not in known:
+            raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'")
+    if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
+        raise BadRequestError("by: a field is there twice")
+    moment = moment_of(body.as_of, known)
+    return CountQuery(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
+
+
+def moment_of(text: str | None, known: QueryFields) -> int | None:
+    """The moment that the items are wanted as of, microseconds; None for now. Raises BadRequestError."""
+    if text is None:
+        return None
+    if known.name != INSTANCE_FIELDS.name:
+        raise BadRequestError(f"as_of: only instances are known as they were, and not items of type '{known.name}'")
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return to_microseconds(moment)
+    except (ValueError, OverflowError):
+        pass
+    raise BadRequestError(f"as_of: '{text[:100]}' is no time with its zone, such as 2026-11-24T10:00:00Z")
+
+
+def _filter_of(expression: Wanted, known: QueryFields) -> Filter:
+    """Raises BadRequestError for one that costs every row, and every store, more than a request may.
+
+    What it costs is counted before it is built. A text has no more conditions than characters, and few of these.
+    """
+    if isinstance(expression, And | Or | Leaf):
+        return expression
+    listed = parse_filter(expression) if isinstance(expression, str) else expression
+    _refuse_costs(*((0, 0) if listed is None else conditions_in(listed, known)))
+    node = to_filter(listed, known)
+    # Of some fields a membership is a pattern.
+    _refuse_costs(0, sum(isinstance(_plain(leaf), Matches | Finds) for leaf in leaves(node)))
+    return node
+
+
+def _refuse_costs(conditions: int, patterns: int) -> None:
+    if conditions > MAX_CONDITIONS:
+        raise BadRequestError(f"filter: {conditions} conditions; there may be {MAX_CONDITIONS}")
+    if patterns > MAX_PATTERNS:
+        raise BadRequestError(f"filter: {patterns} patterns; there may be {MAX_PATTERNS}")
+
+
+def size_of(expression: Wanted) -> int:
+    """How many parts a decoded expression has (fleetlight.api.limits.large_bodies), or the text of one."""
+    if isinstance(expression, str):
+        return len(expression) // _TEXT_OF_PART
+    return parts_in(_encode(expression)) if isinstance(expression, list) else 0
+
+
+def _plain(leaf: Leaf) -> Leaf:
+    return leaf.negated() if isinstance(leaf, Negation) else leaf
+
+
+def query_of(
+    known: QueryFields,
+    names: Sequence[str],
+    expression: Wanted = None,
+    *,
+    order: Sequence[str] = (),
+    limit: int | None = None,
+    marker: str | None = None,
+    all_projects: bool = False,
+    as_of: int | None = None,
+) -> ItemQuery:
+    """The question for the fields `names` of the items that an expression, the text or the tree of one, lets pass.
+
+    order: names of fields; that of the names of the items unless given. The rest is as of ItemQuery.
+    Raises BadRequestError, and QueryError for a filter that is none.
+    """
+    values = values_of(known.name)
+    check_columns(names)
+    for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
+        if times > MAX_REPEATS:
+            raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
+    keys = _order(order or [known.name_field], known, values)
+    after = None if marker is None else position_in(marker, keys)
+    return ItemQuery(
+        known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects, as_of=as_of
+    )
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raises BadRequestError for more fields than one may ask for at once."""
+    if len(names) > MAX_COLUMNS:
+        raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_COLUMNS}")
+
+
+def marker_of(position: Sequence[Any]) -> str:
+    """The marker of a row: its place in the order, so that it means the same by whatever route the next page comes."""
+    return urlsafe_b64encode(_encode(position)).decode().rstrip("=")
+
+
+def position_in(marker: str, order: SortOrder) -> tuple[Any, ...]:
+    """The position that `marker_of` wrote for a row of this order. Raises BadRequestError for any other text."""
+    try:
+        values = msgspec.json.decode(urlsafe_b64decode(marker + "=" * (-len(marker) % 4)), type=list[Any])
+        for key, value in zip(order.keys, values, strict=True):
+            field = order.item_type[key.field]
+            if value is not None and field.kind is not Kind.OTHER:
+                field.stored(_from_stored(field, value))
+    except (ValueError, TypeError, OverflowError, msgspec.MsgspecError, FilterValueError):
+        values = []
+    if not values or values[-1] is None:
+        raise BadRequestError(f"marker: '{marker[:100]}' is none that an answer in this order had")
+    return tuple(values)
+
+
+def _from_stored(field: StoredField, value: Any) -> Any:
+    if field.kind is not Kind.TIMESTAMP:
+        return value
+    if not isinstance(value, int):
+        raise TypeError
+    return from_microseconds(value)
+
+
+def _order(names: Sequence[str], known: QueryFields, values: Values) -> SortOrder:
+    """The order of these fields: of instances as stores have them, of others of their type."""
+    if known.name == INSTANCE_FIELDS.name:
+        stored = [_sort_key(name, known, lambda name: values[name].stored) for name in names]
+        return SortOrder.of(INSTANCE_FIELDS, stored)
+    keys = [_sort_key(name, known, lambda name: name) for name in names]
+    # Two cells may have items of one name.
+    last = [SortKey(name) for name in (known.unique, CELL) if name not in {key.field for key in keys}]
+    return SortOrder(known, (*keys, *last))
+
+
+def default_order(known: QueryFields) -> SortOrder:
+    """The order in which items are read when none is asked for: by what names each of them for ever."""
+    return SortOrder.of(INSTANCE_FIELDS, ()) if known.name == INSTANCE_FIELDS.name else _order([], known, {})
+
+
+def _sort_key(text: str, known: QueryFields, stored_name: Callable[[str], str | None]) -> SortKey:
+    """`name`, or `-name` for the other direction. What names items and hosts is in nice order."""
+    name = text.removeprefix("-")
+    field = known.get(name)
+    stored = None if field is None else stored_name(name)
+    if field is None or stored is None or (field.kind is Kind.OTHER and name != known.name_field):
+        raise BadRequestError(f"order: '{name}' is no field to sort by")
+    is_of_names = name == known.name_field or FieldFlag.HOSTNAME in getattr(field, "flags", FieldFlag.NONE)
+    return SortKey(
+        stored,
+        Direction.DESC if text.startswith("-") else Direction.ASC,
+        Collation.NICE if is_of_names and field.kind is not Kind.NUMBER else Collation.CODE_POINT,
+    )
+
+
+def _refuse_unknown(query: QueryString, known: Collection[str]) -> None:
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise BadRequestError(f"there is no parameter '{unknown[0]}'; there is: {', '.join(sorted(known))}")
+
+
+def _flag(query: QueryString, name: str) -> bool:
+    text = query.last(name)
+    if text is not None and text not in _YES + _NO:
+        raise BadRequestError(f"{name}: '{text}' is neither true nor false")
+    return text in _YES
+
+
+def listed_up_to(most: int, name: str, query: QueryString) -> list[str]:
+    """The names in the parameter `name`. Raises BadRequestError for more than `most`."""
+    names = listed(query.last(name))
+    if len(names) > most:
+        raise BadRequestError(f"{name}: {len(names)} of them; there may be {most}")
+    return names
+
+
+def listed(text: str | None) -> list[str]:
+    """The names of a list with commas between them."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS:
+        raise BadRequestError(f"limit: '{text}' is no whole number of at most {_DIGITS} digits")
+    if not int(text):
+        raise BadRequestError("limit: 0 rows; a page has at least 1")
+    return int(text)

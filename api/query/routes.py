@@ -1,0 +1,30 @@
+"""The face `/fleetlight/query`: items of every type, how many there are, and what became of a server."""
+
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from fleetlight.api.query.counting import QueryCounter
+from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
+from fleetlight.api.query.history import HISTORY, HistoryHandler
+from fleetlight.api.services import Services
+
+
+def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
+    """The query_engine is shared with the faces that ask it in other words."""
+    parts, writes = services.parts, services.writes
+    timeout_s = parts.search.cell_timeout_s
+    queries = QueryHandlers(query_engine, writes, timeout_s=timeout_s)
+    counter = QueryCounter(services.counter, query_engine, parts.cells)
+    counts = CountHandler(counter, writes, timeout_s=timeout_s)
+    route = services.middleware.route
+    return [
+        route(QUERY, queries.get),
+        route(QUERY_BY_BODY, queries.post),
+        route(QUERY_FIELDS, queries.fields),
+        route(COUNTS, counts.get),
+        route(COUNTS_BY_BODY, counts.post),
+        route(HISTORY, HistoryHandler(services.access).show),
+    ]

@@ -1,0 +1,55 @@
+"""Ganeti's remote API, of the whole fleet below `/2`, and of each cell below `/cells/{cell}/2`."""
+
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from fleetlight.api.http.methods import METHODS
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.whole_results import WholeResults
+from fleetlight.api.rapi.access import RapiAccess
+from fleetlight.api.rapi.changing.filters import FilterChanges
+from fleetlight.api.rapi.changing.fleet import FleetChanges
+from fleetlight.api.rapi.changing.groups import GroupChanges
+from fleetlight.api.rapi.changing.instances import InstanceChanges
+from fleetlight.api.rapi.changing.networks import NetworkChanges
+from fleetlight.api.rapi.changing.nodes import NodeChanges
+from fleetlight.api.rapi.changing.submitting import Submitter
+from fleetlight.api.rapi.changing.tags import TagChanges
+from fleetlight.api.rapi.changing.target import Targets
+from fleetlight.api.rapi.endpoint import RapiEndpoint, Resource
+from fleetlight.api.rapi.items import RapiItems
+from fleetlight.api.rapi.resources import RapiResources
+from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.api.rapi.users import RapiUsers
+from fleetlight.api.services import Services
+
+
+def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
+    parts, access, writes = services.parts, services.access, services.writes
+    resources = RapiResources(RapiItems(WholeResults(query_engine)), parts.cells, SeenJobs(access, writes))
+    targets, submitter = Targets(access), Submitter(access)
+    changes = (
+        InstanceChanges(targets, submitter),
+        NodeChanges(targets, submitter),
+        GroupChanges(targets, submitter),
+        NetworkChanges(targets, submitter),
+        TagChanges(targets, submitter),
+        FilterChanges(access, targets),
+        FleetChanges(access, targets, submitter),
+    )
+    below = [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())]
+    users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
+    rapi_access = RapiAccess(parts.identity, users, services.limits.rapi_logins)
+
+    def route(path: str, known: Sequence[Resource]) -> Route:
+        endpoint = RapiEndpoint(
+            known, rapi_access, parts.cells, writes, services.admission, timeout_s=parts.search.cell_timeout_s
+        )
+        return Route(path, endpoint.answer, methods=METHODS)
+
+    return [
+        route("/version", resources.beside()),
+        route("/2{path:path}", below),
+        route("/cells/{cell}/2{path:path}", below),
+    ]

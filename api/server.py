@@ -1,0 +1,126 @@
+"""Serving an application over HTTP until told to stop."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fleetlight.api.http.access_log import AccessLog
+from fleetlight.api.http.faults import fault
+from fleetlight.api.limits.request_deadlines import RequestDeadlines, protocol_with
+
+_SHUTDOWN_TIMEOUT_S = 5
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+
+
+async def serve(
+    app: Starlette,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    deadlines: RequestDeadlines,
+    on_ready: Callable[[], None] | None = None,
+    on_stop: Callable[[], None] = lambda: None,
+    logs_requests: bool = False,
+) -> None:
+    """Accept connections at `listener` until `stop` is set, then close it.
+
+    deadlines: when a request has to have arrived.
+    on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
+    logs_requests: whether each request is logged.
+    Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
+    Returns when the requests that were under way are answered, or some seconds later.
+    """
+    checked = _OneLength(_OriginForm(app))
+    config = uvicorn.Config(
+        AccessLog(checked) if logs_requests else checked,
+        http=protocol_with(deadlines),
+        # Nothing here speaks it, and it would go on without deadlines.
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+    )
+    server = _Server(config, on_ready)
+    async with asyncio.TaskGroup() as tasks:
+        stopping = tasks.create_task(_stop_when_told(server, stop, on_stop))
+        await server.serve(sockets=[listener])
+        stopping.cancel()
+
+
+class _OneLength:
+    """Refuses a request that says twice, and maybe differently, where it ends (RFC 9112, 6.1).
+
+    A proxy that goes by the other of the two would take what is left over for the next request, of another caller. So
+    the connection is closed as well.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _LENGTHS:
+            refusal = fault(
+                400, "A request has Content-Length or Transfer-Encoding, not both.", {"Connection": "close"}
+            )
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class _OriginForm:
+    """Passes on a request for a whole URL, as proxies send it, as one for its path (RFC 9112, 3.2.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].lower().startswith(("http://", "https://")):
+            try:
+                scope = _in_origin_form(scope)
+            except ValueError as error:
+                await fault(400, f"The address of the request is no URL: {error}")(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _in_origin_form(scope: Scope) -> Scope:
+    """The host of the URL counts, and not that of the header. Raises ValueError for what is no URL."""
+    raw_path: bytes = scope["raw_path"]
+    url = urlsplit(raw_path)
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    return {
+        **scope,
+        "path": unquote(url.path.decode("ascii")) or "/",
+        "raw_path": url.path or b"/",
+        "headers": [(b"host", url.netloc), *headers],
+    }
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals alone and says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_ready is not None:
+            self._on_ready()
+
+
+async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event, on_stop: Callable[[], None]) -> None:
+    await stop.wait()
+    on_stop()
+    server.should_exit = True

@@ -1,0 +1,110 @@
+"""What the faces of one application answer from, made once of its parts."""
+
+from dataclasses import dataclass
+
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.limits.admission import ListAdmission
+from fleetlight.api.limits.shared_limits import SharedLimits
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.parts import ApiParts
+from fleetlight.api.shared.endpoint import Middleware
+from fleetlight.api.shared.fleet_access import FleetAccess, any_project
+from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.instance_mappings import InstanceMappings
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.count_instances import InstanceCounter
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.list_instances import InstanceLister
+from fleetlight.listing.list_items import ItemLister
+from fleetlight.listing.watches.changelogs import Changelogs
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.operations.simulation.default_images import is_default_image
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """parts: what they are made of. index: it holds the safe-connect flag. limits: of this process and those beside it.
+
+    access: to the fleet database and native cells. feed: of the changes that watches are about, by `changelogs`.
+    """
+
+    parts: ApiParts
+    limits: SharedLimits
+    metrics: ApiMetrics
+    index: IndexGateway
+    mappings: InstanceMappings
+    lister: InstanceLister
+    items: ItemLister
+    counter: InstanceCounter
+    finder: InstanceFinder
+    access: FleetAccess
+    writes: ReadYourWrites
+    changelogs: Changelogs
+    feed: ChangeFeed
+    admission: ListAdmission
+    middleware: Middleware
+
+    @classmethod
+    def of(cls, parts: ApiParts) -> "Services":
+        cells, fleet, search, identity = parts.cells, parts.fleet, parts.search, parts.identity
+        metrics = ApiMetrics(parts.other_metrics)
+        mappings = InstanceMappings(fleet, statement_timeout_s=search.cell_timeout_s)
+        clock = parts.clock
+        is_clock_sure = (lambda: clock.is_sure) if isinstance(clock, FleetClock) else (lambda: True)
+        index = IndexGateway(parts.searcher, search, clock=clock, is_clock_sure=is_clock_sure)
+        finder = InstanceFinder(cells, mappings.mapping_of, index, search)
+        has_tokens = isinstance(identity, TokenIdentity)
+        access = FleetAccess(
+            fleet,
+            finder,
+            parts.native,
+            search.cell_timeout_s,
+            parts.api.max_limit,
+            # Where the catalog names another image service, or none, any image may be one of it.
+            has_image=is_default_image if has_tokens else _any_image,
+            has_project=identity.has_project if isinstance(identity, TokenIdentity) else any_project,
+            nodes=parts.nodes,
+        )
+        writes = ReadYourWrites(
+            fleet,
+            index,
+            search,
+            reader=cells,
+            finder=finder,
+            pool=parts.native.pool,
+            engine=parts.native.engine,
+            clock=clock,
+        )
+        changelogs = Changelogs(cells, fleet.journals, search.cell_timeout_s, clock=clock)
+        admission = ListAdmission(parts.api, metrics.list_queues, has_identity=not isinstance(identity, NoIdentity))
+        return cls(
+            parts,
+            parts.limits or SharedLimits.of(parts.api),
+            metrics,
+            index,
+            mappings,
+            InstanceLister(cells, index, search),
+            ItemLister(cells, index),
+            InstanceCounter(cells, index, search),
+            finder,
+            access,
+            writes,
+            changelogs,
+            ChangeFeed(cells, changelogs),
+            admission,
+            Middleware(identity, parts.api.compute_link_prefix, writes.include, admission),
+        )
+
+    def close(self) -> None:
+        """End the watches, and what runs in threads; the parts stay open."""
+        self.feed.close()
+        self.changelogs.close()
+        self.index.close()
+        self.access.close()
+        self.mappings.close()
+
+
+def _any_image(_image_id: str) -> bool:
+    return True

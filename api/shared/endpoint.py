@@ -1,0 +1,210 @@
+"""What every request of the compute API goes through, in the order that Nova checks it.
+
+Route, microversion, identity, project in the address, then the handler; whatever goes wrong becomes a fault here, and
+every answer gets its request id and microversion headers here.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from uuid import uuid4
+
+import structlog
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.documented import ApiOperation, DocumentedRoute, Endpoint
+from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import ClientConnection, LookingAhead
+from fleetlight.api.http.errors import (
+    BadRequestError,
+    DirectoryUnavailableError,
+    IdentityServiceError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+    UnsupportedMicroversionError,
+    status_of,
+)
+from fleetlight.api.http.faults import fault_of, no_such_route
+from fleetlight.api.http.links import Links
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.identity.faults import unauthorized
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
+from fleetlight.api.shared.policy import authorize
+from fleetlight.api.shared.proof import TOKEN_HEADER
+from fleetlight.cells.model import InstanceRow, RequestContext
+from fleetlight.listing.consistency.tokens import ChangeToken
+
+_log = structlog.get_logger(__name__)
+_READING = frozenset({"GET", "HEAD"})
+_PROJECT_ID = re.compile(r"[0-9a-f-]+")
+_JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
+# What clients send along with a request that has no body, or one that is not read.
+_TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
+
+
+Include = Callable[[InstanceRow, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request that has passed the middleware.
+
+    minor: the microversion is 2.`minor`.
+    authenticate: finds out the caller again, as at first; for answers that go on for long.
+    admission: of what is made for the request.
+    include: lets the next lists of a project (or of a user without one) include a state of an instance.
+    is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
+    request_id: what the answer's header says, and the instance action of what the request changes is found by.
+    """
+
+    minor: int
+    caller: Caller
+    authenticate: Callable[[], Awaitable[Caller]]
+    admission: RequestAdmission
+    query: QueryString
+    links: Links
+    http: HttpRequest
+    include: Include
+    is_relaxed: bool = False
+    request_id: str = ""
+
+    @property
+    def origin(self) -> RequestContext:
+        """This request as what asked for a change."""
+        return RequestContext(self.request_id, self.caller.user_id, self.caller.project_id)
+
+    async def hand_out_token(self, row: InstanceRow) -> None:
+        """Let the answer name this state of an instance of a native cell, so that lists can be asked to include it.
+
+        The next lists of the caller's project and of the instance's include it without being asked.
+        """
+        self.http.state.token = str(ChangeToken.of(row))
+        await self.include(row, self.caller.reader)
+
+    def authorize(self, rule: str) -> None:
+        """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.shared.policy)
+        asks for.
+        """
+        authorize(self.caller, rule)
+
+
+Handler = Callable[[ApiRequest], Awaitable[Response]]
+
+
+class Middleware:
+    """Makes endpoints out of handlers.
+
+    link_prefix: `api.compute_link_prefix`. include: see ApiRequest. admission: of lists.
+    """
+
+    def __init__(self, identity: Identity, link_prefix: str | None, include: Include, admission: ListAdmission) -> None:
+        self._identity = identity
+        self._link_prefix = link_prefix
+        self._include = include
+        self._admission = admission
+
+    def endpoint(self, handler: Handler) -> Endpoint:
+        """The endpoint that answers with `handler`."""
+
+        async def answer(http: HttpRequest) -> Response:
+            async def respond(minor: int) -> Response:
+                return await handler(await self.request(http, minor))
+
+            return await self.answer(http, respond)
+
+        return answer
+
+    def route(self, operation: ApiOperation, handler: Handler) -> DocumentedRoute:
+        """The route of an operation that `handler` answers."""
+        return DocumentedRoute(operation, self.endpoint(handler))
+
+    async def answer(self, http: HttpRequest, respond: Callable[[int], Awaitable[Response]]) -> Response:
+        """Negotiate the microversion, call `respond` with its minor part, and answer what goes wrong with a fault."""
+        request_id = f"req-{uuid4()}"
+        http.state.request_id = request_id
+        version_headers: list[tuple[str, str]] = []
+        with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
+            try:
+                if is_legacy(http):
+                    version = Microversion(*OLDEST)
+                else:
+                    version = negotiate(http.headers)
+                    version_headers = response_headers(str(version))
+                response = await respond(version.minor)
+            except UnsupportedMicroversionError as error:
+                version_headers = response_headers(error.version)
+                response = fault_of(error)
+            except _UnknownAddressError:
+                response = no_such_route()
+            except UnauthorizedError as error:
+                response = unauthorized(error, Links.of(http, self._link_prefix).root)
+            except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
+                _log_failure(error)
+                http.state.failure = error
+                response = fault_of(error, is_change=http.method not in _READING)
+        identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
+        token = getattr(http.state, "token", None)
+        if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
+            response.headers.append(TOKEN_HEADER, token)
+        for name, value in version_headers + identifiers:
+            response.headers.append(name, value)
+        return response
+
+    async def request(self, http: HttpRequest, minor: int) -> ApiRequest:
+        """The request, once its caller is known, with what is to be known of it besides; for use inside of `answer`."""
+        # A password may have to wait, and it is looked whether its caller does too.
+        receive = LookingAhead(http.receive)
+        http = HttpRequest(http.scope, receive)
+        connection = ClientConnection.of(http, receive)
+        authenticate = partial(self._identity.authenticate, http.headers, connection)
+        caller = await authenticate()
+        admission = self._admission.of(caller, connection)
+        http.state.admission = admission
+        project_id = http.path_params.get("project_id")
+        if project_id is not None and project_id != caller.project_id:
+            if not _PROJECT_ID.fullmatch(project_id):
+                raise _UnknownAddressError
+            raise BadRequestError(f"Malformed request URL: URL's project_id '{project_id}' doesn't match Context's")
+        content_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        known_types = _TYPES_OF_NOTHING if http.method in {"GET", "HEAD"} else _JSON_TYPES
+        if content_type and content_type not in known_types:
+            raise UnsupportedMediaTypeError(content_type)
+        query = QueryString.parse(http.scope["query_string"])
+        is_relaxed = is_legacy(http)
+        links = Links.of(http, self._link_prefix, project_id, "v2" if is_relaxed else "v2.1")
+        return ApiRequest(
+            minor,
+            caller,
+            authenticate,
+            admission,
+            query,
+            links,
+            http,
+            self._include,
+            is_relaxed,
+            http.state.request_id,
+        )
+
+
+class _UnknownAddressError(Exception):
+    """The element of a project in the address can be none."""
+
+
+def is_legacy(http: HttpRequest) -> bool:
+    """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
+    path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
+    return path == "/v2" or path.startswith("/v2/")
+
+
+def _log_failure(error: Exception) -> None:
+    if status_of(error) is None:
+        _log.exception("request_failed")
+    elif status_of(error) == 500:
+        _log.error("request_failed", reason=str(error), cause=str(error.__cause__))
+    elif isinstance(error, DirectoryUnavailableError | IdentityServiceError):
+        _log.error("identity.unavailable", reason=error.reason)

@@ -1,0 +1,194 @@
+"""Access of handlers to the fleet database and to native cells, whose calls block.
+
+Cells are asked by the same pool as lists ask them by (fleetlight.cells.fan_out.cell_pool): what hangs for one hangs for
+all.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.errors import CellHangsError, CellUnreachableError
+from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
+from fleetlight.cells.model import Cell
+from fleetlight.listing.errors import CellDownError
+from fleetlight.listing.find_instance import InstanceFinder
+from fleetlight.listing.sources import ask_fleet
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.operations.usage import size_in, with_sizes
+from fleetlight.resources.uuids import is_uuid
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+_CHANGING_THREADS = 8
+# Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by a caller.
+_SOON_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class OfCells(Generic[T]):
+    """What the cells answered, in the order of their names, and which of them did not."""
+
+    answers: Sequence[tuple[Cell, T]]
+    down: Sequence[Cell]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header that says whether all cells are represented."""
+        return {"Fleetlight-Complete": "false" if self.down else "true"}
+
+    def without(self, down: Sequence[Cell]) -> "OfCells[T]":
+        """The same, as if cells which did not answer a later call had been down from the beginning."""
+        gone = {cell.uuid for cell in down}
+        answers = [(cell, answer) for cell, answer in self.answers if cell.uuid not in gone]
+        return OfCells(answers, [*self.down, *down])
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """amounts: by resource. headers: the one that says whether all cells of the project count, with what they have."""
+
+    amounts: Mapping[str, int]
+    headers: Mapping[str, str]
+
+
+async def any_project(_project_id: str) -> bool:
+    """Where this process does not know the projects, any may be one."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAccess:
+    """timeout_s: what a question may cost a request. max_limit: the largest page.
+
+    has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
+    nodes: what remembers the state of hosts with agents; None: nothing does.
+    """
+
+    fleet: Fleet
+    finder: InstanceFinder
+    native: NativeCells
+    timeout_s: float
+    max_limit: int
+    has_image: Callable[[str], bool]
+    has_project: Callable[[str], Awaitable[bool]] = any_project
+    nodes: NodeRpcs | None = None
+    _late: set[asyncio.Task[Any]] = field(default_factory=set)
+    _changing: DaemonThreads = field(default_factory=lambda: DaemonThreads(_CHANGING_THREADS, "changes"))
+
+    def check_image(self, image_id: str) -> None:
+        """Raises BadRequestError for an image that there is not."""
+        if not self.has_image(image_id):
+            raise BadRequestError(f"Image {image_id} could not be found.")
+
+    async def check_project(self, caller: Caller, project_id: str) -> None:
+        """Raises BadRequestError for a project that there is not. Only administrators learn that of other projects."""
+        is_told = caller.is_admin or caller.project_id == project_id
+        if is_told and not await self.has_project(project_id):
+            raise BadRequestError(f"Project ID {project_id} is not a valid project.")
+
+    async def act(self, cell: Cell, change: Callable[[], T]) -> T:
+        """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
+        return await self.native.pool.act(cell, change)
+
+    async def act_anywhere(self, change: Callable[[], T]) -> T:
+        """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
+        return await self._changing.run(change)
+
+    async def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        """Where an instance lives (see InstanceFinder.mapping_of); None of a text that is no uuid."""
+        return await self.finder.mapping_of(instance_uuid, self.timeout_s) if is_uuid(instance_uuid) else None
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""
+        return await ask_fleet(question, self.timeout_s)
+
+    async def ask_cell(self, cell: Cell, question: Callable[[], T]) -> T:
+        """The answer of a native cell to a `question` that blocks. Raises CellUnreachableError when it is late, and at
+        once while the cell hangs.
+        """
+        return await self.native.pool.ask_known(cell, question, self.timeout_s)
+
+    async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
+        """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
+        return await self.ask_some(await self.ask(self.native.cells), question)
+
+    async def ask_some(self, cells: Sequence[Cell], question: Callable[[Cell], T]) -> OfCells[T]:
+        """The answers of these native cells, asked at the same time."""
+        asked = await asyncio.gather(*(self._ask_one(cell, question) for cell in cells))
+        answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
+        down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
+        return OfCells(answers, down)
+
+    async def ask_until_enough(
+        self, cells: Sequence[Cell], question: Callable[[Cell], T], is_enough: Callable[[Sequence[T]], bool]
+    ) -> OfCells[T]:
+        """The answers of those of these native cells that answer soon; of all when they are not enough without.
+
+        A cell that is late has neither answered nor is down. Its question goes on beside the request, so that a cell is
+        found that hangs.
+        """
+        asked = {asyncio.create_task(self._ask_one(cell, question)): cell for cell in cells}
+        self._late.update(asked)
+        for task in asked:
+            task.add_done_callback(self._late.discard)
+        pending: Collection[asyncio.Task[tuple[T] | None]] = asked
+        soon = time.monotonic() + _SOON_S
+        while pending:
+            left_s = soon - time.monotonic()
+            answers = [task.result() for task in asked if task.done()]
+            if left_s <= 0 and is_enough([answer[0] for answer in answers if answer is not None]):
+                break
+            _, pending = await asyncio.wait(
+                pending, timeout=left_s if left_s > 0 else None, return_when=asyncio.FIRST_COMPLETED
+            )
+        done = [(cell, task.result()) for task, cell in asked.items() if task.done()]
+        answered = [(cell, answer[0]) for cell, answer in done if answer is not None]
+        return OfCells(answered, [cell for cell, answer in done if answer is None])
+
+    async def find_in_cells(self, question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
+        """The first answer that is not None, with its cell; None when every cell says so.
+
+        Raises CellDownError when a cell that may have what was asked for does not answer, FleetUnreachableError.
+        """
+        return await self.find_in_some(await self.ask(self.native.cells), question)
+
+    async def find_in_some(self, cells: Sequence[Cell], question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
+        """As `find_in_cells`, in these native cells."""
+        of_cells = await self.ask_some(cells, question)
+        for cell, answer in of_cells.answers:
+            if answer is not None:
+                return cell, answer
+        if of_cells.down:
+            raise CellDownError(of_cells.down[0].name)
+        return None
+
+    async def in_use(self, project_id: str) -> "InUse":
+        """What counts against the quotas of a project (fleetlight.operations.usage). Raises FleetUnreachableError."""
+        counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
+        wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
+        cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]
+        sizes = await self.ask_some(cells, lambda cell: size_in(self.native.engine(cell), cell, project_id))
+        return InUse(with_sizes(counted, [size for _, size in sizes.answers]), sizes.headers)
+
+    def close(self) -> None:
+        """End the threads; does not wait for a cell that hangs."""
+        self._changing.shutdown(wait=False)
+
+    async def _ask_one(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:
+        try:
+            return (await self.ask_cell(cell, lambda: question(cell)),)
+        except CellUnreachableError as error:
+            if not isinstance(error, CellHangsError):
+                _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
+            return None

@@ -1,0 +1,117 @@
+"""The headers by which an answer says what it covers (docs/architecture.md, "One merge, many sources")."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.listing.admission import NO_LIMIT, Admission
+from fleetlight.listing.answer import CellAnswer, Consistency, Page
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
+from fleetlight.listing.consistency.tokens import ChangeToken, parse_tokens
+
+CONSISTENCY_HEADER = "Fleetlight-Consistency"
+AT_LEAST = "at-least"
+TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
+CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+# nginx takes 4 KiB of headers of an answer unless told otherwise, and answers 502 where there are more.
+_LONGEST_ROUTE = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How the index and the cells are read for one request: how fresh, for how long, and when.
+
+    ask_live: uuids of the cells that are asked themselves, since the index may lack what the caller knows to be there.
+    cell_timeout_s: what one cell may cost. admission: of what is made for the request.
+    """
+
+    consistency: Consistency
+    ask_live: Collection[str]
+    cell_timeout_s: float
+    admission: Admission = NO_LIMIT
+
+
+async def read_options(
+    headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float, admission: Admission
+) -> ReadOptions:
+    """What the headers of a request of `caller` ask for. longest_s: what one cell may cost at the most.
+
+    Raises BadRequestError, TokenError.
+    """
+    consistency, tokens = wanted_consistency(headers)
+    cell_timeout_s = wanted_cell_timeout(headers, longest_s)
+    ask_live: Collection[str] = ()
+    if tokens:
+        ask_live = await writes.cells_to_ask(tokens, caller.may_see)
+    elif consistency is Consistency.BOUNDED:
+        ask_live = await writes.cells_behind(caller.reader)
+    return ReadOptions(consistency, ask_live, cell_timeout_s, admission)
+
+
+def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
+    """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
+
+    Raises BadRequestError, TokenError.
+    """
+    value = headers.get(CONSISTENCY_HEADER, Consistency.BOUNDED).strip()
+    word, _, rest = value.partition(" ")
+    if word == AT_LEAST:
+        return Consistency.BOUNDED, parse_tokens(rest)
+    try:
+        return Consistency(value), ()
+    except ValueError:
+        known = ", ".join([*Consistency, f"{AT_LEAST} TOKEN"])
+        raise BadRequestError(f"header {CONSISTENCY_HEADER}: {value!r} is not one of {known}") from None
+
+
+def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
+    """How long the request lets one cell take: what Fleetlight-Cell-Timeout says, and never more than `longest_s`.
+
+    Raises BadRequestError.
+    """
+    value = headers.get(CELL_TIMEOUT_HEADER)
+    if value is None:
+        return longest_s
+    if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
+        raise BadRequestError(f"header {CELL_TIMEOUT_HEADER}: {value!r} is no number of seconds above 0, such as 0.5")
+    return min(seconds, longest_s)
+
+
+def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
+    """Fleetlight-Complete and Fleetlight-Route; others than administrators learn neither names nor number of cells.
+
+    For administrators the route is a dictionary of RFC 8941, with a member for each cell; where the cells are too
+    many for a header, with one for each route.
+    """
+    route = _routes(page.cells) if caller.is_admin else page.summary
+    return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
+
+
+def _routes(cells: Sequence[CellAnswer]) -> str:
+    of_cells = ", ".join(map(_member, cells))
+    return of_cells if len(of_cells) <= _LONGEST_ROUTE else ", ".join(_summed_up(cells))
+
+
+def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
+    """A member for each route: how many cells took it, and the age of the oldest. No cell's name begins with a star."""
+    for route in sorted({answer.route for answer in cells}):
+        taken = [answer for answer in cells if answer.route is route]
+        ages = [answer.age_s for answer in taken if answer.age_s is not None]
+        yield f"*{route}={len(taken)}" + (f";age={max(ages):.1f}" if ages else "")
+
+
+def _member(answer: CellAnswer) -> str:
+    name = answer.cell.name
+    # Not every name can be a key of such a dictionary; then the cell is called by its uuid.
+    member = f"{name if _DICTIONARY_KEY.fullmatch(name) else f'cell-{answer.cell.uuid}'}={answer.route}"
+    if answer.watermark is not None:
+        member += f";watermark={answer.watermark}"
+    if answer.age_s is not None:
+        member += f";age={answer.age_s:.1f}"
+    return member

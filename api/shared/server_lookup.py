@@ -1,0 +1,50 @@
+"""Finding the server that an address names, before something is done with it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.operations.actions.accepting import Acceptance
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that the caller may see, as its cell had it a moment ago."""
+
+    cell: Cell
+    row: InstanceRow
+    acceptance: Acceptance
+
+    @property
+    def uuid(self) -> str:
+        return self.row.uuid
+
+
+async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted: bool = False) -> FoundServer:
+    """The server that the address of `request` names as `server_id`.
+
+    Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
+    one in a cell that can only be read, CellUnreachableError, FleetUnreachableError, and what `FleetAccess.mapping_of`
+    raises.
+    """
+    server_id: str = request.http.path_params["server_id"]
+    cell = await _cell_of(access, request, server_id)
+    row = None if cell is None else await access.ask_cell(cell, partial(access.native.find, cell, server_id))
+    if cell is None or row is None or row.record["forthcoming"] or (row.record["deleted"] and not also_deleted):
+        raise ServerNotFoundError(server_id)
+    return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
+
+
+async def _cell_of(access: FleetAccess, request: ApiRequest, server_id: str) -> Cell | None:
+    """None for a server that the caller may not see, or that there is not."""
+    mapping = await access.mapping_of(server_id)
+    if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
+        return None
+    native = await access.ask(access.native.cells)
+    cell = next((cell for cell in native if cell.uuid == mapping.cell_uuid), None)
+    if cell is None:
+        raise NotSupportedError("The cell of this server can only be read.")
+    return cell
