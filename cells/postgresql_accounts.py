@@ -188,8 +188,8 @@ def _make(connection: psycopg.Connection, role: str, password: str, unreachable:
     except psycopg.errors.InsufficientPrivilege as error:
         # Owning the databases is not enough, so this is not left to `reason_of`.
         raise unreachable(
-            f"{error.diag.message_primary}; the owner of the databases makes accounts, and needs CREATEROLE for "
-            f"that: {connection.info.user} is not one, or has it not (`ALTER ROLE {connection.info.user} CREATEROLE`)"
+            f"{error.diag.message_primary}; accounts are made by the owner of the databases, which needs CREATEROLE "
+            f"for it: {connection.info.user} is no owner, or lacks it (`ALTER ROLE {connection.info.user} CREATEROLE`)"
         ) from error
 
 

@@ -550,7 +550,7 @@ def test_owner_who_cannot_make_roles_is_told_what_is_lacking(fortress: Fortress,
     config.write_text(f'[fleet]\ndatabase_url = "{url}"\n')
     _fleetlight("database", "upgrade", "--config", config)
     output = _refused("accounts", "postgresql", "--out", tmp_path / "accounts", "--config", config)
-    assert "the owner of the databases makes accounts, and needs CREATEROLE" in output
+    assert "the owner of the databases, which needs CREATEROLE" in output
     assert "`ALTER ROLE landlord CREATEROLE`" in output
 
 
