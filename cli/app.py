@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_group
 
+from fleetlight.cli.groups import PlainCommand, PlainGroup
 from fleetlight.cli.options import examples
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -80,26 +81,7 @@ beginning of its docstring as well.
 """
 
 
-class _WithPlainFlags:
-    """Shows no type beside a flag, which takes no value."""
-
-    def get_params(self, ctx: Any) -> Any:
-        parameters = super().get_params(ctx)  # type: ignore[misc]  # of the command that this is mixed into
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-
-class _Command(_WithPlainFlags, TyperCommand):
-    pass
-
-
-class _Group(_WithPlainFlags, TyperGroup):
-    pass
-
-
-class FleetlightGroup(_Group):
+class FleetlightGroup(PlainGroup):
     """Ends every command with one sentence instead of a traceback, and an exit code that scripts can trust."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -146,9 +128,10 @@ class _Fleetlight(FleetlightGroup):
 
 def _polish_help(group: typer.Typer) -> None:
     """Take the line breaks of our source out of the help, which breaks where the terminal ends, and types of flags."""
-    group.info.cls = _Group
+    if not isinstance(group.info.cls, type):
+        group.info.cls = PlainGroup
     for command in group.registered_commands:
-        command.cls = _Command
+        command.cls = PlainCommand
         paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
         command.help = "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
     for subgroup in group.registered_groups:

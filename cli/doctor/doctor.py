@@ -63,7 +63,7 @@ def _examined(settings: Settings) -> list[Finding]:
 
         def read_cells() -> Sequence[Finding]:
             cells.extend(sorted_by_name(fleet.cells()))
-            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add`")]
+            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
 
         first = answers(
             [

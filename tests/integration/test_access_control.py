@@ -132,7 +132,9 @@ def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
         cell_url = f"{_owner_url(postgresql, 'cell')}"
         bus_url = f"amqps://127.0.0.1:{rabbitmq.port}//"
         _fleetlight("database", "upgrade", "--config", owner)
-        _fleetlight("cell", "add", "one", "--database-url", cell_url, "--transport-url", bus_url, "--config", owner)
+        _fleetlight(
+            "cell", "add", "native", "one", "--database-url", cell_url, "--transport-url", bus_url, "--config", owner
+        )
         administrator = ("--administrator", ADMINISTRATOR, "--password-file", password_file)
         common = ("--out", folder / "accounts", "--config", owner)
         management = ("--management-url", f"https://127.0.0.1:{management_port(rabbitmq.folder)}")
@@ -572,7 +574,7 @@ def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run
         assert "accounts api, indexer, relay, worker: up to date" in _fleetlight("database", "upgrade", *owner)
         fleet.count_mappings(fortress.cell.uuid)
     urls = ("--database-url", _url(fortress.postgresql, "later"), "--transport-url", fortress.cell.transport_url)
-    _fleetlight("cell", "add", "later", *urls, *owner)
+    _fleetlight("cell", "add", "native", "later", *urls, *owner)
     _fleetlight("cell", "disable", "later", *owner)
     monkeypatch.delenv("PGPASSWORD")
     with fortress.database("later", "indexer") as indexer:

@@ -175,12 +175,12 @@ def test_cluster_is_added_by_command_and_what_makes_no_sense_is_refused(
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     assert run("database", "upgrade").exit_code == 0
     login = ["--user", USER, "--password-file", str(tmp_path / "password")]
-    add = ["cell", "add", "farm", "--kind", "ganeti"]
+    add = ["cell", "add", "ganeti", "farm"]
     for arguments, said in (
         ([], "--url is missing"),
         (["--url", cluster.url], "with a user name and the file that has the password"),
         (["--url", cluster.url, "--user", USER], "belong together"),
-        (["--url", cluster.url, *login, "--os-cloud", "east"], "no other login"),
+        (["--url", cluster.url, *login, "--os-cloud", "east"], "No such option: --os-cloud"),
         (["--url", "farm:5080", *login], "the address of an API must be like"),
         (["--url", "https://farm:5080", *login, "--ca-file", str(tmp_path / "password")], "has no certificates"),
     ):

@@ -70,7 +70,7 @@ def farm(cluster: PlayedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     assert run("database", "upgrade").exit_code == 0
     login = ("--user", USER, "--password-file", tmp_path / "password")
-    added = run("cell", "add", "farm", "--kind", "ganeti", "--url", cluster.url, *login)
+    added = run("cell", "add", "ganeti", "farm", "--url", cluster.url, *login)
     assert added.exit_code == 0, added.output
 
 

@@ -346,7 +346,7 @@ def test_commands_add_sync_and_show_it(upstream: LiveApi, tmp_path: Path, monkey
     login = ("--os-cloud", "fleetlight", "--clouds-file", str(upstream.clouds_file))
     for command, said in (
         (("database", "upgrade"), ""),
-        (("cell", "add", "east", "--kind", "nova-api", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
+        (("cell", "add", "nova-api", "east", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
         (("index", "sync", "--type", "OS::Nova::Server"), "east: 24 instances synced, 1 of them deleted\n"),
         (("index", "status", "--json"), '"health": "ok"'),
     ):

@@ -183,9 +183,7 @@ def command_line(ganeti_cluster: RealCluster, tmp_path: Path, monkeypatch: pytes
     login = ["--user", USER, "--password-file", str(tmp_path / "password")]
     certificate = ["--ca-file", str(ganeti_cluster.certificate)]
     assert runner.invoke(app, ["database", "upgrade"]).exit_code == 0
-    added = runner.invoke(
-        app, ["cell", "add", "farm", "--kind", "ganeti", "--url", ganeti_cluster.url, *login, *certificate]
-    )
+    added = runner.invoke(app, ["cell", "add", "ganeti", "farm", "--url", ganeti_cluster.url, *login, *certificate])
     assert (added.exit_code, "26 instances" in added.output) == (0, True), added.output
     return runner
 

@@ -26,7 +26,10 @@ def three_instances(empty_place: Path, run: Run) -> None:
     (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{fleet_url}"\n')
     assert run("database", "upgrade").exit_code == 0
     assert (
-        run("cell", "add", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//").exit_code == 0
+        run(
+            "cell", "add", "native", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//"
+        ).exit_code
+        == 0
     )
     engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
     operations = InstanceOperations(engine, fleet, fleet.cells()[0])
