@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "list-fields": (
         "fleetlight.cli.list_fields",
-        "The fields of instances, nodes, jobs and the like that can be asked for.",
+        "Show the fields of instances, nodes, jobs and the like that `fleetlight list` can show and filter by.",
     ),
     "index": (
         "fleetlight.cli.index.index",

@@ -32,6 +32,8 @@ app = typer.Typer()
 
 _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
 
+_BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
 
 class OutputForm(StrEnum):
     TABLE = "table"
@@ -216,8 +218,8 @@ def _show(answer: Mapping[str, Any], output: OutputForm, style: TableStyle) -> N
         print_json(answer)
     elif output is OutputForm.CSV:
         writer = csv.writer(sys.stdout)
-        writer.writerow(field["name"] for field in fields)
-        writer.writerows([value for _, value in row] for row in rows)
+        writer.writerow(_no_formula(field["name"]) for field in fields)
+        writer.writerows([_no_formula(value) for _, value in row] for row in rows)
     unknown = [field["name"] for field in fields if field["kind"] == "unknown"]
     if unknown:
         print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
@@ -230,3 +232,8 @@ def _show(answer: Mapping[str, Any], output: OutputForm, style: TableStyle) -> N
         )
     if outcome(fields, rows) is Outcome.UNKNOWN_FIELDS:
         raise typer.Exit(UNKNOWN_FIELD)
+
+
+def _no_formula(value: object) -> object:
+    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value

@@ -46,6 +46,12 @@ def test_json_is_the_answer_of_a_fields_query() -> None:
     assert field == {"name": "node", "title": "Node", "kind": "text", "doc": field["doc"]}
 
 
+def test_options_of_all_commands_are_taken_although_fields_are_those_of_every_fleet() -> None:
+    options = ["--config", "no-such-file.toml", "--data-dir", "no-such-folder"]
+    result = _RUNNER.invoke(app, ["list-fields", "exports", "node", *options])
+    assert (result.exit_code, "node" in result.stdout) == (0, True), result.output
+
+
 @pytest.mark.parametrize("arguments", [["list-fields"], ["list-fields", "servers"]])
 def test_wrong_type_is_wrong_usage(arguments: list[str]) -> None:
     assert _RUNNER.invoke(app, arguments).exit_code == 2

@@ -114,7 +114,9 @@ def test_format_of_a_field_replaces_that_of_its_kind() -> None:
 
 def test_value_cannot_break_its_line_or_change_the_terminal() -> None:
     columns = definitions(ITEM_TYPES["instance"], ["name"])
-    assert table(columns, [[[0, "a\n\tb\x1b[31m"]]], TableStyle(has_header=False)) == ["a\\u000a\\u0009b\\u001b[31m"]
+    assert table(columns, [[[0, "a\n\tb\x1b[31m\u202ec"]]], TableStyle(has_header=False)) == [
+        "a\\u000a\\u0009b\\u001b[31m\\u202ec"
+    ]
 
 
 UNKNOWN = definitions(ITEM_TYPES["instance"], ["name", "nothing"])
