@@ -19,11 +19,11 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.cell_keys import new_key
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
-from fleetlight.cli.database_accounts import ROLE_PREFIX
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, cluste
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.in_process import document_of
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import ConfigOption, DataDirOption, TableOrJson, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
 from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
@@ -29,11 +28,6 @@ _COLUMNS = ("CELL", "ZONE", "GROUP", "NODES", "OF", "TOTAL", "USED", "RESERVED",
 _AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
 _MIB_OF_GIB = 1024
 _SIZE_PARTS = 3
-
-
-class OutputForm(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command(
@@ -64,7 +58,7 @@ def capacity(
         Path | None,
         typer.Option(metavar="FILE", help="With --size: a text file of htools with a cluster, instead of the cells."),
     ] = None,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[TableOrJson, typer.Option(metavar="FORM", help=", ".join(TableOrJson))] = TableOrJson.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -76,7 +70,7 @@ def capacity(
         if text_data is not None:
             raise ConfigurationError("--text-data: what a file has room for depends on a size; give --size as well")
         found = asyncio.run(_overview(load_settings(config, data_dir), cell))
-        show = print_json if output is OutputForm.JSON else _show_overview
+        show = print_json if output is TableOrJson.JSON else _show_overview
         show(found)
         if found["missing"]:
             notice_missing_cells()
@@ -92,7 +86,7 @@ def capacity(
         _room(name, cluster, wanted, disk_template, stays_redundant=not no_capacity_checks)
         for name, cluster in clusters.by_cell.items()
     ]
-    if output is OutputForm.JSON:
+    if output is TableOrJson.JSON:
         print_json(_document(rooms, clusters))
     else:
         _show_rooms(rooms)

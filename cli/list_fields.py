@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetlight.cli.item_lists import ItemWord
+from fleetlight.cli.list_forms import ItemWord
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
 from fleetlight.cli.query_table import TableStyle, table

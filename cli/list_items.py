@@ -15,12 +15,12 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.in_process import document_of
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
 from fleetlight.cli.list_fields import UNKNOWN_FIELD
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord, first_fields, in_cell
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
 from fleetlight.cli.processes.serving import open_parts
-from fleetlight.cli.query_table import Outcome, TableStyle, Unit, outcome, table
+from fleetlight.cli.query_table import TableOutcome, TableStyle, Unit, outcome, table
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.query.errors import FilterTextError
 from fleetlight.query.filter_text import from_arguments, of_named
@@ -35,7 +35,7 @@ _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "
 _BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-class OutputForm(StrEnum):
+class ListOutput(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -83,7 +83,7 @@ def list_items(
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
     units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="How sizes are written.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say in words why values are missing.")] = False,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -212,25 +212,25 @@ async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Map
     return {"fields": [*counted["fields"], _COUNT], "data": rows, "complete": is_complete}
 
 
-def _show(answer: Mapping[str, Any], output: OutputForm, style: TableStyle) -> None:
+def _show(answer: Mapping[str, Any], output: ListOutput, style: TableStyle) -> None:
     fields, rows = answer["fields"], answer["data"]
-    if output is OutputForm.JSON:
+    if output is ListOutput.JSON:
         print_json(answer)
-    elif output is OutputForm.CSV:
+    elif output is ListOutput.CSV:
         writer = csv.writer(sys.stdout)
         writer.writerow(_no_formula(field["name"]) for field in fields)
         writer.writerows([_no_formula(value) for _, value in row] for row in rows)
     unknown = [field["name"] for field in fields if field["kind"] == "unknown"]
     if unknown:
         print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
-    if output is OutputForm.TABLE:
+    if output is ListOutput.TABLE:
         for line in table(fields, rows, style):
             print_result(line)
     if not answer["complete"]:
         print_notice(
             "Not complete: not all cells could answer, or there are too many groups; `fleetlight explain` tells which"
         )
-    if outcome(fields, rows) is Outcome.UNKNOWN_FIELDS:
+    if outcome(fields, rows) is TableOutcome.UNKNOWN_FIELDS:
         raise typer.Exit(UNKNOWN_FIELD)
 
 

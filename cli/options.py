@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,13 @@ CellOption = Annotated[
     typer.Option("--cell", metavar="CELL", help="Only this cell, by name or uuid.", autocompletion=cell_names),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+class TableOrJson(StrEnum):
+    """What --output says."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 # Cells that a sync and a rebuild read at once unless told otherwise.

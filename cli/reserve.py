@@ -17,8 +17,8 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.in_process import raise_if_database_failed
-from fleetlight.cli.item_lists import ItemWord
-from fleetlight.cli.list_items import OutputForm, list_items
+from fleetlight.cli.list_forms import ItemWord
+from fleetlight.cli.list_items import ListOutput, list_items
 from fleetlight.cli.options import ConfigOption, DataDirOption, cell_names, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
 from fleetlight.cli.processes.serving import open_parts
@@ -108,7 +108,7 @@ def create(
 def list_reservations(
     *,
     cell: CellOption = None,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:

@@ -12,9 +12,9 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.new_cell import check_database_url, is_same_place, upgrade
-from fleetlight.cli.database_accounts import renew_rights
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.output import counted
+from fleetlight.cli.postgresql_rights import renew_rights
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder

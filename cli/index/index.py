@@ -39,7 +39,7 @@ _ItemCounts = Mapping[str, Mapping[str, int]]
 """By item type, and uuid of the cell, how many items the index has; of cells that it has all of."""
 
 # A person waits.
-_INDEX_PATIENCE_S = 5.0
+_INDEX_TIMEOUT_S = 5.0
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
@@ -225,9 +225,9 @@ async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Map
 async def _in_time(question: Coroutine[Any, Any, T]) -> T:
     """What the index answers; raises IndexUnavailableError when it does not soon."""
     try:
-        return await asyncio.wait_for(question, _INDEX_PATIENCE_S)
+        return await asyncio.wait_for(question, _INDEX_TIMEOUT_S)
     except TimeoutError:
-        raise IndexUnavailableError(f"it has not answered within {_INDEX_PATIENCE_S:g} s") from None
+        raise IndexUnavailableError(f"it has not answered within {_INDEX_TIMEOUT_S:g} s") from None
 
 
 def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:

@@ -22,9 +22,15 @@ from fleetlight.cli.options import (
     examples,
 )
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
+from fleetlight.cli.processes.serving import (
+    SharedApiState,
+    api_children,
+    import_api,
+    listen_as_told,
+    serve_until_stopped,
+)
 from fleetlight.cli.processes.starting import looking_for
-from fleetlight.cli.processes.supervising import Inside, supervise
+from fleetlight.cli.processes.supervising import ChildContext, supervise
 from fleetlight.cli.settings import load_settings, with_api_options
 
 app = typer.Typer()
@@ -60,10 +66,10 @@ def api(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    forked = Forked.of(settings)
+    shared = SharedApiState.of(settings)
     listeners = listen_as_told(settings.api)
     import_api()
-    children = api_children(listeners, partial(_serve, forked))
+    children = api_children(listeners, partial(_serve, shared))
 
     def on_ready() -> None:
         address = address_of(listeners[0])
@@ -73,11 +79,11 @@ def api(
     _log.info("stopped")
 
 
-def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
+def _serve(shared: SharedApiState, listener: socket, number: int, context: ChildContext) -> None:
     with (
-        open_fleet(forked.settings.fleet) as fleet,
+        open_fleet(shared.settings.fleet) as fleet,
         looking_for(fleet) as look_on,
         # Said once, of all of them.
         telling_of_newer_tables(fleet) if number == 1 else nullcontext(),
     ):
-        serve_until_stopped(forked, fleet, listener, number, inside, on_ready=look_on)
+        serve_until_stopped(shared, fleet, listener, number, context, on_ready=look_on)

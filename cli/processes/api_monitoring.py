@@ -13,20 +13,20 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from fleetlight.api.health import Health
-from fleetlight.cli.processes.supervising import Inside
-from fleetlight.cli.processes.together import RESET_SAFE_CONNECT
+from fleetlight.cli.processes.command_probes import RESET_SAFE_CONNECT
+from fleetlight.cli.processes.supervising import ChildContext
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
 
 _PULSE_INTERVAL_S = 0.5
-# Less than the others wait for an answer (fleetlight.cli.processes.neighbours).
+# Less than the others wait for an answer (fleetlight.cli.processes.sibling_processes).
 _LIVES_WITHIN_S = 25.0
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 _SLICE_S = 0.1
 
 
 @contextmanager
-def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
+def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
     """Answer the questions of the other processes about the application whose event loop this is called in."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
@@ -37,7 +37,7 @@ def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) 
 
     pulse = Pulse(loop)
     try:
-        with inside.answering(registry, ApiProbes(health, loop, pulse), {RESET_SAFE_CONNECT: reset_safe_connect}):
+        with context.answering(registry, ApiProbes(health, loop, pulse), {RESET_SAFE_CONNECT: reset_safe_connect}):
             yield
     finally:
         pulse.end()
@@ -82,7 +82,7 @@ class ApiProbes:
         while self._lives() and time.monotonic() - began < _LIVES_WITHIN_S:
             with suppress(TimeoutError):
                 return looking.result(_SLICE_S)
-            if self._seen is not None and time.monotonic() - began > _PATIENCE_S:
+            if self._seen is not None and time.monotonic() - began > _TIMEOUT_S:
                 return Probe(self._seen.is_well, {**self._seen.body, "busy_s": round(self._pulse.silent_s, 1)})
         looking.cancel()
         return Probe(False, {"status": "stuck"})
@@ -105,7 +105,7 @@ class _Measured(Collector):
     def collect(self) -> Iterator[Metric]:
         measuring = asyncio.run_coroutine_threadsafe(self._health.measure(), self._loop)
         try:
-            measuring.result(_PATIENCE_S)
+            measuring.result(_TIMEOUT_S)
         except TimeoutError:
             measuring.cancel()
         for registry in self._health.metrics.registries:

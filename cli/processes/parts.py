@@ -19,7 +19,7 @@ Run = Callable[[Event], object]
 _IN_WORDS = (CommandError, CellError, IndexerError, NotificationError)
 
 
-class Part:
+class ProcessPart:
     """One thread that runs `run(stop)`; when that raises, the whole process has to end.
 
     on_failure: called once, from the thread, if the part ended with an error.
@@ -61,7 +61,7 @@ class Part:
             self._on_failure()
 
 
-def raise_failure(parts: Iterable[Part]) -> None:
+def raise_failure(parts: Iterable[ProcessPart]) -> None:
     """Raises CommandError if one of the parts has failed, with its words if they are meant for people."""
     failures = [part.failure for part in parts if part.failure is not None]
     for failure in failures:
@@ -71,7 +71,7 @@ def raise_failure(parts: Iterable[Part]) -> None:
         raise CommandError("a part of the process failed; the log says why") from failures[0]
 
 
-def stop_all(parts: list[Part]) -> None:
+def stop_all(parts: list[ProcessPart]) -> None:
     """Stop parts that do not depend on each other, all at once."""
     for part in parts:
         part.ask_to_stop()

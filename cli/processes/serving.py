@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fleetlight.api.app import ApiParts
     from fleetlight.api.command import Command
     from fleetlight.api.shared_limits import SharedLimits
-    from fleetlight.cli.processes.supervising import Child, Inside
+    from fleetlight.cli.processes.supervising import Child, ChildContext
 
 Stop = Callable[[], None]
 
@@ -65,7 +65,7 @@ _GIVE_WAY_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class SharedApiState:
     """What the processes of an API have in common, to be made before they are forked.
 
     settings: with a key by which a watch goes on in each of them, also if none is configured.
@@ -76,7 +76,7 @@ class Forked:
     limits: "SharedLimits"
 
     @classmethod
-    def of(cls, settings: Settings) -> "Forked":
+    def of(cls, settings: Settings) -> "SharedApiState":
         """As configured. Raises IdentityConfigurationError."""
         from fleetlight.api.shared_limits import SharedLimits  # noqa: PLC0415  # as in import_api
 
@@ -94,7 +94,7 @@ class Forked:
 
 
 def api_children(
-    listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, int, Inside], None]"
+    listeners: Sequence[socket.socket], serve: "Callable[[socket.socket, int, ChildContext], None]"
 ) -> "Sequence[Child]":
     """Processes that serve the API, one for each socket. serve: in the child; its number, from 1 on."""
     from fleetlight.cli.processes.supervising import Child  # noqa: PLC0415  # as in import_api
@@ -106,30 +106,30 @@ def api_children(
 
 
 def serve_until_stopped(
-    forked: Forked,
+    shared: SharedApiState,
     fleet: Fleet,
     listener: socket.socket,
     number: int,
-    inside: "Inside",
+    context: "ChildContext",
     *,
     indexer: Probes | None = None,
     on_ready: Callable[[Stop], None] = lambda _: None,
 ) -> None:
     """Serve the API in this thread, the main one of a child; returns when it has ended cleanly after SIGTERM.
 
-    number, inside: of the child. indexer: see `open_parts`.
+    number, context: of the child. indexer: see `open_parts`.
     on_ready: called once requests are answered, with a function that any thread may call to stop.
     """
     keep_collector_out_of_the_way()
     # What is made beside the event loop gives way to it after so long, and not after 5 ms each time that it has waited.
     sys.setswitchinterval(_GIVE_WAY_S)
-    forked.limits.begin(number)
-    settings = forked.settings_of(number)
+    shared.limits.begin(number)
+    settings = shared.settings_of(number)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         parts = open_parts(
-            settings, fleet, forked.identity, indexer=indexer, command=inside.together, limits=forked.limits
+            settings, fleet, shared.identity, indexer=indexer, command=context.command_probes, limits=shared.limits
         )
-        runner.run(_serve(settings, parts, listener, inside, on_ready))
+        runner.run(_serve(settings, parts, listener, context, on_ready))
 
 
 def import_api() -> None:
@@ -143,7 +143,7 @@ async def _serve(
     settings: Settings,
     opening: AbstractAsyncContextManager["ApiParts"],
     listener: socket.socket,
-    inside: "Inside",
+    context: "ChildContext",
     on_ready: Callable[[Stop], None],
 ) -> None:
     from fleetlight.api.app import create_app  # noqa: PLC0415  # as in import_api
@@ -159,13 +159,13 @@ async def _serve(
         loop.call_soon_threadsafe(stop.set)
 
     def is_ready() -> None:
-        inside.is_ready()
+        context.is_ready()
         on_ready(stop_from_any_thread)
 
     async with opening as parts:
         app = create_app(parts)
         async with _luxi(settings, app):
-            with answering_of_api(inside, app.state.health, app.state.index.safe_connect):
+            with answering_of_api(context, app.state.health, app.state.index.safe_connect):
                 await serve(
                     app,
                     listener,

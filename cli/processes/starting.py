@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LONGEST_WAIT_S = 10.0
 _STOP_INTERVAL_S = 0.1
 # As long as PostgreSQL may take to let somebody in (fleetlight.cells.database.engines).
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 
 def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
@@ -90,7 +90,7 @@ def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
     stop = Event()
     is_away = False
     try:
-        in_background(fleet.cells, "fleet-begin").result(_PATIENCE_S)
+        in_background(fleet.cells, "fleet-begin").result(_TIMEOUT_S)
     except TimeoutError:
         is_away = True
     except FleetUnreachableError as error:

@@ -41,11 +41,17 @@ from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import set_up_users
 from fleetlight.cli.processes.following import keep_indexing
-from fleetlight.cli.processes.parts import Part, Run, raise_failure, stop_all
+from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
 from fleetlight.cli.processes.relaying import run_relay
-from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
+from fleetlight.cli.processes.serving import (
+    SharedApiState,
+    api_children,
+    import_api,
+    listen_as_told,
+    serve_until_stopped,
+)
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
-from fleetlight.cli.processes.supervising import Child, Inside, supervise
+from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
 from fleetlight.indexer.backends.opening import open_writer
@@ -157,16 +163,19 @@ def up(
         import_api()
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
-            [api_children(listeners, partial(_serve, Forked.of(settings))), [Child(_BACKGROUND, background.run)]],
+            [
+                api_children(listeners, partial(_serve, SharedApiState.of(settings))),
+                [Child(_BACKGROUND, background.run)],
+            ],
             settings.monitoring,
             partial(print_result, banner),
         )
     _log.info("stopped")
 
 
-def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
-    with open_fleet(forked.settings.fleet) as fleet:
-        serve_until_stopped(forked, fleet, listener, number, inside, indexer=inside.neighbours[_BACKGROUND])
+def _serve(shared: SharedApiState, listener: socket, number: int, context: ChildContext) -> None:
+    with open_fleet(shared.settings.fleet) as fleet:
+        serve_until_stopped(shared, fleet, listener, number, context, indexer=context.siblings[_BACKGROUND])
 
 
 @contextmanager
@@ -212,7 +221,7 @@ class _Background:
         self._agents = agents
         self._simulation = simulation
 
-    def run(self, inside: Inside) -> None:
+    def run(self, context: ChildContext) -> None:
         """Returns after SIGTERM, or when a part has failed, which raises CommandError then.
 
         Its parts end in the order of the data: what comes first stops first.
@@ -223,13 +232,13 @@ class _Background:
         metrics, probes = CollectorRegistry(), IndexerProbes()
         with open_fleet(self._settings.fleet) as fleet, opened_nodes(self._settings.nodes, metrics) as nodes:
             stages = self._stages(fleet, nodes, metrics, probes)
-            parts: list[list[Part]] = []
+            parts: list[list[ProcessPart]] = []
             try:
-                with inside.answering(metrics, probes):
+                with context.answering(metrics, probes):
                     # What comes last starts first.
                     for stage in reversed(stages):
-                        parts.append([Part(name, run, stop.set) for name, run in stage.items()])
-                    inside.is_ready()
+                        parts.append([ProcessPart(name, run, stop.set) for name, run in stage.items()])
+                    context.is_ready()
                     stop.wait()
             finally:
                 for started in reversed(parts):

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlight.cli.app import app
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 _RUNNER = CliRunner()

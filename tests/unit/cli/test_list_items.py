@@ -12,7 +12,7 @@ import pytest
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.nodes import Capacity
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from tests.support.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from fleetlight.cli.processes.neighbours import Neighbour, all_of
+from fleetlight.cli.processes.sibling_processes import SiblingProcess, all_of
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 RESET_SAFE_CONNECT = "reset-safe-connect"
@@ -12,10 +12,10 @@ RESET_SAFE_CONNECT = "reset-safe-connect"
 _STATUSES = ("ready", "degraded", "unavailable")
 
 
-class Together:
+class CommandProbes:
     """The probes of a command. lists: the names of the processes that answer lists; each can, for all of them."""
 
-    def __init__(self, processes: Sequence[Neighbour], lists: Collection[str]) -> None:
+    def __init__(self, processes: Sequence[SiblingProcess], lists: Collection[str]) -> None:
         self._processes = processes
         self._lists = lists
 
@@ -50,7 +50,7 @@ class Together:
         return Probe(True, {**worst.body, "status": status, "processes": states})
 
 
-def _reset_safe_connect(process: Neighbour) -> None:
+def _reset_safe_connect(process: SiblingProcess) -> None:
     # One that hangs is named by its probes, and the one that is started in its place uses the index.
     with suppress(OSError):
         process.order(RESET_SAFE_CONNECT)

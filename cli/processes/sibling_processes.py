@@ -25,11 +25,11 @@ from fleetlight.indexer.stream.liveness import Probe, Probes
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 """How long a process may take to answer before it counts as stuck."""
-METRICS_PATIENCE_S = 5.0
+METRICS_TIMEOUT_S = 5.0
 """How long the metrics of all wait for those of one: Prometheus gives up after ten seconds, unless told otherwise."""
-_LONGEST_QUESTION = 100
+_LONGEST_REQUEST = 100
 _DOWN, _STARTING, _READY = range(3)
 _OK = "ok"
 _STATES = ("down", "starting", _OK)
@@ -68,7 +68,7 @@ _decode_probe = msgspec.msgpack.Decoder(_Answered).decode
 _decode_measured = msgspec.msgpack.Decoder(Measured).decode
 
 
-def listen_for_questions(path: Path) -> socket.socket:
+def listen_for_requests(path: Path) -> socket.socket:
     """The socket at which a process is to be asked. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -102,14 +102,14 @@ def answering(
                 return None
 
     class Handler(StreamRequestHandler):
-        timeout = PATIENCE_S
+        timeout = ANSWER_TIMEOUT_S
 
         def handle(self) -> None:
-            word = self.rfile.readline(_LONGEST_QUESTION).decode().strip()
+            word = self.rfile.readline(_LONGEST_REQUEST).decode().strip()
             self.wfile.write(msgspec.msgpack.encode(answer(word)))
 
     with _Server(listener, Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, name="neighbours")
+        thread = threading.Thread(target=server.serve_forever, name="siblings")
         thread.start()
         try:
             yield
@@ -150,7 +150,7 @@ class States:
         return _STATES[self._shared[number]]
 
 
-class Neighbour:
+class SiblingProcess:
     """A process of the command, as any of them sees it. path: of its socket."""
 
     def __init__(self, name: str, path: Path, number: int, states: States) -> None:
@@ -170,7 +170,7 @@ class Neighbour:
     def measured(self) -> Measured | None:
         """None when it does not answer."""
         try:
-            return _decode_measured(self._ask("metrics", METRICS_PATIENCE_S)) if self._state == _OK else None
+            return _decode_measured(self._ask("metrics", METRICS_TIMEOUT_S)) if self._state == _OK else None
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -197,10 +197,10 @@ class Neighbour:
                 return Probe(answered.is_well, answered.body)
         return Probe(is_alive, {"status": self._state})
 
-    def _ask(self, word: str, patience_s: float = PATIENCE_S) -> bytes:
+    def _ask(self, word: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
         """Raises OSError; when it runs and says nothing TimeoutError, or BlockingIOError if it was asked often."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(patience_s)
+            connection.settimeout(timeout_s)
             connection.connect(str(self._path))
             connection.sendall(word.encode() + b"\n")
             parts = []
@@ -221,10 +221,10 @@ def families_of(registry: CollectorRegistry) -> list[Family]:
     ]
 
 
-def all_of(neighbours: Sequence[Neighbour], ask: Callable[[Neighbour], T]) -> Mapping[str, T]:
+def all_of(siblings: Sequence[SiblingProcess], ask: Callable[[SiblingProcess], T]) -> Mapping[str, T]:
     """What `ask` returns of each, by name; they are asked at once, so that one that is stuck costs its time once."""
     # No process waits for their answers when this one is to end, as others do at the same time.
-    threads = DaemonThreads(max(1, len(neighbours)), "neighbour")
-    answers = {neighbour.name: threads.submit(partial(ask, neighbour)) for neighbour in neighbours}
+    threads = DaemonThreads(max(1, len(siblings)), "sibling")
+    answers = {sibling.name: threads.submit(partial(ask, sibling)) for sibling in siblings}
     threads.shutdown(wait=False)
     return {name: answer.result() for name, answer in answers.items()}
