@@ -54,7 +54,7 @@ def balance(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.
+    """Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.
 
     Reservations, which move for free, are preferred; no instance leaves its node group.
     """

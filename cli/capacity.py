@@ -43,7 +43,7 @@ def capacity(
     *,
     size: Annotated[
         str | None,
-        typer.Option(metavar="MEMORY,DISK,VCPUS", help="How many instances of this size, in MiB, fit in."),
+        typer.Option(metavar="MEMORY,DISK,VCPUS", help="Count how many instances of this size, in MiB, fit."),
     ] = None,
     disk_template: Annotated[
         DiskTemplate,
@@ -51,7 +51,7 @@ def capacity(
     ] = DiskTemplate.PLAIN,
     no_capacity_checks: Annotated[
         bool,
-        typer.Option("--no-capacity-checks", help="With --size: also what leaves no room for the failure of a node."),
+        typer.Option("--no-capacity-checks", help="With --size: count room too that the failure of a node would need."),
     ] = False,
     cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only this cell.")] = None,
     text_data: Annotated[
@@ -62,13 +62,13 @@ def capacity(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say what the nodes of all cells have left, and how many more instances of a size that is.
+    """Show what the nodes of all cells have free, and how many more instances of a size fit.
 
     Without --size: total, used, reserved and free of each cell, zone and group, and its largest hole.
     """
     if size is None:
         if text_data is not None:
-            raise ConfigurationError("--text-data: what a file has room for depends on a size; give --size as well")
+            raise ConfigurationError("--text-data: the room in a file depends on a size; give --size as well")
         found = asyncio.run(_overview(load_settings(config, data_dir), cell))
         show = print_json if output is TableOrJson.JSON else _show_overview
         show(found)
@@ -99,7 +99,7 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
     if UNKNOWN_ZONE in summary["unknown"]:
         print_notice(f"Cell {summary['cell']}: zones are not known")
     if silent := ", ".join(summary["silent_nodes"]):
-        what = f"nothing counts of what has not said its figures: {silent}"
+        what = f"nodes without figures do not count: {silent}"
         print_notice(f"Not complete: cell {summary['cell']}: {what}")
 
 

@@ -41,7 +41,7 @@ _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class FleetClusters:
-    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have told all that was asked.
+    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have answered in full.
 
     left_out: what of a cell, by its name, is not in its cluster as it should be.
     """

@@ -85,7 +85,7 @@ class DataFolder:
     def locked(self, deadline_s: float = 5.0) -> Iterator[None]:
         """Keep every other process out; the system frees the lock when the process ends, however it ends.
 
-        deadline_s: how long another process may need to end, which was told to just before.
+        deadline_s: how long another process may take to end, which was stopped just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
         lock = FileLock(self.path / "lock")

@@ -53,7 +53,7 @@ def explain(
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which sources answer a list or a query, why, what they are asked, and how long they take.
+    """Show which sources answer a list or a query, why, by which requests, and how long they take.
 
     Of a query (/fleetlight/query, of any type of items) it says too what of its filter is asked of databases, indexes
     and clusters, and what is tried on the rows that they give.
@@ -137,7 +137,7 @@ def _print_query(sources: Sequence[str], query: Any) -> None:
     more = len(sources) - _NAMED
     named = ", ".join(sources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     if query is None:
-        print_result(f"{named}: it cannot be told what is asked")
+        print_result(f"{named}: the request cannot be shown")
         return
     print_result(f"{named}:")
     for statement in query.get("statements", [query] if "sql" in query else []):

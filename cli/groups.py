@@ -1,4 +1,4 @@
-"""Commands and groups of commands whose help shows no type beside a flag, which takes no value."""
+"""Commands and groups of commands with a help that shows no type beside a flag, which takes no value."""
 
 from typing import Any
 

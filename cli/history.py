@@ -1,4 +1,4 @@
-"""`fleetlight history`: what became of an instance."""
+"""`fleetlight history`: the changes of an instance."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ _LONGEST_VALUE = 60
     )
 )
 def history(
-    uuid: Annotated[str, typer.Argument(metavar="UUID", help="Of the instance.", show_default=False)],
+    uuid: Annotated[str, typer.Argument(metavar="UUID", help="The instance.", show_default=False)],
     *,
     limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what became of an instance: each change with when, who, and what it changed.
+    """Show the changes of an instance: the time of each, its user, and what it changed.
 
     The newest comes first. Native cells keep changes for relay.changelog_retention_h; cells of Nova keep none.
     """

@@ -17,7 +17,7 @@ _SERVER_ERRORS = 500
 def document_of(answer: "Answer") -> Any:
     """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
 
-    Raises CellError when it failed over a database, which callers over a network are not told.
+    Raises CellError when it failed over a database, which callers over a network do not see.
     """
     raise_if_database_failed(answer)
     document = msgspec.json.decode(answer.body)

@@ -70,7 +70,7 @@ class TableOrJson(StrEnum):
     JSON = "json"
 
 
-# Cells that a sync and a rebuild read at once unless told otherwise.
+# Cells that a sync and a rebuild read at once unless given.
 CELLS_AT_ONCE = 4
 RateOption = Annotated[
     float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
@@ -81,9 +81,7 @@ HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address
 PortOption = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port unless given.")
 ]
-AuthOption = Annotated[
-    str | None, typer.Option(metavar="STRATEGY", help="Who says who is calling; api.auth unless given.")
-]
+AuthOption = Annotated[str | None, typer.Option(metavar="STRATEGY", help="How callers log in; api.auth unless given.")]
 InsecureOption = Annotated[
     bool,
     typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none checks no login."),

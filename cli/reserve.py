@@ -42,11 +42,11 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
 
 CellOption = Annotated[
     str | None,
-    typer.Option("--cell", metavar="CELL", help="In this cell.", autocompletion=cell_names),
+    typer.Option("--cell", metavar="CELL", help="The cell to reserve in.", autocompletion=cell_names),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|UUID", show_default=False)]
 WaitOption = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long the end of the job is waited for.")
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the end of the job.")
 ]
 
 
@@ -68,15 +68,22 @@ def _seconds(text: str) -> int:
 def create(
     name: Annotated[str | None, typer.Argument(show_default=False, help="It may get one later.")] = None,
     *,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="As 512M or 4G.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory, as 512M or 4G.")] = None,
     vcpus: Annotated[int | None, typer.Option(min=1, help="Processors.")] = None,
-    disk: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Again for each disk.")] = None,
-    template: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Of the disks: plain, drbd …")] = None,
+    disk: Annotated[
+        list[str] | None, typer.Option(metavar="SIZE", help="The size of a disk; repeat it for each disk.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="The template of the disks: plain, drbd …")
+    ] = None,
     system: Annotated[str | None, typer.Option("--os", metavar="OS", help="`fleetlight list os` has them.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="The primary node.")] = None,
     secondary: Annotated[str | None, typer.Option(metavar="NODE", help="The secondary node.")] = None,
     expires_in: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As 90m, 12h or 7d; without it the reservation stays.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long the reservation stays, as 90m, 12h or 7d; unless given, it has no end."
+        ),
     ] = None,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
@@ -129,7 +136,7 @@ def list_reservations(
 def show(
     name: NameArgument, *, cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
 ) -> None:
-    """Print what is known of a reservation as JSON."""
+    """Print a reservation as JSON."""
     settings = load_settings(config, data_dir)
     found = _get(settings, _instance(cell, name))
     if not found["forthcoming"]:
@@ -146,7 +153,9 @@ def show(
 def complete(
     name: NameArgument,
     *,
-    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Give it this name first.")] = None,
+    new_name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Give the instance this name first.")
+    ] = None,
     system: Annotated[str | None, typer.Option("--os", metavar="OS", help="What to install.")] = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Do not start the instance.")] = False,
     cell: CellOption = None,
@@ -154,7 +163,7 @@ def complete(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Make a reservation real: the instance is built on the nodes that are reserved for it, which are printed."""
+    """Build the instance of a reservation on the nodes that are reserved for it, and print them."""
     settings = load_settings(config, data_dir)
     path = _instance(cell, name)
     if new_name is not None:
@@ -174,7 +183,7 @@ def cancel(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Give a reservation up, with all that it takes. An instance that runs is not touched."""
+    """Delete a reservation, and free its capacity. It refuses instances that are no reservation."""
     settings = load_settings(config, data_dir)
     path = _instance(cell, name)
     if not _get(settings, path)["forthcoming"]:

@@ -50,7 +50,7 @@ class JumpingClock:
 class FaultStage:
     """What a fault may use.
 
-    servers: those that are nobody else's, by name. rounds: how often it breaks something. seed: the fault's own.
+    servers: those of this fault alone, by name. rounds: how often it breaks something. seed: the fault's own.
     folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
     it says that it has. is_right: whether the index says that it has all that the cells have after a moment
     (microseconds since the epoch), and has it, and nothing else; nothing may be changed meanwhile. clock: of the
@@ -83,7 +83,7 @@ class FaultStage:
         self.run(processes.indexer(self.world))
 
     def run_api(self, environment: Mapping[str, str] | None = None) -> Lists:
-        """An API, and who asks it."""
+        """An API, and its callers."""
         port = free_port()
         self.run(processes.daemon(self.world, f"api --port {port} --processes 1", self.folder, environment))
         limit_s = self.world.settings.search.staleness_limit_s

@@ -57,7 +57,7 @@ class Supply:
         self._own: dict[str, PrivateServer] = {}
 
     def url(self, kind: str, *, own: bool) -> str:
-        """own: of a server that nobody else uses."""
+        """own: of a server that nothing else uses."""
         return self._shared[kind] if kind in self._shared and not own else self.own(kind).url
 
     def own(self, kind: str) -> PrivateServer:

@@ -52,7 +52,7 @@ add = typer.Typer(
     ),
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What to call the cell.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the cell.", show_default=False)]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="The database of the cell."),
@@ -251,15 +251,15 @@ def add_nova(
         ),
     ] = None,
     transport_url_file: UrlFileOption = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="What the names of the cells begin with.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="The beginning of the names of the cells.")] = "",
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
 
     Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
-    as whom the address of the API database names, and their buses are followed as `bus.username`. A cell keeps the bus
-    that it has, unless another one is given.
+    with the account in the address of the API database, and their buses with `bus.username`. A cell keeps the bus that
+    it has, unless another one is given.
     """
     api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
     with _open_fleet_to_join(config, data_dir) as fleet:

@@ -52,7 +52,7 @@ CellArgument = Annotated[
     typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False, autocompletion=cell_names),
 ]
 
-# Whoever follows a cell looks at the registry that often, and then has something to finish.
+# An indexer or relay looks at the registry every fleet.cells_refresh_interval_s, and then has work to finish.
 _FINISHING_S = 10.0
 
 
@@ -98,17 +98,17 @@ def set_cell(
         bool,
         typer.Option(
             "--announcements/--no-announcements",
-            help="Whether it takes announcements of instances that its database does not have.",
+            help="Whether the cell takes announcements of instances that its database does not have.",
             show_default=False,
         ),
     ],
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
+    """Set whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
 
-    It takes them from producers only that `fleetlight accounts producer` has given a key for it, and from its own
-    outbox. What others announce is a dead letter. What was announced before stays.
+    It takes them only from its own outbox, and from producers with a key for it (`fleetlight accounts producer`).
+    Announcements of others become dead letters. What was announced before stays.
     """
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         cell = fleet.cell(name)
@@ -122,11 +122,11 @@ def set_cell(
 
 @app.command(epilog=examples("fleetlight cell disable cell2"))
 def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
+    """Stop following a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
-    Its instances stay in every list: the cell is asked itself as soon as the index is too old. Notifications of Nova's
-    are not collected meanwhile, for which indexers are waited for to leave; all rows are compared when the cell is
-    followed again. In a data folder the relay of `fleetlight up` goes on as long as that runs.
+    Its instances stay in every list: lists ask the cell itself as soon as the index is too old. The command waits until
+    indexers have left a cell of Nova, so that its queue collects no notifications meanwhile; `fleetlight cell enable`
+    has all its rows compared. In a data folder the relay of `fleetlight up` goes on as long as that runs.
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
@@ -137,7 +137,7 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
 def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Follow a disabled cell again; what changed meanwhile is caught up with."""
+    """Follow a disabled cell again; its indexer catches up with what changed meanwhile."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         _set_disabled(fleet, name, disabled=False)
 
@@ -146,14 +146,14 @@ def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOpt
 def remove(
     name: CellArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Remove a disabled cell from the index and from the fleet, and its queues. Its database stays as it is.
 
-    Not one of a data folder, which `fleetlight up` would make again.
-    Waits for indexers and its relay to leave the cell. What is cut off can be repeated.
+    A cell of a data folder cannot be removed: `fleetlight up` would make it again.
+    The command waits until indexers and the relay have left the cell. If it is interrupted, run it again.
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
@@ -246,7 +246,7 @@ def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
     with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
         try:
             with leases.unfollowed(cell, deadline_s=deadline_s, on_wait=on_wait):
-                # Whoever has enabled it meanwhile needs the queue.
+                # If it was enabled meanwhile, its indexer needs the queue.
                 if fleet.cell(cell.uuid).disabled:
                     unbind(cell.transport_url, cell.uuid, settings.bus)
         except BusError as error:
@@ -256,7 +256,7 @@ def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
 
 
 def _waiting(settings: Settings, cell: Cell) -> tuple[float, Callable[[LeaseHeldError], None]]:
-    """How long to wait for those who follow a cell that was disabled, and what to say then."""
+    """How long to wait until processes leave a cell that was disabled, and what to print then."""
     deadline_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
 
     def on_wait(error: LeaseHeldError) -> None:

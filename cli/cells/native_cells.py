@@ -31,7 +31,7 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     """
     known = fleet.cells()
     before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
-    # First the schema: whoever finds the cell in the registry may read it at once.
+    # First the schema: a process that finds the cell in the registry may read it at once.
     engine = check_database_url(database_url, name, known)
     upgrade(engine, name)
     if before is not None and not is_same_place(before.database_url, database_url):

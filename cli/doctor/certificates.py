@@ -24,11 +24,11 @@ from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
 
 _SOON = timedelta(days=14)
-"""Those who renew by a timer begin a month before the end: what is nearer was not renewed."""
+"""Timers that renew certificates begin a month before the end: one that is nearer to it was not renewed."""
 _RENEW = "renew it: docs/operations/runbooks/certificates.md"
 _MICROSECONDS = 1_000_000
 _TIMEOUT_S = 3.0
-"""Shorter than the doctor's own: what hangs is named by the check that is about it."""
+"""Shorter than the deadline of checks: the check of the server itself names what hangs."""
 _AMQPS_PORT, _POSTGRESQL_PORT = 5671, 5432
 _SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 """With which a client of PostgreSQL asks for TLS; one byte is the answer (PostgreSQL, "Message Formats")."""
@@ -82,7 +82,7 @@ def _examine(server: TlsServer, clock: Clock) -> Findings:
     try:
         certificate = _certificate(server)
     except OSError:
-        # Whether it answers is another check.
+        # Another check says whether it answers.
         return []
     if certificate is None:
         return []

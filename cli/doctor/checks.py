@@ -1,4 +1,4 @@
-"""What the doctor asks of databases, buses, the index, clocks and disks."""
+"""The doctor's checks of databases, buses, the index, clocks and disks."""
 
 import asyncio
 import shutil
@@ -30,18 +30,18 @@ from fleetlight.resources.clock import Clock
 _MICROSECONDS = 1_000_000
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
-_WHO_MAY = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
+_GRANT = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
 _START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
 _START_BUS = "see that RabbitMQ runs and can be reached from here, and that this account may log in"
 _LISTS_GO_ON = "lists are answered by the cells meanwhile"
 _START_INDEX = {
     "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
-    "sqlite": f"run `fleetlight indexer` or `fleetlight up`, whose log says what they wait for; {_LISTS_GO_ON}",
+    "sqlite": f"run `fleetlight indexer` or `fleetlight up`; the log says what it waits for; {_LISTS_GO_ON}",
 }
 _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
     IndexHealth.INCOMPLETE: "an indexer fills it in; if `verify --repair` was cut off, run it again",
-    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`, whose logs say what they wait for",
+    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`; their logs say what they wait for",
     IndexHealth.DEAD_LETTERS: "`fleetlight index failures list`",
     IndexHealth.UNREACHABLE: "its database and its bus have to answer first",
 }
@@ -83,7 +83,7 @@ def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check
         try:
             known.dead_letters = fleet.failures.counts()
         except FleetUnreachableError as error:
-            # Most accounts may not read them; where all of the database is away another check says so.
+            # Most accounts may not read them; where the whole database is away its own check says so.
             return [unknown("dead letters", error.reason)]
         return []
 
@@ -184,7 +184,7 @@ def _of_database(about: str, schema: str, found: DatabaseExamination) -> Iterato
         account = "" if found.account is None else f", as {found.account}"
         yield ok(about, f"{found.server}{account}")
     if found.lacks:
-        yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _WHO_MAY)
+        yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _GRANT)
     ahead_s = found.ahead_us / _MICROSECONDS
     if abs(ahead_s) > _CLOCK_LIMIT_S:
         side = "ahead of" if ahead_s > 0 else "behind"

@@ -1,4 +1,4 @@
-"""The command, and in which order it asks: what has to be known first is the fleet's own list of cells."""
+"""`fleetlight doctor`: its checks, and their order. Those of cells need the fleet's list of cells first."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -35,11 +35,11 @@ app = typer.Typer()
     )
 )
 def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
-    """Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.
+    """Check everything that a fleet needs, and say for each fault what to do about it.
 
-    Databases with their versions, tables, rights and clocks, buses, the index with its aliases and disks, whether it
-    follows each cell, and when certificates end. All is asked at once, as who is configured, and within seconds
-    whatever hangs.
+    It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks,
+    and whether it follows each cell; and when certificates end. All checks run at once, with the configured accounts,
+    and end within seconds even where a server hangs.
 
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """

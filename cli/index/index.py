@@ -113,7 +113,7 @@ def verify(
     ] = False,
     fast: Annotated[
         bool,
-        typer.Option("--fast", help="Compare which revisions the index has, and not what it says of them."),
+        typer.Option("--fast", help="Compare the revisions in the index alone, and not the documents."),
     ] = False,
     cell: CellOption = None,
     config: ConfigOption = None,
@@ -153,7 +153,7 @@ def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
     """following: the command that follows the cells."""
     if not stale:
         return
-    # Where the index has all that was published, it may be that nobody publishes.
+    # Where the index has all that was published, it may be that no relay publishes.
     is_relayed = following == _FOLLOWER and any(each.lag_changes == 0 for each in stale)
     commands = f"do `fleetlight relay` and `{following}`" if is_relayed else f"does `{following}`"
     names = ", ".join(each.cell.name for each in stale)

@@ -26,7 +26,7 @@ from fleetlight.cli.processes.serving import (
     SharedApiState,
     api_children,
     import_api,
-    listen_as_told,
+    listen_as_configured,
     serve_until_stopped,
 )
 from fleetlight.cli.processes.starting import looking_for
@@ -61,13 +61,13 @@ def api(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Serve the API, and nothing else."""
+    """Serve the API, without an indexer, relays or workers."""
     settings = with_api_options(load_settings(config, data_dir), host, port, auth, processes)
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
     shared = SharedApiState.of(settings)
-    listeners = listen_as_told(settings.api)
+    listeners = listen_as_configured(settings.api)
     import_api()
     children = api_children(listeners, partial(_serve, shared))
 

@@ -1,7 +1,7 @@
-"""What is asked of an API beside requests: threads answer, also while the event loop of the application is busy.
+"""Probes and metrics of an API process: threads answer, also while the event loop of the application is busy.
 
-What takes the loop is put to it, and waited for shortly; then what was seen last is the answer. Only an application
-whose loop has not come round for long does not live.
+They wait a moment for what the loop has to do; then the last known state is the answer. Only an application with a loop
+that has not come round for long counts as dead.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _SLICE_S = 0.1
 
 @contextmanager
 def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
-    """Answer the questions of the other processes about the application whose event loop this is called in."""
+    """Answer the requests of the other processes about the application that runs in this event loop."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
     registry.register(_Measured(health, loop))
@@ -44,22 +44,22 @@ def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeCo
 
 
 class Pulse:
-    """When an event loop came round last. Made and ended in it; any thread may ask."""
+    """When an event loop came round last. Made and ended in it; any thread may read it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._beat()
+        self._come_round()
 
     @property
     def silent_s(self) -> float:
-        return time.monotonic() - self._beaten_at
+        return time.monotonic() - self._came_round_at
 
     def end(self) -> None:
         self._next.cancel()
 
-    def _beat(self) -> None:
-        self._beaten_at = time.monotonic()
-        self._next = self._loop.call_later(_PULSE_INTERVAL_S, self._beat)
+    def _come_round(self) -> None:
+        self._came_round_at = time.monotonic()
+        self._next = self._loop.call_later(_PULSE_INTERVAL_S, self._come_round)
 
 
 class ApiProbes:
@@ -72,7 +72,7 @@ class ApiProbes:
         self._seen: Probe | None = None
 
     def healthz(self) -> Probe:
-        """Of this process alone: who asks for the health of the command asks the others as well."""
+        """Of this process alone: the health of the command is the sum of all its processes."""
         return ALIVE if self._lives() else Probe(False, {"status": "stuck"})
 
     def readyz(self) -> Probe:

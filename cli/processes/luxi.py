@@ -36,14 +36,14 @@ def luxi(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Answer Ganeti's local queries at a unix socket, and nothing else.
+    """Answer Ganeti's local queries at a unix socket, without the API.
 
-    Who can open the socket sees the whole fleet: its file is for the user and the group of this process.
+    A user that can open the socket sees the whole fleet: its file is for the user and the group of this process.
     """
     settings = load_settings(config, data_dir)
     path = socket or settings.api.luxi_socket
     if path is None:
-        raise ConfigurationError("where to listen is not known: add --socket PATH, or configure api.luxi_socket")
+        raise ConfigurationError("there is no socket to listen at: give --socket PATH, or configure api.luxi_socket")
     configure_logging(settings.log)
     with (
         open_fleet(settings.fleet) as fleet,

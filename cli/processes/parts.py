@@ -1,4 +1,4 @@
-"""The parts of a process: threads that run until told to stop, in an order that the process decides."""
+"""The parts of a process: threads that run until they are stopped, in an order that the process decides."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 
 Run = Callable[[Event], object]
 
-# Their texts say what has to be done; anything else is a mistake of this program, of which the place is to be known.
+# Their texts say what has to be done; anything else is a mistake of this program, and its traceback is needed.
 _IN_WORDS = (CommandError, CellError, IndexerError, NotificationError)
 
 
@@ -43,11 +43,11 @@ class ProcessPart:
         return self._future.exception() if self._future.done() else None
 
     def ask_to_stop(self) -> None:
-        """Ask, and do not wait."""
+        """Set the signal to stop, and do not wait."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Ask, and return when the part has ended."""
+        """Set the signal to stop, and return when the part has ended."""
         self.ask_to_stop()
         self._executor.shutdown(wait=True)
 

@@ -98,7 +98,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Carry out what the API has accepted for native cells, also for cells that are added later.
+    """Carry out the jobs of native cells, also of cells that are added later.
 
     Any number may run.
     """

@@ -26,7 +26,7 @@ SendHeartbeat = Callable[[], None]
 
 
 def no_heartbeat() -> None:
-    """For callers who do not listen."""
+    """For callers that take no heartbeats."""
 
 
 def run_relay(
@@ -101,7 +101,7 @@ def run_for_cells(
 
     name: what such a thread is called in the log.
     choose_cells: which; raises FleetUnreachableError. It is asked every `fleet.cells_refresh_interval_s`: a new cell is
-    taken in, one whose addresses changed is begun anew, and one that is not chosen any more is let go.
+    taken in, one with changed addresses is begun anew, and one that is not chosen any more is left.
     Raises CommandError when a thread made a mistake.
     """
     running: dict[Cell, ProcessPart] = {}

@@ -1,4 +1,4 @@
-"""The API inside a process: its parts made from the settings, and served until a signal says stop."""
+"""An API process: it makes the parts of the API from the settings, and serves until a signal stops it."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Stop = Callable[[], None]
 
 
-def listen_as_told(api: ApiSettings) -> Sequence[socket.socket]:
+def listen_as_configured(api: ApiSettings) -> Sequence[socket.socket]:
     """The sockets to serve at, one for each process. Raises CommandError when the address cannot be had."""
     try:
         return listen_together(api.host, api.port, processes_of(api))
@@ -66,7 +66,7 @@ _GIVE_WAY_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class SharedApiState:
-    """What the processes of an API have in common, to be made before they are forked.
+    """What the processes of an API share, made before they are forked.
 
     settings: with a key by which a watch goes on in each of them, also if none is configured.
     """

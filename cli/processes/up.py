@@ -47,7 +47,7 @@ from fleetlight.cli.processes.serving import (
     SharedApiState,
     api_children,
     import_api,
-    listen_as_told,
+    listen_as_configured,
     serve_until_stopped,
 )
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
@@ -70,7 +70,7 @@ _log = structlog.get_logger(__name__)
 _BACKGROUND = "background"
 _INSTANCES = 200
 _RATE = 5.0
-# How curl says who is calling, by `api.auth`, where that is not decided by the files of this folder.
+# How curl names the user, by `api.auth`, where the files of this folder do not decide it.
 _LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack token issue -f value -c id)"'}
 
 
@@ -94,7 +94,7 @@ def up(
             help="Folder that holds everything; made if missing.",
         ),
     ] = DEFAULT_DATA_DIR,
-    cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
+    cells: Annotated[int, typer.Option(min=1, max=200, help="How many cells the fleet has; existing ones stay.")] = 3,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Fill the cells, keep them busy, and let them take announcements.")
     ] = False,
@@ -138,7 +138,7 @@ def up(
     configure_logging(settings.log)
     with _listening(folder, settings) as listeners:
         address = address_of(listeners[0])
-        # The folder may be one that others can look into; what the databases hold is nobody else's business.
+        # The folder may be one that others can look into; the databases are for the owner alone.
         os.umask(0o077)
         fleet = set_up_fleet(folder, settings.fleet.failure_limits)
         wanted = (_INSTANCES if instances is None else instances) if simulate else 0
@@ -182,7 +182,7 @@ def _serve(shared: SharedApiState, listener: socket, number: int, context: Child
 def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[socket]]:
     """The sockets to serve at, with the folder for this command alone. Raises CommandError, which leaves no new folder.
 
-    Who runs in a folder most likely has the port too: then the folder is what to speak of.
+    A process that runs in the folder most likely has the port too: then the error names the folder.
     """
     with ExitStack() as stack:
         listeners = () if folder.path.exists() else _kept_open(stack, settings)
@@ -192,7 +192,7 @@ def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[sock
 
 
 def _kept_open(stack: ExitStack, settings: Settings) -> Sequence[socket]:
-    return [stack.enter_context(listener) for listener in listen_as_told(settings.api)]
+    return [stack.enter_context(listener) for listener in listen_as_configured(settings.api)]
 
 
 def _prepare_index(settings: Settings) -> None:

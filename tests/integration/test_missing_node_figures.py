@@ -171,7 +171,7 @@ def test_node_without_a_figure_is_named_by_capacity(cluster: PlayedCluster, name
     assert (cell["nodes"], cell["available_nodes"], cell["silent_nodes"]) == (3, 2, ["node2"])
     assert (found["complete"], found["missing"]) == (False, [])
     shown = run("capacity")
-    assert "Not complete: cell farm: nothing counts of what has not said its figures: node2" in shown.stderr
+    assert "Not complete: cell farm: nodes without figures do not count: node2" in shown.stderr
     assert "no answer" not in shown.stdout
 
 
