@@ -8,16 +8,13 @@ from urllib.parse import urlencode
 
 import typer
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, notice_missing_cells
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.options import ConfigOption, DataDirOption, TableOrJson, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
-from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.operations.balancing.capacity import InstanceSize, Tier, count_of, tiers_of, without_reservations
 from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
@@ -112,14 +109,11 @@ async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
 
 
 async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, Any]:
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with opened_api(settings, fleet) as api:
         query = "" if cell is None else urlencode({"cell": cell})
-        answer = await call(app, "GET", "/fleetlight/capacity", query=query)
-        app.state.index.close()
+        answer = await api.call("GET", "/fleetlight/capacity", query=query)
     return {**document_of(answer), "complete": answer.headers["fleetlight-complete"] == "true"}
 
 

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import CapacityAdapter, Cell
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.output import print_notice
-from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.cluster_file import read_cluster
@@ -35,6 +32,7 @@ from fleetlight.resources.query_fields.definitions import CellStatus
 
 if TYPE_CHECKING:
     from fleetlight.api.app import ApiParts
+    from fleetlight.cli.in_process import ApiInProcess
 
 _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -116,17 +114,15 @@ async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with opened_api(settings, fleet) as api:
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
-        answers = [await _items(app, what, fields, cell) for what, fields in asked]
+        answers = [await _items(api, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
         # Of what instances claim; the nodes of other cells say what they need themselves.
         claimed = [each for each in fleet.cells() if each.name in nodes and not each.can.reports_usage]
-        capacities = {each.name: _capacities(parts, each) for each in claimed}
-        app.state.index.close()
+        capacities = {each.name: _capacities(api.parts, each) for each in claimed}
     return answers, capacities
 
 
@@ -139,9 +135,9 @@ def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
         return None
 
 
-async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
+async def _items(api: "ApiInProcess", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
     """All items of a type by their cell, each with its fields; and whether these are all there are."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
 
     question = {
         "what": what,
@@ -153,7 +149,7 @@ async def _items(app: Any, what: str, fields: Sequence[str], cell: str | None) -
     is_complete, marker = True, None
     while True:
         body = msgspec.json.encode({**question, "marker": marker})
-        answer = await call(app, "POST", "/fleetlight/query", body=body)
+        answer = await api.call("POST", "/fleetlight/query", body=body)
         page = document_of(answer)
         for (_, of_cell), *values in page["data"]:
             read = (value if status == CellStatus.NORMAL else None for status, value in values)

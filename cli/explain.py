@@ -8,13 +8,10 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_result, print_table
-from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -75,14 +72,11 @@ def explain(
 
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with opened_api(settings, fleet) as api:
         query = urlencode({"request": request})
-        answer = await call(app, "GET", "/fleetlight/explain", query=query, headers=headers)
-        app.state.index.close()
+        answer = await api.call("GET", "/fleetlight/explain", query=query, headers=headers)
     return document_of(answer)
 
 

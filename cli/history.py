@@ -8,13 +8,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 import typer
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -54,14 +51,11 @@ def history(
 
 async def _ask(settings: Settings, fleet: Fleet, uuid: str, limit: int) -> Any:
     """Raises CommandError."""
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with opened_api(settings, fleet) as api:
         path = f"/fleetlight/servers/{quote(uuid, safe='')}/history"
-        answer = await call(app, "GET", path, query=urlencode({"limit": limit}))
-        app.state.index.close()
+        answer = await api.call("GET", path, query=urlencode({"limit": limit}))
     return document_of(answer)
 
 

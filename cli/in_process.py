@@ -1,20 +1,51 @@
-"""What the application of this process answers to a command."""
+"""The application of the API in the process of a command, which sends requests to it without a server."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
+from starlette.applications import Starlette
 
+from fleetlight.api.app import ApiParts, create_app
+from fleetlight.api.http.in_process import NO_HEADERS, Answer, call
+from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.errors import CellError
+from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
-
-if TYPE_CHECKING:
-    from fleetlight.api.http.in_process import Answer
+from fleetlight.cli.processes.api_parts import open_parts
+from fleetlight.cli.settings import Settings
 
 _OK = 200
 _SERVER_ERRORS = 500
 
 
-def document_of(answer: "Answer") -> Any:
+class ApiInProcess:
+    """An application, and its parts."""
+
+    def __init__(self, app: Starlette, parts: ApiParts) -> None:
+        self._app = app
+        self.parts = parts
+
+    async def call(
+        self, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
+    ) -> Answer:
+        """The answer to a request of an operator."""
+        return await call(self._app, method, path, query=query, headers=headers, body=body)
+
+
+@asynccontextmanager
+async def opened_api(settings: Settings, fleet: Fleet) -> AsyncIterator[ApiInProcess]:
+    """The application with the configured cells and index; closed at the end."""
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+        try:
+            yield ApiInProcess(app, parts)
+        finally:
+            app.state.index.close()
+
+
+def document_of(answer: Answer) -> Any:
     """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
 
     Raises CellError when it failed over a database, which callers over a network do not see.
@@ -27,7 +58,7 @@ def document_of(answer: "Answer") -> Any:
     return document
 
 
-def raise_if_database_failed(answer: "Answer") -> None:
+def raise_if_database_failed(answer: Answer) -> None:
     """Raises the CellError that the answer was made of, which names the database and what is wrong with it."""
     if answer.status >= _SERVER_ERRORS and isinstance(answer.failure, CellError):
         raise answer.failure

@@ -12,16 +12,13 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from fleetlight.api.identity import NoIdentity
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import raise_if_database_failed
 from fleetlight.cli.list_forms import ItemWord
 from fleetlight.cli.list_items import ListOutput, list_items
 from fleetlight.cli.options import ConfigOption, DataDirOption, cell_names, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_parts
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer(
@@ -240,15 +237,13 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
 
     The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415
+    from fleetlight.cli.in_process import opened_api, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        app = create_app(parts)
+    async with opened_api(settings, fleet) as api:
 
         async def ask(method: str, path: str, body: Any = None) -> Any:
             content = b"" if body is None else msgspec.json.encode(body)
-            answer = await call(app, method, path, headers=_HEADERS, body=content)
+            answer = await api.call(method, path, headers=_HEADERS, body=content)
             raise_if_database_failed(answer)
             document = msgspec.json.decode(answer.body)
             if answer.status == HTTPStatus.OK:
@@ -256,7 +251,4 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
             is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             raise (CommandError if is_ours else ConfigurationError)(unescape(document["message"]))
 
-        try:
-            yield ask
-        finally:
-            app.state.index.close()
+        yield ask

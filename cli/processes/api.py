@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 from socket import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -21,17 +21,14 @@ from fleetlight.cli.options import (
     PortOption,
     examples,
 )
+from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import (
-    SharedApiState,
-    api_children,
-    import_api,
-    listen_as_configured,
-    serve_until_stopped,
-)
 from fleetlight.cli.processes.starting import looking_for
 from fleetlight.cli.processes.supervising import ChildContext, supervise
 from fleetlight.cli.settings import load_settings, with_api_options
+
+if TYPE_CHECKING:
+    from fleetlight.cli.processes.serving import SharedApiState
 
 app = typer.Typer()
 
@@ -66,9 +63,10 @@ def api(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
+    from fleetlight.cli.processes.serving import SharedApiState, api_children  # noqa: PLC0415 -- other commands would start a quarter later
+
     shared = SharedApiState.of(settings)
     listeners = listen_as_configured(settings.api)
-    import_api()
     children = api_children(listeners, partial(_serve, shared))
 
     def on_ready() -> None:
@@ -79,11 +77,11 @@ def api(
     _log.info("stopped")
 
 
-def _serve(shared: SharedApiState, listener: socket, number: int, context: ChildContext) -> None:
+def _serve(shared: "SharedApiState", listener: socket, number: int, context: ChildContext) -> None:
     with (
         open_fleet(shared.settings.fleet) as fleet,
         looking_for(fleet) as look_on,
         # Said once, of all of them.
         telling_of_newer_tables(fleet) if number == 1 else nullcontext(),
     ):
-        serve_until_stopped(shared, fleet, listener, number, context, on_ready=look_on)
+        shared.serve(fleet, listener, number, context, on_ready=look_on)

@@ -1,7 +1,6 @@
 """`fleetlight luxi`: Ganeti's local query socket as a process of its own."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +8,12 @@ import structlog
 import typer
 import uvloop
 
-from fleetlight.api.identity import NoIdentity
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import open_parts, serving_socket
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
@@ -45,22 +41,12 @@ def luxi(
     if path is None:
         raise ConfigurationError("there is no socket to listen at: give --socket PATH, or configure api.luxi_socket")
     configure_logging(settings.log)
+    from fleetlight.cli.processes.luxi_serving import serve_luxi  # noqa: PLC0415 -- other commands would start a quarter later
+
     with (
         open_fleet(settings.fleet) as fleet,
         telling_of_newer_tables(fleet),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(path, settings, fleet))
+        runner.run(serve_luxi(path, settings, fleet))
     _log.info("stopped")
-
-
-async def _serve(path: Path, settings: Settings, fleet: Fleet) -> None:
-    from fleetlight.api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with open_parts(settings, fleet, NoIdentity()) as parts:
-        served = create_app(parts)
-        async with served.router.lifespan_context(served), serving_socket(path, settings, served):
-            await stop.wait()

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 from threading import Event
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -41,15 +41,9 @@ from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import set_up_users
 from fleetlight.cli.processes.following import keep_indexing
+from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
 from fleetlight.cli.processes.relaying import run_relay
-from fleetlight.cli.processes.serving import (
-    SharedApiState,
-    api_children,
-    import_api,
-    listen_as_configured,
-    serve_until_stopped,
-)
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.working import worker_of
@@ -62,6 +56,9 @@ from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.nodes.opening import NodeRpcs, opened_nodes
 from fleetlight.operations.simulation.simulated_instances import PROJECTS, hosts_for
 from fleetlight.operations.simulation.simulator import Simulator
+
+if TYPE_CHECKING:
+    from fleetlight.cli.processes.serving import SharedApiState
 
 app = typer.Typer()
 
@@ -160,7 +157,8 @@ def up(
             cell.engine.dispose()
         simulation = (wanted, _RATE if rate is None else rate) if simulate else None
         background = _Background(settings, embedded, simulated_agents, simulation)
-        import_api()
+        from fleetlight.cli.processes.serving import SharedApiState, api_children  # noqa: PLC0415 -- other commands would start a quarter later
+
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
             [
@@ -173,9 +171,9 @@ def up(
     _log.info("stopped")
 
 
-def _serve(shared: SharedApiState, listener: socket, number: int, context: ChildContext) -> None:
+def _serve(shared: "SharedApiState", listener: socket, number: int, context: ChildContext) -> None:
     with open_fleet(shared.settings.fleet) as fleet:
-        serve_until_stopped(shared, fleet, listener, number, context, indexer=context.siblings[_BACKGROUND])
+        shared.serve(fleet, listener, number, context, indexer=context.siblings[_BACKGROUND])
 
 
 @contextmanager
