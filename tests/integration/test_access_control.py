@@ -48,6 +48,7 @@ from scripts.servers.service import SECURED
 from tests.support.documents import make_document
 from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import CELL_UUID
+from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -60,7 +61,6 @@ pytestmark = [
 ]
 
 _PREFIX = "guarded"
-_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def test_server_lives_and_dies_with_the_accounts_of_api_and_worker(fortress: For
         group = {"server_group": {"name": "apart", "policies": ["anti-affinity"]}}
         group_uuid = send("POST", "/os-server-groups", group).json()["server_group"]["id"]
         send("PUT", "/os-quota-sets/demo", {"quota_set": {"instances": 5}})
-        server = {"name": "guarded", "flavorRef": "1", "imageRef": _IMAGE, "key_name": "mine"}
+        server = {"name": "guarded", "flavorRef": "1", "imageRef": IMAGE, "key_name": "mine"}
         body = {"server": server, "os:scheduler_hints": {"group": group_uuid}}
         uuid = send("POST", "/servers", body).json()["server"]["id"]
         wait_until(lambda: status() == "ACTIVE", timeout_s=90)

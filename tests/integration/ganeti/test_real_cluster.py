@@ -18,7 +18,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.external_cell import compare_cell
 from fleetlight.resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, searching
 from tests.support.htools import Htools
 from tests.support.rapi_calls import RapiCalls
 from tests.support.real_cluster import PASSWORD, USER, RealCluster
@@ -53,7 +53,7 @@ def unchanged(ganeti_cluster: RealCluster) -> Iterator[None]:
 
 @pytest.fixture
 def api(fleet: ComputeFleet) -> Api:
-    return fleet.api(cell_timeout_s=60, staleness_limit_s=FOUR_HOURS_S)
+    return fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=FOUR_HOURS_S))
 
 
 def ask_cluster(cluster: RealCluster, method: str, path: str, body: Any = None) -> tuple[int, Any]:
