@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 _COUNT, _QUICK_COUNT = 1_000_000, 8_000
 _WINDOW_S, _QUICK_WINDOW_S = 120.0, 20.0
-_PATIENCE_S = 300.0
+_TIMEOUT_S = 300.0
 _NO_AUDIT = "\n[indexer]\naudit_share = 0.00001\naudit_interval_s = 1000000\n"
 _SHARE_GOAL, _FOUND_GOAL = at_most(0.05), at_most(60)
 
@@ -90,7 +90,7 @@ def _found(followed: Followed) -> Iterator[Figure]:
             begun_s = time.monotonic()
             is_in_time = True
             try:
-                wait_until(is_repaired, timeout_s=_PATIENCE_S)
+                wait_until(is_repaired, timeout_s=_TIMEOUT_S)
             except AssertionError:
                 is_in_time = False
             took_s = time.monotonic() - begun_s

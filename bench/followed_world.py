@@ -17,7 +17,7 @@ from fleetlight.resources.clock import system_clock
 from tests.support.waiting import wait_until
 
 _PER_CELL = 50
-_PATIENCE_S = 1800
+_TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class FollowedWorld:
             except IndexUnavailableError:
                 return False  # it is not prepared yet
 
-        wait_until(is_current, timeout_s=_PATIENCE_S)
+        wait_until(is_current, timeout_s=_TIMEOUT_S)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ the same kind reads its answer as bytes and does nothing with them. The figures 
 (the official client with its fastest JSON, and the API's answer read by the same decoder), and are only reported
 (docs/performance.md). The API is a process of its own, as in production.
 
-Who lists again what was listed a moment ago, as dashboards do, is answered from what is remembered of the page
-(docs/performance.md). The figures `new` are of pages that nobody has asked for: each has another length.
+A caller that lists again what was listed a moment ago, as dashboards do, gets what is remembered of the page
+(docs/performance.md). The figures `new` are of pages that no caller has asked for: each has another length.
 """
 
 import itertools

@@ -23,7 +23,7 @@ from elasticsearch import Elasticsearch
 
 from bench import fleet as made_up
 from bench.listing_http import api_process, fill
-from bench.load_clients import Outcome, Plan, quantile
+from bench.load_clients import LoadOutcome, LoadPlan, quantile
 from bench.load_slow import Crowd, memory_under
 from bench.measure import Figure, at_least, at_most, figure
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -65,16 +65,16 @@ class _Served:
     pid: int
     count: int
 
-    def load(self, limit: int, seconds: float, *, clients: int = 0, rate: float = 0.0) -> Outcome:
+    def load(self, limit: int, seconds: float, *, clients: int = 0, rate: float = 0.0) -> LoadOutcome:
         """What clients in another process get."""
         address = urlsplit(self.url)
         assert address.hostname is not None
         assert address.port is not None
         paths = str(self.directory / f"paths{limit}")
-        plan = Plan(address.hostname, address.port, paths, seconds, clients, rate)
+        plan = LoadPlan(address.hostname, address.port, paths, seconds, clients, rate)
         command = [sys.executable, "-m", "bench.load_clients"]
         done = subprocess.run(command, input=msgspec.json.encode(plan), stdout=subprocess.PIPE, check=True)
-        return msgspec.json.decode(done.stdout, type=Outcome)
+        return msgspec.json.decode(done.stdout, type=LoadOutcome)
 
 
 def _loaded(served: _Served, limit: int, seconds: float) -> Iterator[Figure]:
@@ -119,7 +119,7 @@ def _bounded(served: _Served, crowd: Crowd) -> Figure:
     return figure(f"load.{served.name}.bounded", ratio, "ratio", what, runs=1, goal=_FLAT)
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: LoadOutcome) -> str:
     p50, p99 = (quantile(outcome.served, share) * 1000 for share in (0.5, 0.99))
     return (
         f"{outcome.rate:.1f} pages/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(outcome.refused)} refused, "

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-PATIENCE_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 _HEAD_END = b"\r\n\r\n"
 _OK = 200
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LoadPlan(msgspec.Struct, frozen=True):
     """What to ask for.
 
     host, port: of the API. paths: a file with a path in each line, which are asked for one after the other.
@@ -37,10 +37,10 @@ class Plan(msgspec.Struct, frozen=True):
     rate: float = 0.0
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class LoadOutcome(msgspec.Struct, frozen=True):
     """Of all answers: how long each took, in seconds, from when it was to be sent to its last byte, in order.
 
-    served: those with a page. refused: with 503. late, failed: how many were not there within PATIENCE_S, or were
+    served: those with a page. refused: with 503. late, failed: how many were not there within ANSWER_TIMEOUT_S, or were
     something else. live: how many pages some cell has answered itself. size: bytes of all pages.
     """
 
@@ -108,14 +108,14 @@ class _Connection(asyncio.Protocol):
 
 
 class _Load:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
         self._requests = _requests(plan)
         self._idle: list[_Connection] = []
         self._outcomes: list[tuple[float, int, bool, int]] = []
         self._late = self._failed = 0
 
-    async def run(self) -> Outcome:
+    async def run(self) -> LoadOutcome:
         plan, began = self._plan, time.perf_counter()
         if plan.clients:
             await asyncio.gather(*(self._client(began + plan.seconds) for _ in range(plan.clients)))
@@ -124,7 +124,7 @@ class _Load:
         seconds = time.perf_counter() - began  # what had waited at the end is served then
         pages = [each for each in self._outcomes if each[1] == _OK]
         refused = [each[0] for each in self._outcomes if each[1] != _OK]
-        return Outcome(
+        return LoadOutcome(
             sorted(took for took, _, _, _ in pages),
             sorted(refused),
             self._late,
@@ -152,7 +152,7 @@ class _Load:
 
     async def _ask(self, began: float) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 connection = await self._connection()
                 status, is_live, size = await connection.ask(next(self._requests))
         except TimeoutError:
@@ -173,14 +173,14 @@ class _Load:
         return connection
 
 
-def _requests(plan: Plan) -> Iterator[bytes]:
+def _requests(plan: LoadPlan) -> Iterator[bytes]:
     paths = Path(plan.paths).read_bytes().splitlines()
     head = f"Host: {plan.host}:{plan.port}\r\nOpenStack-API-Version: compute latest\r\n\r\n".encode()
     return (b"GET %b HTTP/1.1\r\n%b" % (path, head) for path in itertools.cycle(paths))
 
 
 def main(read: Callable[[], bytes] = sys.stdin.buffer.read) -> None:
-    plan = msgspec.json.decode(read(), type=Plan)
+    plan = msgspec.json.decode(read(), type=LoadPlan)
     outcome = uvloop.run(_Load(plan).run())
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
 

@@ -40,7 +40,7 @@ class Memory:
 
 
 def memory_under(crowd: Crowd, host: str, port: int, page: str, pid: int) -> Memory:
-    """page: the path of one. pid: of the API, whose children count too."""
+    """page: the path of one. pid: of the API; its children count too."""
     return asyncio.run(_memory_under(crowd, partial(_connect, host, port), page, pid))
 
 

@@ -71,7 +71,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MeasuredPair:
     """Medians of two interleaved measurements, and of their ratio pair by pair."""
 
     ours_s: float
@@ -82,7 +82,7 @@ class Pair:
 
 def interleaved(
     ours: Callable[[], object], bare: Callable[[], object], runs: int, *, rest: Callable[[], object] = lambda: None
-) -> Pair:
+) -> MeasuredPair:
     """Time `ours` and `bare` in turn, `runs` times each after one warm-up of both, the first one alternating.
 
     rest: what is done between two runs, and not timed.
@@ -100,4 +100,4 @@ def interleaved(
             bare_s.append(seconds(bare))
             ours_s.append(seconds(ours))
     ratios = [one / other for one, other in zip(ours_s, bare_s, strict=True)]
-    return Pair(statistics.median(ours_s), statistics.median(bare_s), statistics.median(ratios), runs)
+    return MeasuredPair(statistics.median(ours_s), statistics.median(bare_s), statistics.median(ratios), runs)

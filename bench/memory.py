@@ -26,7 +26,7 @@ _WARM_UP = 20_000
 # Of each cell; so many messages that the queues are never empty, and not so many that they count.
 _AT_ONCE = 20
 _BACKLOG = 30_000
-_PATIENCE_S = 600
+_TIMEOUT_S = 600
 _MINUTE_H = 1 / 60
 
 
@@ -81,7 +81,7 @@ class _Flood:
                     connection.execute(update(instances).values(revision=self._revision))
                     connection.execute(insert(changes), rows)
                 made += len(rows)
-            wait_until(lambda: self._followed.behind() < _BACKLOG, timeout_s=_PATIENCE_S)
+            wait_until(lambda: self._followed.behind() < _BACKLOG, timeout_s=_TIMEOUT_S)
         self._followed.wait_until_current()
 
 

@@ -1,6 +1,6 @@
 """Part of `scripts/bench query`: every instance in one answer, by Ganeti's remote API and by its local socket.
 
-The API is a process of its own, whose memory is that of the system at its highest while it answers.
+The API is a process of its own; its memory is the highest that the system reports while it answers.
 """
 
 import socket

@@ -40,9 +40,9 @@ _MEMBER = {"X-Project-Id": f"{7:032x}", "X-User-Id": "ada", "X-Roles": "member"}
 _POLL_S = 0.1
 # So long the lists must come from the index without an exception; longer than an index that stands still is believed.
 _STEADY_S = 10.0
-_PATIENCE_S = 1800.0
+_TIMEOUT_S = 1800.0
 _RESTART_S = 2.0  # RestartSec in deploy/systemd
-_AWAY_S = 30.0  # who waits for a server waits the longest then
+_AWAY_S = 30.0  # processes that wait for a server wait the longest then
 _SEARCH = {"enabled": True, "retry_after_s": 5.0}  # as in docker-compose.yml
 _PROCESS_GOAL, _SERVER_GOAL, _EMPTY_GOAL = at_most(5), at_most(10), at_most(1)
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -106,7 +106,7 @@ class Followed:
         good_since_s, spent_s = None, before_s
         while good_since_s is None or time.monotonic() < good_since_s + _STEADY_S:
             asked_s = time.monotonic()
-            assert asked_s < begun_s + _PATIENCE_S, "lists do not come from the index again"
+            assert asked_s < begun_s + _TIMEOUT_S, "lists do not come from the index again"
             if not self._is_from_index():
                 good_since_s = None
             elif good_since_s is None:
@@ -207,7 +207,7 @@ def _emptied(followed: Followed) -> Iterator[Figure]:
     rebuilding = Daemon("index rebuild", world.config, world.config.parent / "rebuild.log")
     begun_s = time.monotonic()
     rebuilding.start()
-    assert rebuilding.wait(_PATIENCE_S) == 0, (world.config.parent / "rebuild.log").read_text()[-3000:]
+    assert rebuilding.wait(_TIMEOUT_S) == 0, (world.config.parent / "rebuild.log").read_text()[-3000:]
     rebuilt_s = time.monotonic() - begun_s
     yield figure("recovery.rebuild", rebuilt_s, "s", f"fleetlight index rebuild: {rebuilt_s:.1f} s", runs=1)
     with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:

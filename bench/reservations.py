@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from sqlalchemy import Engine, Table, delete, func, insert, select, update
 
-from bench.measure import Figure, Pair, at_least, at_most, figure, interleaved
+from bench.measure import Figure, MeasuredPair, at_least, at_most, figure, interleaved
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.tables import instance_mappings
 from fleetlight.cells.model import NO_REQUEST
@@ -219,7 +219,7 @@ def _behind_others(fleet: ComputeFleet, database: str, many: int, runs: int) -> 
     yield _slowed("line", "the next one in line", pair, many, database)
 
 
-def _slowed(name: str, what: str, pair: Pair, many: int, database: str) -> Figure:
+def _slowed(name: str, what: str, pair: MeasuredPair, many: int, database: str) -> Figure:
     return figure(
         f"reservations.waiting.{name}",
         pair.ratio,

@@ -106,7 +106,7 @@ def _fill(engine: Engine, count: int) -> None:
 
 
 def _change(engine: Engine, count: int) -> None:
-    """One revision more for some rows, which nobody announces."""
+    """One revision more for some rows, without an announcement."""
     with writing(engine) as connection:
         uuids = Random(count).sample(sorted(connection.execute(select(instances.c.uuid)).scalars()), count)
         changed = update(instances).where(instances.c.uuid.in_(uuids))

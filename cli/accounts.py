@@ -19,11 +19,11 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.cell_keys import new_key
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
-from fleetlight.cli.database_accounts import ROLE_PREFIX
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -37,18 +37,17 @@ app = typer.Typer(
 )
 
 AdministratorOption = Annotated[
-    str, typer.Option("--administrator", metavar="NAME", help="Who may make accounts there.", show_default=False)
+    str,
+    typer.Option("--administrator", metavar="NAME", help="The account that may make others there.", show_default=False),
 ]
 PasswordFileOption = Annotated[
     Path, typer.Option("--password-file", metavar="FILE", help="The administrator's password.", show_default=False)
 ]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files with the secrets go.")]
 AcceptOldOption = Annotated[
-    float, typer.Option(min=0, metavar="HOURS", help="How long messages with the keys before are believed.")
+    float, typer.Option(min=0, metavar="HOURS", help="How long indexers still accept messages with the old keys.")
 ]
-ProducerArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="What the producer is called.", show_default=False)
-]
+ProducerArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the producer.", show_default=False)]
 _DEFAULT_FOLDER = Path("fleetlight-accounts")
 
 
@@ -74,7 +73,9 @@ def elasticsearch(
         path = out / f"{account}.index-key"
         key, is_new = kept_or_new(path, partial(index_accounts.create_key, as_administrator, account))
         if not is_new and not index_accounts.is_valid_key(settings, key):
-            raise CommandError(f"Elasticsearch does not accept the key in {path} (any more); remove it for a new one")
+            raise CommandError(
+                f"Elasticsearch does not accept the key in {path} (any more); remove the file to get a new key"
+            )
         _report(account, "index.api_key_file", path, is_new=is_new)
 
 
@@ -214,7 +215,9 @@ def producer(
         text, is_new = kept_or_new(path, lambda: ProducerKey(name, new_key()).reveal())
         key = _key_in(path, text, name)
         if not is_new and not fleet.producer_keys.is_current(key):
-            raise CommandError(f"the key in {path} is not that of producer {name} (any more); remove it for a new one")
+            raise CommandError(
+                f"the key in {path} is not that of producer {name} (any more); remove the file to get a new key"
+            )
         fleet.clock.look()
         now = fleet.clock()
         accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
@@ -229,7 +232,7 @@ def producer(
 
 @app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --json"))
 def producers(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
-    """Show which producers may announce instances, in which cells, by which keys; no secret is shown."""
+    """Show the producers, their cells and the ids of their keys; no secret is shown."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         names = _names(fleet)
         keys = [
@@ -260,7 +263,7 @@ def revoke_producer(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Take announcements from a producer no more, in all cells or in one.
+    """Stop taking announcements from a producer, in all cells or in one.
 
     Indexers know within `fleet.cells_refresh_interval_s`. What it has announced stays: `fleetlight index find --field
     announced_by=NAME` shows it. Remove its file too.

@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_group
 
+from fleetlight.cli.groups import PlainCommand, PlainGroup
 from fleetlight.cli.options import examples
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -17,8 +18,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.processes.up",
         "Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.",
     ),
-    "api": ("fleetlight.cli.processes.api", "Serve the API, and nothing else."),
-    "luxi": ("fleetlight.cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, and nothing else."),
+    "api": ("fleetlight.cli.processes.api", "Serve the API, without an indexer, relays or workers."),
+    "luxi": ("fleetlight.cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, without the API."),
     "indexer": ("fleetlight.cli.processes.processes", "Follow all cells and keep the index up to date."),
     "relay": (
         "fleetlight.cli.processes.processes",
@@ -26,11 +27,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "worker": (
         "fleetlight.cli.processes.processes",
-        "Carry out what the API has accepted for native cells, also for cells that are added later.",
+        "Carry out the jobs of native cells, also of cells that are added later.",
     ),
     "explain": (
         "fleetlight.cli.explain",
-        "Say which sources answer a list or a query, why, what they are asked, and how long they take.",
+        "Show which sources answer a list or a query, why, by which requests, and how long they take.",
     ),
     "list": (
         "fleetlight.cli.list_items",
@@ -38,11 +39,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "history": (
         "fleetlight.cli.history",
-        "Say what became of an instance: each change with when, who, and what it changed.",
+        "Show the changes of an instance: the time of each, its user, and what it changed.",
     ),
     "list-fields": (
         "fleetlight.cli.list_fields",
-        "The fields of instances, nodes, jobs and the like that can be asked for.",
+        "Show the fields of instances, nodes, jobs and the like that `fleetlight list` can show and filter by.",
     ),
     "index": (
         "fleetlight.cli.index.index",
@@ -50,20 +51,23 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "doctor": (
         "fleetlight.cli.doctor.doctor",
-        "Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.",
+        "Check everything that a fleet needs, and say for each fault what to do about it.",
     ),
     "balance": (
         "fleetlight.cli.balance",
-        "Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.",
+        "Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.",
     ),
     "capacity": (
         "fleetlight.cli.capacity",
-        "Say what the nodes of all cells have left, and how many more instances of a size that is.",
+        "Show what the nodes of all cells have free, and how many more instances of a size fit.",
     ),
     "reserve": ("fleetlight.cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("fleetlight.cli.notifications", "Notifications as files and on the bus of a cell."),
-    "node-agent": ("fleetlight.cli.processes.agent", "Run on a host, and do what the workers of its cell call for."),
-    "node": ("fleetlight.cli.node", "What nodes with an agent say of themselves."),
+    "node-agent": (
+        "fleetlight.cli.processes.agent",
+        "Run on a host, and carry out the calls of the workers of its cell.",
+    ),
+    "node": ("fleetlight.cli.node", "The state that nodes with an agent report."),
     "cell": ("fleetlight.cli.cells.cell", "The cells of the fleet."),
     "host": ("fleetlight.cli.cells.host", "The hosts of native cells."),
     "identity": ("fleetlight.cli.identity", "Users, projects and roles, with api.auth tokens."),
@@ -73,33 +77,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
     ),
 }
-"""The module of each command or group of commands, whose `app` has it, and what it is for.
+"""The module of each command or group of commands, which has it as `app`, and what it is for.
 
 Help and completion read this table and import nothing. A group says only here what it is for; a command says so at the
 beginning of its docstring as well.
 """
 
 
-class _WithPlainFlags:
-    """Shows no type beside a flag, which takes no value."""
-
-    def get_params(self, ctx: Any) -> Any:
-        parameters = super().get_params(ctx)  # type: ignore[misc]  # of the command that this is mixed into
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-
-class _Command(_WithPlainFlags, TyperCommand):
-    pass
-
-
-class _Group(_WithPlainFlags, TyperGroup):
-    pass
-
-
-class FleetlightGroup(_Group):
+class FleetlightGroup(PlainGroup):
     """Ends every command with one sentence instead of a traceback, and an exit code that scripts can trust."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -146,9 +131,10 @@ class _Fleetlight(FleetlightGroup):
 
 def _polish_help(group: typer.Typer) -> None:
     """Take the line breaks of our source out of the help, which breaks where the terminal ends, and types of flags."""
-    group.info.cls = _Group
+    if not isinstance(group.info.cls, type):
+        group.info.cls = PlainGroup
     for command in group.registered_commands:
-        command.cls = _Command
+        command.cls = PlainCommand
         paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
         command.help = "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
     for subgroup in group.registered_groups:

@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fleetlight.cli.balancing import carry_out, cells_to_balance, failures
+from fleetlight.cli.balance_execution import carry_out, cells_to_balance, failures
 from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, save_cluster
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import ConfigOption, DataDirOption, TableOrJson, examples
 from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
 from fleetlight.cli.settings import load_settings
 from fleetlight.operations.balancing.cluster import Cluster
@@ -27,11 +26,6 @@ app = typer.Typer()
 _COLUMNS = ("INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE")
 _Plans = Mapping[str, BalancePlan]
 """By the name of the cell; empty for the cluster of a file."""
-
-
-class OutputForm(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command(
@@ -56,11 +50,11 @@ def balance(
         Path | None, typer.Option(metavar="FILE", help="Write the cluster after the moves as a text file of htools.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for their end.")] = False,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[TableOrJson, typer.Option(metavar="FORM", help=", ".join(TableOrJson))] = TableOrJson.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them if told to.
+    """Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.
 
     Reservations, which move for free, are preferred; no instance leaves its node group.
     """
@@ -78,7 +72,7 @@ def balance(
         raise ConfigurationError(f"{what}: a text file is not of a cell; leave out {what} or --text-data")
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
-    if output is OutputForm.JSON:
+    if output is TableOrJson.JSON:
         print_json({**_document(plans), **_coverage(found)})
     else:
         _show_all(plans)
@@ -88,16 +82,16 @@ def balance(
 
 
 def _execute(
-    found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: OutputForm
+    found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: TableOrJson
 ) -> None:
     """Make the moves of native cells. Raises CommandError where not all of them could be made."""
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
-    if output is OutputForm.TABLE:
+    if output is TableOrJson.TABLE:
         _show_all(plans)
     executions = carry_out(jobs, plans)
     failed = failures(executions)
-    if output is OutputForm.JSON:
+    if output is TableOrJson.JSON:
         print_json({**_document(plans, executions), **_coverage(found)})
     else:
         for name, execution in executions.items():

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -14,10 +13,8 @@ from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, notice_missing_cells
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import ConfigOption, DataDirOption, TableOrJson, examples
 from fleetlight.cli.output import print_json, print_notice, print_result, print_table
-from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of, without_reservations
 from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
@@ -29,11 +26,6 @@ app = typer.Typer()
 _COLUMNS = ("CELL", "ZONE", "GROUP", "NODES", "OF", "TOTAL", "USED", "RESERVED", "FREE", "LARGEST HOLE")
 _AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
 _SIZE_PARTS = 3
-
-
-class OutputForm(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.command(
@@ -49,7 +41,7 @@ def capacity(
     *,
     size: Annotated[
         str | None,
-        typer.Option(metavar="MEMORY,DISK,VCPUS", help="How many instances of this size, in MiB, fit in."),
+        typer.Option(metavar="MEMORY,DISK,VCPUS", help="Count how many instances of this size, in MiB, fit."),
     ] = None,
     disk_template: Annotated[
         DiskTemplate,
@@ -57,26 +49,26 @@ def capacity(
     ] = DiskTemplate.PLAIN,
     no_capacity_checks: Annotated[
         bool,
-        typer.Option("--no-capacity-checks", help="With --size: also what leaves no room for the failure of a node."),
+        typer.Option("--no-capacity-checks", help="With --size: count room too that the failure of a node would need."),
     ] = False,
     cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only this cell.")] = None,
     text_data: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="With --size: a text file of htools with a cluster, instead of the cells."),
     ] = None,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[TableOrJson, typer.Option(metavar="FORM", help=", ".join(TableOrJson))] = TableOrJson.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say what the nodes of all cells have left, and how many more instances of a size that is.
+    """Show what the nodes of all cells have free, and how many more instances of a size fit.
 
     Without --size: total, used, reserved and free of each cell, zone and group, and its largest hole.
     """
     if size is None:
         if text_data is not None:
-            raise ConfigurationError("--text-data: what a file has room for depends on a size; give --size as well")
+            raise ConfigurationError("--text-data: the room in a file depends on a size; give --size as well")
         found = asyncio.run(_overview(load_settings(config, data_dir), cell))
-        show = print_json if output is OutputForm.JSON else _show_overview
+        show = print_json if output is TableOrJson.JSON else _show_overview
         show(found)
         if found["missing"]:
             notice_missing_cells()
@@ -92,7 +84,7 @@ def capacity(
         _room(name, cluster, wanted, disk_template, stays_redundant=not no_capacity_checks)
         for name, cluster in clusters.by_cell.items()
     ]
-    if output is OutputForm.JSON:
+    if output is TableOrJson.JSON:
         print_json(_document(rooms, clusters))
     else:
         _show_rooms(rooms)
@@ -105,7 +97,7 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
     if UNKNOWN_ZONE in summary["unknown"]:
         print_notice(f"Cell {summary['cell']}: zones are not known")
     if silent := ", ".join(summary["silent_nodes"]):
-        what = f"nothing counts of what has not said its figures: {silent}"
+        what = f"nodes without figures do not count: {silent}"
         print_notice(f"Not complete: cell {summary['cell']}: {what}")
 
 
@@ -118,11 +110,11 @@ async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
 
 
 async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, Any]:
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_application(settings, fleet) as app:
+    async with opened_api(settings, fleet) as api:
         query = "" if cell is None else urlencode({"cell": cell})
-        answer = await call(app.web, "GET", "/fleetlight/capacity", query=query)
+        answer = await api.call("GET", "/fleetlight/capacity", query=query)
     return {**document_of(answer), "complete": answer.headers["fleetlight-complete"] == "true"}
 
 

@@ -14,9 +14,7 @@ from fleetlight.cells.model import CapacityAdapter, Cell
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.output import print_notice
-from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.cluster_file import read_cluster
@@ -33,16 +31,15 @@ from fleetlight.operations.balancing.items import (
 from fleetlight.resources.query_fields.definitions import ResultStatus
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from fleetlight.api.parts import ApiParts
+    from fleetlight.cli.in_process import ApiInProcess
 
 _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetClusters:
-    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have told all that was asked.
+    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have answered in full.
 
     left_out: what of a cell, by its name, is not in its cluster as it should be.
     """
@@ -117,13 +114,15 @@ async def _ask(
     settings: Settings, fleet: Fleet, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
-    async with open_application(settings, fleet) as app:
+    from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
+
+    async with opened_api(settings, fleet) as api:
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
-        answers = [await _items(app.web, what, fields, cell) for what, fields in asked]
+        answers = [await _items(api, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
         # Of what instances claim; the nodes of other cells say what they need themselves.
         claimed = [each for each in fleet.cells() if each.name in nodes and not each.can.reports_usage]
-        capacities = {each.name: _capacities(app.services.parts, each) for each in claimed}
+        capacities = {each.name: _capacities(api.parts, each) for each in claimed}
     return answers, capacities
 
 
@@ -136,9 +135,9 @@ def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
         return None
 
 
-async def _items(web: "ASGIApp", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
+async def _items(api: "ApiInProcess", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
     """All items of a type by their cell, each with its fields; and whether these are all there are."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
 
     question = {
         "what": what,
@@ -150,7 +149,7 @@ async def _items(web: "ASGIApp", what: str, fields: Sequence[str], cell: str | N
     is_complete, marker = True, None
     while True:
         body = msgspec.json.encode({**question, "marker": marker})
-        answer = await call(web, "POST", "/fleetlight/query", body=body)
+        answer = await api.call("POST", "/fleetlight/query", body=body)
         page = document_of(answer)
         for (_, of_cell), *values in page["data"]:
             read = (value if status == ResultStatus.NORMAL else None for status, value in values)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleetlight.cells.database.file_lock import FileLock
+from fleetlight.cells.settings import FleetSettings
 from fleetlight.cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")
@@ -84,7 +85,7 @@ class DataFolder:
     def locked(self, deadline_s: float = 5.0) -> Iterator[None]:
         """Keep every other process out; the system frees the lock when the process ends, however it ends.
 
-        deadline_s: how long another process may need to end, which was told to just before.
+        deadline_s: how long another process may take to end, which was stopped just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
         lock = FileLock(self.path / "lock")
@@ -107,3 +108,9 @@ class DataFolder:
 def sqlite_url(path: Path) -> str:
     """The SQLAlchemy URL of a SQLite file."""
     return f"sqlite:///{path}"
+
+
+def is_in_data_folder(settings: FleetSettings, data_dir: Path | None) -> bool:
+    """Whether the fleet is that of the data folder, the usual one unless it is given, which `fleetlight up` runs."""
+    folder = DataFolder(data_dir or DEFAULT_DATA_DIR)
+    return settings.database_url.get_secret_value() == sqlite_url(folder.fleet_database)

@@ -43,7 +43,7 @@ _FAILURES = (
 
 
 def end_in_words(error: BaseException) -> None:
-    """Say what went wrong, and raise typer.Exit; returns when `error` is one that somebody else tells about."""
+    """Print what went wrong, and raise typer.Exit; returns for errors that typer, or a traceback, reports."""
     match error:
         case KeyboardInterrupt():
             print_notice("stopped")
@@ -51,7 +51,7 @@ def end_in_words(error: BaseException) -> None:
         case typer.BadParameter():
             error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
         case BrokenPipeError():
-            pass  # whoever reads the output has seen enough, as `head` does; typer ends quietly
+            pass  # the reader of the output has seen enough, as `head` has; typer ends quietly
         case _:
             failure = as_command_error(error)
             if failure is not None:

@@ -10,10 +10,8 @@ import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_result, print_table
-from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -52,7 +50,7 @@ def explain(
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which sources answer a list or a query, why, what they are asked, and how long they take.
+    """Show which sources answer a list or a query, why, by which requests, and how long they take.
 
     Of a query (/fleetlight/query, of any type of items) it says too what of its filter is asked of databases, indexes
     and clusters, and what is tried on the rows that they give.
@@ -74,11 +72,11 @@ def explain(
 
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_application(settings, fleet) as app:
+    async with opened_api(settings, fleet) as api:
         query = urlencode({"request": request})
-        answer = await call(app.web, "GET", "/fleetlight/explain", query=query, headers=headers)
+        answer = await api.call("GET", "/fleetlight/explain", query=query, headers=headers)
     return document_of(answer)
 
 
@@ -133,7 +131,7 @@ def _print_query(sources: Sequence[str], query: Any) -> None:
     more = len(sources) - _NAMED
     named = ", ".join(sources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     if query is None:
-        print_result(f"{named}: it cannot be told what is asked")
+        print_result(f"{named}: the request cannot be shown")
         return
     print_result(f"{named}:")
     for statement in query.get("statements", [query] if "sql" in query else []):

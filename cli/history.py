@@ -1,4 +1,4 @@
-"""`fleetlight history`: what became of an instance."""
+"""`fleetlight history`: the changes of an instance."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,10 +10,8 @@ import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -28,14 +26,14 @@ _LONGEST_VALUE = 60
     )
 )
 def history(
-    uuid: Annotated[str, typer.Argument(metavar="UUID", help="Of the instance.", show_default=False)],
+    uuid: Annotated[str, typer.Argument(metavar="UUID", help="The instance.", show_default=False)],
     *,
     limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what became of an instance: each change with when, who, and what it changed.
+    """Show the changes of an instance: the time of each, its user, and what it changed.
 
     The newest comes first. Native cells keep changes for relay.changelog_retention_h; cells of Nova keep none.
     """
@@ -53,11 +51,11 @@ def history(
 
 async def _ask(settings: Settings, fleet: Fleet, uuid: str, limit: int) -> Any:
     """Raises CommandError."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_application(settings, fleet) as app:
+    async with opened_api(settings, fleet) as api:
         path = f"/fleetlight/servers/{quote(uuid, safe='')}/history"
-        answer = await call(app.web, "GET", path, query=urlencode({"limit": limit}))
+        answer = await api.call("GET", path, query=urlencode({"limit": limit}))
     return document_of(answer)
 
 

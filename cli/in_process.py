@@ -1,23 +1,51 @@
-"""What the application of this process answers to a command."""
+"""The application of the API in the process of a command, which sends requests to it without a server."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import msgspec
 
+from fleetlight.api.app import Application, create_app
+from fleetlight.api.http.in_process import NO_HEADERS, InProcessResponse, call
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.parts import ApiParts
 from fleetlight.cells.errors import CellError
+from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
-
-if TYPE_CHECKING:
-    from fleetlight.api.http.in_process import InProcessResponse
+from fleetlight.cli.processes.api_parts import open_parts
+from fleetlight.cli.settings import Settings
 
 _OK = 200
 _SERVER_ERRORS = 500
 
 
-def document_of(answer: "InProcessResponse") -> Any:
+class ApiInProcess:
+    """An application, and its parts."""
+
+    def __init__(self, app: Application, parts: ApiParts) -> None:
+        self._app = app
+        self.parts = parts
+
+    async def call(
+        self, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
+    ) -> InProcessResponse:
+        """The answer to a request of an operator."""
+        return await call(self._app.web, method, path, query=query, headers=headers, body=body)
+
+
+@asynccontextmanager
+async def opened_api(settings: Settings, fleet: Fleet) -> AsyncIterator[ApiInProcess]:
+    """The application with the configured cells and index; closed at the end."""
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        with closing(create_app(parts)) as app:
+            yield ApiInProcess(app, parts)
+
+
+def document_of(answer: InProcessResponse) -> Any:
     """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
 
-    Raises CellError when it failed over a database, which callers over a network are not told.
+    Raises CellError when it failed over a database, which callers over a network do not see.
     """
     raise_if_database_failed(answer)
     document = msgspec.json.decode(answer.body)
@@ -27,7 +55,7 @@ def document_of(answer: "InProcessResponse") -> Any:
     return document
 
 
-def raise_if_database_failed(answer: "InProcessResponse") -> None:
+def raise_if_database_failed(answer: InProcessResponse) -> None:
     """Raises the CellError that the answer was made of, which names the database and what is wrong with it."""
     if answer.status >= _SERVER_ERRORS and isinstance(answer.failure, CellError):
         raise answer.failure

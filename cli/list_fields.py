@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetlight.cli.item_lists import ItemWord
-from fleetlight.cli.options import JsonOption, examples
+from fleetlight.cli.list_forms import ItemWord
+from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
 from fleetlight.cli.query_table import TableStyle, table
 from fleetlight.query.fields_query import definitions
@@ -51,10 +51,13 @@ def list_fields(
     ] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
     json: JsonOption = False,
+    _config: ConfigOption = None,
+    _data_dir: DataDirOption = None,
 ) -> None:
-    """The fields of instances, nodes, jobs and the like that can be asked for.
+    """Show the fields of instances, nodes, jobs and the like that `fleetlight list` can show and filter by.
 
-    Each with its name, its type, the title of its column, and what it means.
+    Each with its name, its type, the title of its column, and what it means. Every fleet has the same ones: --config
+    and --data-dir are taken, so that a script can give them to every command, and not read.
 
     The exit code is 14 when one of the fields that were named does not exist.
     """

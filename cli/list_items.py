@@ -3,36 +3,32 @@
 import asyncio
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import document_of
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
 from fleetlight.cli.list_fields import UNKNOWN_FIELD
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord, first_fields, in_cell
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_application
-from fleetlight.cli.query_table import Outcome, TableStyle, Unit, outcome, table
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.query_table import TableOutcome, TableStyle, Unit, outcome, table
+from fleetlight.cli.settings import load_settings
 from fleetlight.query.errors import FilterTextError
 from fleetlight.query.filter_text import from_arguments, of_named
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
-from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 
 app = typer.Typer()
 
-_COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
+
+_BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-class OutputForm(StrEnum):
+class ListOutput(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -75,12 +71,12 @@ def list_items(
         str | None,
         typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
     ] = None,
-    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is in this cell.")] = None,
+    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only items of this cell.")] = None,
     separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
-    units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="How sizes are written.")] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say in words why values are missing.")] = False,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="The unit of sizes.")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show in words why values are missing.")] = False,
+    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -108,118 +104,45 @@ def list_items(
         "all_projects": True,
         "as_of": as_of,
     }
+    from fleetlight.api.query.named_items import names_in  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.item_answers import count, look_up  # noqa: PLC0415 -- other commands would start a quarter later
+
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         # The list would only say that it failed.
         fleet.cells()
-        wanted = _names(known, expression)
+        wanted = names_in(expression, known)
         if expression is not None and wanted is not None and not is_numeric:
             asked["filter"] = in_cell(of_named(known.name_field, expression), cell)
         if group_by is None:
-            answer = asyncio.run(_look_up(settings, fleet, known, wanted, asked))
+            answer = asyncio.run(look_up(settings, fleet, known, wanted, asked))
         else:
-            answer = asyncio.run(_count(settings, fleet, group_by.split(","), asked))
+            answer = asyncio.run(count(settings, fleet, group_by.split(","), asked))
     _show(answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
 
 
-def _names(known: QueryFields, expression: Any) -> Sequence[str | int] | None:
-    """The names of an expression that looks items up."""
-    from fleetlight.api.query.named_items import names_in  # noqa: PLC0415  # other commands would start a quarter later
-
-    return names_in(expression, known)
-
-
-async def _look_up(
-    settings: Settings,
-    fleet: Fleet,
-    known: QueryFields,
-    wanted: Sequence[str | int] | None,
-    asked: Mapping[str, Any],
-) -> Mapping[str, Any]:
-    """The whole answer; of names alone what they name, in their order unless another one is asked for.
-
-    wanted: those names. Raises CommandError, also for a name of nothing.
-    """
-    from fleetlight.api.query.named_items import (  # noqa: PLC0415
-        ItemLookupError,
-        columns_of,
-        found_of,
-        looked_up,
-        lost_job,
-    )
-
-    if wanted is None or asked["order"]:
-        return await _ask(settings, fleet, asked)
-    before = columns_of(known, ())
-    answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
-    found = [found_of(known, row, row[len(before) :]) for row in answer["data"]]
-
-    def lost(number: str | int) -> Sequence[tuple[int, Any]]:
-        return lost_job(known, asked["fields"], number, is_certain=answer["complete"])
-
-    try:
-        rows = looked_up(known, wanted, found, lost, is_certain=answer["complete"])
-    except ItemLookupError as error:
-        raise CommandError(str(error)) from error
-    return {**answer, "fields": answer["fields"][len(before) :], "data": rows}
-
-
-async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer, from all its pages. Raises CommandError."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
-
-    whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
-    async with open_application(settings, fleet) as app:
-        marker: str | None = None
-        while True:
-            body = msgspec.json.encode({**asked, "marker": marker})
-            answer = await call(app.web, "POST", "/fleetlight/query", body=body)
-            page = document_of(answer)
-            whole["fields"] = page["fields"]
-            whole["data"] += page["data"]
-            whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
-            marker = page["marker"]
-            if marker is None:
-                break
-    return whole
-
-
-async def _count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
-
-    async with open_application(settings, fleet) as app:
-        body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
-        answer = await call(app.web, "POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
-        counted = document_of(answer)
-    rows = [
-        [
-            *((group["statuses"][name], value) for name, value in group["by"].items()),
-            (ResultStatus.NORMAL, group["count"]),
-        ]
-        for group in counted["groups"]
-    ]
-    is_complete = answer.headers["fleetlight-complete"] == "true" and not counted["partial"]
-    return {"fields": [*counted["fields"], _COUNT], "data": rows, "complete": is_complete}
-
-
-def _show(answer: Mapping[str, Any], output: OutputForm, style: TableStyle) -> None:
+def _show(answer: Mapping[str, Any], output: ListOutput, style: TableStyle) -> None:
     fields, rows = answer["fields"], answer["data"]
-    if output is OutputForm.JSON:
+    if output is ListOutput.JSON:
         print_json(answer)
-    elif output is OutputForm.CSV:
+    elif output is ListOutput.CSV:
         writer = csv.writer(sys.stdout)
-        writer.writerow(field["name"] for field in fields)
-        writer.writerows([value for _, value in row] for row in rows)
+        writer.writerow(_no_formula(field["name"]) for field in fields)
+        writer.writerows([_no_formula(value) for _, value in row] for row in rows)
     unknown = [field["name"] for field in fields if field["kind"] == "unknown"]
     if unknown:
         print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
-    if output is OutputForm.TABLE:
+    if output is ListOutput.TABLE:
         for line in table(fields, rows, style):
             print_result(line)
     if not answer["complete"]:
         print_notice(
             "Not complete: not all cells could answer, or there are too many groups; `fleetlight explain` tells which"
         )
-    if outcome(fields, rows) is Outcome.UNKNOWN_FIELDS:
+    if outcome(fields, rows) is TableOutcome.UNKNOWN_FIELDS:
         raise typer.Exit(UNKNOWN_FIELD)
+
+
+def _no_formula(value: object) -> object:
+    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value

@@ -88,7 +88,7 @@ def configure_logging(settings: LogSettings) -> None:
 
 
 def quieten_libraries() -> None:
-    """Keep what matters to nobody away, also from commands that log nothing: Python prints it for them otherwise."""
+    """Drop messages of libraries that help no operator; Python prints them even for commands that log nothing."""
     for name, level in _CHATTY.items():
         logging.getLogger(name).setLevel(level)
 

@@ -1,4 +1,4 @@
-"""`fleetlight node refresh`: let the workers ask nodes for their state, and say what came of it."""
+"""`fleetlight node refresh`: jobs that read the state of nodes, and their results."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from fleetlight.operations.submitting import JobSubmission
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What nodes with an agent say of themselves.",
+    help="The state that nodes with an agent report.",
     epilog=examples("fleetlight node refresh", "fleetlight node refresh --cell cell1 compute1.example.org"),
 )
 
@@ -43,7 +43,7 @@ def _group() -> None:
 
 @dataclass(slots=True)
 class _Refresh:
-    """A job that asks `count` nodes of a cell, or None until it is submitted."""
+    """A job that reads the state of `count` nodes of a cell; None until it is submitted."""
 
     cell: Cell
     engine: Engine
@@ -61,17 +61,18 @@ class _Refresh:
 )
 def refresh(
     nodes: Annotated[
-        list[str] | None, typer.Argument(metavar="[NODE]...", help="All that have an agent, unless named.")
+        list[str] | None,
+        typer.Argument(metavar="[NODE]...", help="The nodes to read; all with an agent, unless named."),
     ] = None,
     *,
     cell: CellOption = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long the end of the jobs is waited for.")
+        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the end of the jobs.")
     ] = 60.0,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Ask nodes for everything they know of themselves, and remember it.
+    """Read the whole state of nodes from their agents, and store it.
 
     Ends with 1 if one does not answer. What differs from what its cell has is announced on the bus of the cell.
     """

@@ -46,7 +46,7 @@ FilesArgument = Annotated[
     )
 )
 def check(files: FilesArgument, json: JsonOption = False) -> None:
-    """Say of each file that it is a valid notification, or what is wrong where. Exit code 1 if any is not."""
+    """Check files with notifications, and show what is wrong in each. Exit code 1 if any is not."""
     reports = [check_file(path) for path in files]
     if json:
         print_json([_as_json(report) for report in reports])
@@ -80,7 +80,7 @@ def emit(
     """Put notifications on the bus of a cell, in the order of the files.
 
     All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent. Of
-    instances only a cell takes them that is let to (`fleetlight cell set`): from a producer who signs with its key,
+    instances only a cell takes them that is let to (`fleetlight cell set`): from a producer that signs with its key,
     or, in a fleet of a data folder, from its own outbox.
     """
     key = None if key_file is None else _read_key(key_file)

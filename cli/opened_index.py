@@ -14,8 +14,8 @@ _ANSWERS_WITHIN_S = 5.0
 def opened_index(settings: IndexSettings) -> Iterator[IndexWriter]:
     """The writing side, not prepared yet; closed at the end.
 
-    Raises IndexUnavailableError when the server says nothing for seconds: what a command asks afterwards may take as
-    long as `index.write_timeout_s`, which is too long to be told that the server hangs.
+    Raises IndexUnavailableError when the server says nothing for seconds: later requests of a command may take
+    as long as `index.write_timeout_s`, which is too long to learn that the server hangs.
     """
     examine_index(settings, _ANSWERS_WITHIN_S)
     with closing(open_writer(settings)) as writer:

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +63,14 @@ CellOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-# Cells that a sync and a rebuild read at once unless told otherwise.
+class TableOrJson(StrEnum):
+    """What --output says."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+# Cells that a sync and a rebuild read at once unless given.
 CELLS_AT_ONCE = 4
 RateOption = Annotated[
     float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
@@ -73,9 +81,7 @@ HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address
 PortOption = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port unless given.")
 ]
-AuthOption = Annotated[
-    str | None, typer.Option(metavar="STRATEGY", help="Who says who is calling; api.auth unless given.")
-]
+AuthOption = Annotated[str | None, typer.Option(metavar="STRATEGY", help="How callers log in; api.auth unless given.")]
 InsecureOption = Annotated[
     bool,
     typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none checks no login."),

@@ -35,8 +35,11 @@ _GAP = 3
 # A last column of whole sentences can still be read with this width.
 _NARROWEST = 30
 _NOTHING = "-"
-# Names and messages come from anybody, and a terminal does what these say. Line breaks and tabs are ours too.
-_CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+# Users choose names, other software writes messages, and a terminal does what these say: controls, line separators, and
+# what turns the direction of text (Unicode Standard Annex 9). Line breaks and tabs are ours too.
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in "\n\t"}
 
 
 def print_result(text: str) -> None:

@@ -44,7 +44,7 @@ class Unit(StrEnum):
     TEBIBYTES = "t"
 
 
-class Outcome(StrEnum):
+class TableOutcome(StrEnum):
     """Whether an answer is what was asked for."""
 
     NORMAL = "normal"
@@ -79,13 +79,13 @@ def table(definitions: Sequence[Mapping[str, Any]], rows: Iterable[Sequence[Cell
     return _aligned(lines, [Kind(definition["kind"]) in _RIGHT_ALIGNED for definition in definitions])
 
 
-def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Cell]]) -> Outcome:
+def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Cell]]) -> TableOutcome:
     """Whether there were fields that do not exist, or else values that are missing."""
     statuses = {cell[0] for cell in chain.from_iterable(rows)}
     asks_for_unknown = any(definition["kind"] == Kind.UNKNOWN for definition in definitions)
     if ResultStatus.UNKNOWN in statuses or (asks_for_unknown and not rows):
-        return Outcome.UNKNOWN_FIELDS
-    return Outcome.INCOMPLETE if statuses - {ResultStatus.NORMAL} else Outcome.NORMAL
+        return TableOutcome.UNKNOWN_FIELDS
+    return TableOutcome.INCOMPLETE if statuses - {ResultStatus.NORMAL} else TableOutcome.NORMAL
 
 
 def size_text(mebibytes: float, unit: Unit) -> str:

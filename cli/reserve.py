@@ -15,12 +15,10 @@ import typer
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.in_process import raise_if_database_failed
-from fleetlight.cli.item_lists import ItemWord
-from fleetlight.cli.list_items import OutputForm, list_items
+from fleetlight.cli.list_forms import ItemWord
+from fleetlight.cli.list_items import ListOutput, list_items
 from fleetlight.cli.options import ConfigOption, DataDirOption, cell_names, examples
 from fleetlight.cli.output import print_json, print_notice, print_result
-from fleetlight.cli.processes.serving import open_application
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer(
@@ -41,11 +39,11 @@ _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
 
 CellOption = Annotated[
     str | None,
-    typer.Option("--cell", metavar="CELL", help="In this cell.", autocompletion=cell_names),
+    typer.Option("--cell", metavar="CELL", help="The cell to reserve in.", autocompletion=cell_names),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|UUID", show_default=False)]
 WaitOption = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long the end of the job is waited for.")
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the end of the job.")
 ]
 
 
@@ -67,15 +65,22 @@ def _seconds(text: str) -> int:
 def create(
     name: Annotated[str | None, typer.Argument(show_default=False, help="It may get one later.")] = None,
     *,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="As 512M or 4G.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory, as 512M or 4G.")] = None,
     vcpus: Annotated[int | None, typer.Option(min=1, help="Processors.")] = None,
-    disk: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Again for each disk.")] = None,
-    template: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Of the disks: plain, drbd …")] = None,
+    disk: Annotated[
+        list[str] | None, typer.Option(metavar="SIZE", help="The size of a disk; repeat it for each disk.")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="The template of the disks: plain, drbd …")
+    ] = None,
     system: Annotated[str | None, typer.Option("--os", metavar="OS", help="`fleetlight list os` has them.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="The primary node.")] = None,
     secondary: Annotated[str | None, typer.Option(metavar="NODE", help="The secondary node.")] = None,
     expires_in: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As 90m, 12h or 7d; without it the reservation stays.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long the reservation stays, as 90m, 12h or 7d; unless given, it has no end."
+        ),
     ] = None,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
@@ -107,7 +112,7 @@ def create(
 def list_reservations(
     *,
     cell: CellOption = None,
-    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -128,7 +133,7 @@ def list_reservations(
 def show(
     name: NameArgument, *, cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
 ) -> None:
-    """Print what is known of a reservation as JSON."""
+    """Print a reservation as JSON."""
     settings = load_settings(config, data_dir)
     found = _get(settings, _instance(cell, name))
     if not found["forthcoming"]:
@@ -145,7 +150,9 @@ def show(
 def complete(
     name: NameArgument,
     *,
-    new_name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Give it this name first.")] = None,
+    new_name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Give the instance this name first.")
+    ] = None,
     system: Annotated[str | None, typer.Option("--os", metavar="OS", help="What to install.")] = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Do not start the instance.")] = False,
     cell: CellOption = None,
@@ -153,7 +160,7 @@ def complete(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Make a reservation real: the instance is built on the nodes that are reserved for it, which are printed."""
+    """Build the instance of a reservation on the nodes that are reserved for it, and print them."""
     settings = load_settings(config, data_dir)
     path = _instance(cell, name)
     if new_name is not None:
@@ -173,7 +180,7 @@ def cancel(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Give a reservation up, with all that it takes. An instance that runs is not touched."""
+    """Delete a reservation, and free its capacity. It refuses instances that are no reservation."""
     settings = load_settings(config, data_dir)
     path = _instance(cell, name)
     if not _get(settings, path)["forthcoming"]:
@@ -230,13 +237,13 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
 
     The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
-    from fleetlight.api.http.in_process import call  # noqa: PLC0415  # other commands would start a quarter later
+    from fleetlight.cli.in_process import opened_api, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with open_application(settings, fleet) as app:
+    async with opened_api(settings, fleet) as api:
 
         async def ask(method: str, path: str, body: Any = None) -> Any:
             content = b"" if body is None else msgspec.json.encode(body)
-            answer = await call(app.web, method, path, headers=_HEADERS, body=content)
+            answer = await api.call(method, path, headers=_HEADERS, body=content)
             raise_if_database_failed(answer)
             document = msgspec.json.decode(answer.body)
             if answer.status == HTTPStatus.OK:

@@ -1,4 +1,4 @@
-"""Files with one secret each, which nobody but their owner can read."""
+"""Files with one secret each, which only their owner can read."""
 
 import os
 import secrets

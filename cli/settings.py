@@ -61,7 +61,7 @@ Sections = dict[str, Any]
 class MonitoringSettings(BaseModel):
     """Section `monitoring`: where each process serves `/metrics`, `/healthz` and `/readyz` with all that they know.
 
-    host: the address to listen on. Who reaches it is told the names of cells, and which of them are down.
+    host: the address to listen on. Callers that reach it see the names of cells, and which of them are down.
     port: unset for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
         environment of each.
     """
@@ -326,7 +326,7 @@ def _problem(details: ErrorDetails) -> str:
     if details["type"] == "missing":
         return f"configuration: {name} ({variable}) is needed and not set"
     if not key and isinstance(details["input"], dict):
-        # About several keys of the section, whose values may be secret.
+        # About several keys of the section, which may have secret values.
         return f"configuration: {name}: {details['msg'].removeprefix('Value error, ')}"
     value = "(not shown)" if _is_secret(section, key) else mask_url_passwords(repr(details["input"]))
     allowed = f"must be {_LIST}" if details["type"] == "tuple_type" else details["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Telling systemd that this process lives, as units with WatchdogSec= ask for (sd_notify(3), sd_watchdog_enabled(3)).
+"""Signs of life of this process for systemd, as units with WatchdogSec= ask for (sd_notify(3), sd_watchdog_enabled(3)).
 
 A process that hangs cannot end itself; systemd can, and starts it again. What counts as life is what /healthz says.
 """

@@ -17,7 +17,7 @@ Show = Callable[[int], None]
 def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
     """Gives a function (name, expected) that gives a function to call with the number done so far.
 
-    what: the plural of what is counted. expected: how many there may be; more are no surprise. None: nobody knows.
+    what: the plural of what is counted. expected: how many there may be; more are no surprise. None: not known.
     """
     with progress_bar() as bar:
 

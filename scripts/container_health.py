@@ -1,7 +1,7 @@
 """Health check of a container: asks /healthz, and ends a process that hangs, which the restart policy starts again.
 
 Docker itself only shows that a container is unhealthy. What is asked says that it is stuck when work has not got done
-for as long as its settings allow; what says nothing at all within PATIENCE_S hangs.
+for as long as its settings allow; what says nothing at all within ANSWER_TIMEOUT_S hangs.
 
     python health.py http://127.0.0.1:9100/healthz
 """
@@ -14,16 +14,16 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-PATIENCE_S = 20.0
+ANSWER_TIMEOUT_S = 20.0
 """The check of docker-compose.yml has to wait for longer."""
 _INIT = 1
 _PROC = Path("/proc")
 
 
-def is_well(url: str, patience_s: float = PATIENCE_S) -> bool | None:
+def is_well(url: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bool | None:
     """What the process says of itself; None while it cannot be asked yet."""
     try:
-        with urlopen(url, timeout=patience_s):  # noqa: S310 -- of this container
+        with urlopen(url, timeout=timeout_s):  # noqa: S310 -- of this container
             return True
     except HTTPError:
         return False

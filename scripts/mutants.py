@@ -1,8 +1,9 @@
 """Try mutants of modules: collect the tests once, and fork for each mutant what is left to do.
 
-Runs in a copy of the checkout, whose modules it replaces; `scripts/mutate` makes it. mutmut says which changes there
-are, and puts them all into a module, where its variable chooses one. Who collects the tests has imported all that they
-need, so a mutant costs the time of the tests that reach it, the fastest first, until one fails; not that of pytest.
+Runs in a copy of the checkout, which `scripts/mutate` makes, and replaces its modules. mutmut says which changes there
+are, and puts them all into a module, where its variable chooses one. The process that collects the tests has imported
+all that they need, so a mutant costs the time of the tests that reach it, the fastest first, until one fails; not that
+of pytest.
 
 What mutmut leaves alone is not tried: tables of a module, properties and other decorated functions. What is called only
 while modules are imported runs before a mutant is chosen, and counts as not reached.

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.faults.faults import FAULTS
-from bench.faults.run import Outcome, Supply, run_fault
+from bench.faults.run import FaultOutcome, Supply, run_fault
 from fleetlight.cli.logging import LogSettings, configure_logging
 
 _ROUNDS = 10
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
     names = arguments.names or [name for name, fault in FAULTS.items() if not fault.small_disk or os.geteuid() == 0]
     shared = {kind: os.environ[variable] for kind, variable in _SHARED.items() if os.environ.get(variable)}
     seed, rounds = arguments.seed, arguments.rounds
-    outcomes: list[Outcome] = []
+    outcomes: list[FaultOutcome] = []
     with ExitStack() as stack:
         supply = Supply(stack, shared)
         for name in names:
@@ -62,7 +62,7 @@ def main(words: list[str]) -> int:
     return 0 if all(outcome.is_clean for outcome in outcomes) else 1
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[FaultOutcome]) -> Table:
     table = Table("fault", "events", "lost", "doubled", "resurrected", "verify", "recovery")
     for outcome in outcomes:
         cost = outcome.damage
@@ -71,7 +71,7 @@ def _table(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def _as_json(outcome: Outcome, seed: int) -> dict[str, object]:
+def _as_json(outcome: FaultOutcome, seed: int) -> dict[str, object]:
     cost = outcome.damage
     return {
         "fault": outcome.fault,

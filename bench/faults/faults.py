@@ -15,7 +15,7 @@ from elasticsearch import ApiError, Elasticsearch
 from bench.faults import processes
 from bench.faults.index_damage import DAMAGES, IndexDamage
 from bench.faults.lists import Lists
-from bench.faults.load import Load
+from bench.faults.load import FaultLoad
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
@@ -47,10 +47,10 @@ class JumpingClock:
 
 
 @dataclass
-class Stage:
+class FaultStage:
     """What a fault may use.
 
-    servers: those that are nobody else's, by name. rounds: how often it breaks something. seed: the fault's own.
+    servers: those of this fault alone, by name. rounds: how often it breaks something. seed: the fault's own.
     folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
     it says that it has. is_right: whether the index says that it has all that the cells have after a moment
     (microseconds since the epoch), and has it, and nothing else; nothing may be changed meanwhile. clock: of the
@@ -58,7 +58,7 @@ class Stage:
     """
 
     world: World
-    load: Load
+    load: FaultLoad
     servers: dict[str, PrivateServer]
     rounds: int
     seed: int
@@ -83,7 +83,7 @@ class Stage:
         self.run(processes.indexer(self.world))
 
     def run_api(self, environment: Mapping[str, str] | None = None) -> Lists:
-        """An API, and who asks it."""
+        """An API, and its callers."""
         port = free_port()
         self.run(processes.daemon(self.world, f"api --port {port} --processes 1", self.folder, environment))
         limit_s = self.world.settings.search.staleness_limit_s
@@ -124,7 +124,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """One way to break something.
 
     cells: the kind of database that the cells have. own: names of the servers that it must have for itself, since it
@@ -132,23 +132,23 @@ class Fault:
     """
 
     name: str
-    act: Callable[[Stage], None]
+    act: Callable[[FaultStage], None]
     cells: str = "sqlite"
     own: tuple[str, ...] = ()
     small_disk: bool = False
 
 
-def kill_indexer(stage: Stage) -> None:
+def kill_indexer(stage: FaultStage) -> None:
     stage.run(processes.relays(stage.world))
     _kill_again_and_again(stage, "indexer")
 
 
-def kill_relay(stage: Stage) -> None:
+def kill_relay(stage: FaultStage) -> None:
     stage.run(processes.indexer(stage.world))
     _kill_again_and_again(stage, "relay")
 
 
-def _kill_again_and_again(stage: Stage, command: str) -> None:
+def _kill_again_and_again(stage: FaultStage, command: str) -> None:
     process = stage.run(processes.daemon(stage.world, command, stage.folder))
     # What is killed before it has begun proves nothing.
     stage.wait_until_followed()
@@ -160,7 +160,7 @@ def _kill_again_and_again(stage: Stage, command: str) -> None:
         stage.wait_until_followed()
 
 
-def hang_relay(stage: Stage) -> None:
+def hang_relay(stage: FaultStage) -> None:
     """One of two is stopped in the middle of its work, the other one takes over, and the first one wakes up."""
     stage.run(processes.indexer(stage.world))
     relays = []
@@ -179,7 +179,7 @@ def hang_relay(stage: Stage) -> None:
                 relay.wake()
 
 
-def damage_index(stage: Stage) -> None:
+def damage_index(stage: FaultStage) -> None:
     """Two of all that can be done to the indexes by hand, one right after the other: another pair in each round.
 
     As many rounds as there are pairs are all of them, in an order by the seed.
@@ -210,20 +210,22 @@ def _has_damaged(act: Callable[[IndexDamage], None], damage: IndexDamage) -> boo
     return True
 
 
-def kill_elasticsearch(stage: Stage) -> None:
+def kill_elasticsearch(stage: FaultStage) -> None:
     _take_away(stage, "elasticsearch", PrivateServer.kill)
 
 
-def stop_rabbitmq(stage: Stage) -> None:
+def stop_rabbitmq(stage: FaultStage) -> None:
     _take_away(stage, "rabbitmq", PrivateServer.stop)
 
 
-def kill_postgresql(stage: Stage) -> None:
+def kill_postgresql(stage: FaultStage) -> None:
     """Fleet and cells are all on it, so there are no operations either while it is away."""
     _take_away(stage, "postgresql", PrivateServer.kill, operating=False)
 
 
-def _take_away(stage: Stage, name: str, take_away: Callable[[PrivateServer], None], *, operating: bool = True) -> None:
+def _take_away(
+    stage: FaultStage, name: str, take_away: Callable[[PrivateServer], None], *, operating: bool = True
+) -> None:
     stage.run_all()
     for _ in range(stage.rounds):
         stage.wait_until_followed()
@@ -234,17 +236,17 @@ def _take_away(stage: Stage, name: str, take_away: Callable[[PrivateServer], Non
         stage.servers[name].start()
 
 
-def cut_off_index(stage: Stage) -> None:
+def cut_off_index(stage: FaultStage) -> None:
     """The queues fill meanwhile, far beyond what the broker hands out at once in a long run."""
     _cut_off(stage, "elasticsearch")
 
 
-def cut_off_bus(stage: Stage) -> None:
+def cut_off_bus(stage: FaultStage) -> None:
     """The outboxes fill meanwhile."""
     _cut_off(stage, "amqp")
 
 
-def _cut_off(stage: Stage, proxy: str) -> None:
+def _cut_off(stage: FaultStage, proxy: str) -> None:
     stage.run_all()
     for _ in range(stage.rounds):
         stage.wait_until_followed()
@@ -254,16 +256,16 @@ def _cut_off(stage: Stage, proxy: str) -> None:
         stage.world.proxies[proxy].restore()
 
 
-def unruly_bus(stage: Stage) -> None:
+def unruly_bus(stage: FaultStage) -> None:
     _misbehave(stage, Mischief(repeated=0.2, held_back=0.1, lost=0.05))
 
 
-def poison(stage: Stage) -> None:
+def poison(stage: FaultStage) -> None:
     """Of each hundred messages one is cut in half."""
     _misbehave(stage, Mischief(damaged=0.01))
 
 
-def _misbehave(stage: Stage, mischief: Mischief) -> None:
+def _misbehave(stage: FaultStage, mischief: Mischief) -> None:
     unruly: list[UnrulyPublisher] = []
 
     def between(_cell: Cell, publisher: processes.Closes) -> UnrulyPublisher:
@@ -279,7 +281,7 @@ def _misbehave(stage: Stage, mischief: Mischief) -> None:
         publisher.behave()
 
 
-def everything_twice(stage: Stage) -> None:
+def everything_twice(stage: FaultStage) -> None:
     """Two relays and two indexers for the same cells, by mistake, and the first ones of them end."""
     with processes.relays(stage.world), processes.indexer(stage.world):
         stage.run_all()
@@ -288,7 +290,7 @@ def everything_twice(stage: Stage) -> None:
             stage.operate()
 
 
-def clock_jumps(stage: Stage) -> None:
+def clock_jumps(stage: FaultStage) -> None:
     """The clock of relays and operations goes back and forth by hours, and then that of the indexer's machine.
 
     By the latter nothing may seem older or newer than it is.
@@ -308,7 +310,7 @@ def clock_jumps(stage: Stage) -> None:
             stage.wait_until_fresh()
 
 
-def wrong_clock_of_api(stage: Stage) -> None:
+def wrong_clock_of_api(stage: FaultStage) -> None:
     """The clock of an API is behind, and then ahead, by more than lists may be old, and the index stands still.
 
     The index must not seem fresh by it when it is not, and not stale when it is fresh.
@@ -333,7 +335,7 @@ def wrong_clock_of_api(stage: Stage) -> None:
             assert not lists.wrong, lists.wrong
 
 
-def restore_fleet_database(stage: Stage) -> None:
+def restore_fleet_database(stage: FaultStage) -> None:
     """The fleet database goes back to a copy that knows none of the servers that were created since."""
     stage.run_all()
     lists = stage.run_api()
@@ -353,7 +355,7 @@ def restore_fleet_database(stage: Stage) -> None:
         assert not lists.wrong, lists.wrong
 
 
-def restore_cell(stage: Stage) -> None:
+def restore_cell(stage: FaultStage) -> None:
     """The database of a cell goes back to a copy under the load, while a relay and two indexers follow it."""
     stage.run_all()
     stage.run(processes.indexer(stage.world))
@@ -378,7 +380,7 @@ def restore_cell(stage: Stage) -> None:
         assert not lists.wrong, lists.wrong
 
 
-def full_cluster(stage: Stage) -> None:
+def full_cluster(stage: FaultStage) -> None:
     """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
     settings = stage.world.settings.index
     with Elasticsearch(stage.world.servers.elasticsearch) as client:
@@ -392,7 +394,7 @@ def full_cluster(stage: Stage) -> None:
                 stage.operate()
 
 
-def full_disk(stage: Stage) -> None:
+def full_disk(stage: FaultStage) -> None:
     """The disk of a SQLite index is full to the last byte, and has room again."""
     stage.run_all()
     folder = stage.world.settings.index.path.parent
@@ -412,7 +414,7 @@ def _fill(file: Path) -> None:
     assert not os.statvfs(file).f_bavail, "the disk has room left"
 
 
-def slow_cell(stage: Stage) -> None:
+def slow_cell(stage: FaultStage) -> None:
     """The database of the first cell answers slowly; the other cells must not wait for it."""
     stage.run_all()
     stage.wait_until_followed()
@@ -427,24 +429,24 @@ def slow_cell(stage: Stage) -> None:
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("indexer killed", kill_indexer),
-        Fault("relay killed", kill_relay),
-        Fault("relay hangs", hang_relay, cells="postgresql"),
-        Fault("index damaged", damage_index),
-        Fault("elasticsearch killed", kill_elasticsearch, own=("elasticsearch",)),
-        Fault("rabbitmq stopped", stop_rabbitmq, own=("rabbitmq",)),
-        Fault("postgresql killed", kill_postgresql, cells="postgresql", own=("postgresql",)),
-        Fault("index cut off", cut_off_index),
-        Fault("bus cut off", cut_off_bus),
-        Fault("unruly bus", unruly_bus),
-        Fault("poison", poison),
-        Fault("everything twice", everything_twice),
-        Fault("clock jumps", clock_jumps, cells="postgresql"),
-        Fault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
-        Fault("fleet database restored", restore_fleet_database),
-        Fault("cell restored", restore_cell),
-        Fault("full cluster", full_cluster),
-        Fault("full disk", full_disk, small_disk=True),
-        Fault("slow cell", slow_cell, cells="postgresql"),
+        InjectedFault("indexer killed", kill_indexer),
+        InjectedFault("relay killed", kill_relay),
+        InjectedFault("relay hangs", hang_relay, cells="postgresql"),
+        InjectedFault("index damaged", damage_index),
+        InjectedFault("elasticsearch killed", kill_elasticsearch, own=("elasticsearch",)),
+        InjectedFault("rabbitmq stopped", stop_rabbitmq, own=("rabbitmq",)),
+        InjectedFault("postgresql killed", kill_postgresql, cells="postgresql", own=("postgresql",)),
+        InjectedFault("index cut off", cut_off_index),
+        InjectedFault("bus cut off", cut_off_bus),
+        InjectedFault("unruly bus", unruly_bus),
+        InjectedFault("poison", poison),
+        InjectedFault("everything twice", everything_twice),
+        InjectedFault("clock jumps", clock_jumps, cells="postgresql"),
+        InjectedFault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
+        InjectedFault("fleet database restored", restore_fleet_database),
+        InjectedFault("cell restored", restore_cell),
+        InjectedFault("full cluster", full_cluster),
+        InjectedFault("full disk", full_disk, small_disk=True),
+        InjectedFault("slow cell", slow_cell, cells="postgresql"),
     )
 }

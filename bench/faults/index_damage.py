@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 
 
 class IndexDamage:
-    """What is done to the indexes whose names begin with `prefix`."""
+    """What is done to the indexes with names that begin with `prefix`."""
 
     def __init__(self, client: Elasticsearch, prefix: str) -> None:
         self._client = client

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.faults.load import Load
+from bench.faults.load import FaultLoad
 from tests.support.waiting import wait_until
 
 _MOST = 10_000  # as many as the world's API gives at once
@@ -29,7 +29,7 @@ class Lists:
     many complete lists there were that had to have what an earlier look at the promises had.
     """
 
-    def __init__(self, url: str, load: Load, staleness_limit_s: float) -> None:
+    def __init__(self, url: str, load: FaultLoad, staleness_limit_s: float) -> None:
         self._client = httpx.Client(base_url=f"{url}/v2.1/", timeout=_TIMEOUT_S)
         self._load = load
         self._limit_s = staleness_limit_s

@@ -31,7 +31,7 @@ class Promise:
     is_certain: bool = True
 
 
-class Load:
+class FaultLoad:
     """Random operations from a thread; `journal` may be read when `finish` has returned, or while it is paused."""
 
     def __init__(self, cells: Sequence[InstanceOperations], seed: int) -> None:

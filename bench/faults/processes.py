@@ -1,4 +1,4 @@
-"""Who follows the cells while something breaks: production's own processes, or its parts in threads of this one.
+"""The followers of cells while something breaks: production's own processes, or its parts in threads of this one.
 
 Only what is to be killed has to be a process; starting one costs seconds.
 """

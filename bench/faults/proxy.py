@@ -26,7 +26,7 @@ class TcpProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """End all connections; whoever connects from now on is turned away."""
+        """End all connections; clients that connect from now on are refused."""
         with self._turn:
             self._is_cut = True
             self._hang_up(self._open)
@@ -81,7 +81,7 @@ class TcpProxy:
         threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        """Pass on both ways until either end hangs up; then both are closed, by nobody else than this thread."""
+        """Pass on both ways until either end hangs up; then this thread closes both, and no other one does."""
         questions = threading.Thread(target=self._pump, args=(client, server, False), daemon=True)
         questions.start()
         self._pump(server, client, True)

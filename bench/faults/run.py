@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.faults.damage import Damage, damage, has_caught_up
-from bench.faults.faults import Fault, JumpingClock, Stage
-from bench.faults.load import Load
+from bench.faults.faults import FaultStage, InjectedFault, JumpingClock
+from bench.faults.load import FaultLoad
 from bench.faults.world import Servers, World, new_world
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
@@ -35,7 +35,7 @@ _KINDS: dict[str, Server] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FaultOutcome:
     """What came of a fault. events: operations while it lasted. recovery_s: from its end until all was right again."""
 
     fault: str
@@ -57,7 +57,7 @@ class Supply:
         self._own: dict[str, PrivateServer] = {}
 
     def url(self, kind: str, *, own: bool) -> str:
-        """own: of a server that nobody else uses."""
+        """own: of a server that nothing else uses."""
         return self._shared[kind] if kind in self._shared and not own else self.own(kind).url
 
     def own(self, kind: str) -> PrivateServer:
@@ -66,7 +66,7 @@ class Supply:
         return self._own[kind]
 
 
-def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: int) -> Outcome:
+def run_fault(fault: InjectedFault, supply: Supply, folder: Path, *, seed: int, rounds: int) -> FaultOutcome:
     """Raises AssertionError when the fault cannot be caused, or nothing has come right after some minutes."""
     with ExitStack() as stack:
         index_file = stack.enter_context(_small_disk(folder)) / "index.db" if fault.small_disk else None
@@ -81,9 +81,9 @@ def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: 
         world = stack.enter_context(new_world(folder, servers))
         writer = stack.enter_context(closing(open_writer(_past_the_proxy(world))))
         clock = JumpingClock()
-        load = Load(world.operations(clock), seed)
+        load = FaultLoad(world.operations(clock), seed)
         with ExitStack() as processes:
-            stage = Stage(
+            stage = FaultStage(
                 world=world,
                 load=load,
                 servers={kind: supply.own(kind) for kind in fault.own},
@@ -107,7 +107,7 @@ def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: 
             return _recovered(fault, world, writer, load)
 
 
-def _recovered(fault: Fault, world: World, writer: IndexWriter, load: Load) -> Outcome:
+def _recovered(fault: InjectedFault, world: World, writer: IndexWriter, load: FaultLoad) -> FaultOutcome:
     begun_s, over_at = time.monotonic(), system_clock()
     found = Damage()
 
@@ -124,10 +124,10 @@ def _recovered(fault: Fault, world: World, writer: IndexWriter, load: Load) -> O
         # Damage that stays is an outcome; an index that never catches up is not one that can be put into numbers.
         if found == Damage():
             raise
-    return Outcome(fault.name, load.events, found, time.monotonic() - begun_s)
+    return FaultOutcome(fault.name, load.events, found, time.monotonic() - begun_s)
 
 
-def _is_right(world: World, writer: IndexWriter, load: Load, since: int) -> bool:
+def _is_right(world: World, writer: IndexWriter, load: FaultLoad, since: int) -> bool:
     try:
         return has_caught_up(world, writer, since) and damage(world, writer, load.journal) == Damage()
     except IndexerError:

@@ -1,4 +1,4 @@
-"""The clock of a process of its own, turned while it runs, as NTP or whoever resumes a machine turns it."""
+"""The clock of a process of its own, turned while it runs, as NTP, or the resuming of a machine, sets it."""
 
 import os
 from collections.abc import Mapping

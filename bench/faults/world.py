@@ -71,7 +71,7 @@ class World:
     """A fleet of CELLS native cells, and the configuration of its processes, which reach all servers through `proxies`.
 
     proxies: "elasticsearch", "amqp", and with PostgreSQL "postgresql" and "first cell", which has one of its own.
-    engines: past the proxies, for whoever operates and compares.
+    engines: past the proxies, to operate and to compare.
     """
 
     fleet: Fleet

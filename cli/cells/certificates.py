@@ -18,7 +18,7 @@ def certs(
     *,
     agents: Annotated[
         list[str] | None,
-        typer.Option("--agent", metavar="NODE", help="A node whose agent gets a certificate; repeatable."),
+        typer.Option("--agent", metavar="NODE", help="A node with an agent that gets a certificate; repeatable."),
     ] = None,
     workers: Annotated[
         list[str] | None,

@@ -13,10 +13,10 @@ from fleetlight.cells.fleet.database import translated_fleet_failures
 from fleetlight.cells.kinds.native.registration import remember_cell
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
-from fleetlight.cli.database_accounts import renew_rights
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_result
+from fleetlight.cli.postgresql_rights import renew_rights
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import shown_progress
 

@@ -55,14 +55,14 @@ def add(
     cell: CellArgument,
     hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
     *,
-    vcpus: Annotated[int, typer.Option(min=1, help="Virtual processors that each can give.", show_default=False)],
+    vcpus: Annotated[int, typer.Option(min=1, help="Virtual processors of each host.", show_default=False)],
     memory_gib: Annotated[int, typer.Option(min=1, help="Memory of each, in GiB.", show_default=False)],
     disk_gib: Annotated[int, typer.Option(min=0, help="Local disk of each, in GiB.", show_default=False)],
     zone: Annotated[str, typer.Option(help="Their availability zone.")] = DEFAULT_ZONE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Let simulated hosts join a cell. Those that are there already stay as they are."""
+    """Add simulated hosts to a cell. Existing ones stay as they are."""
     capacity = Amount.of_gib(vcpus, memory_gib * MIB_PER_GIB, disk_gib)
     with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
         before = len(nodes.services())
@@ -87,14 +87,20 @@ def set_inventory(
     vcpu_ratio: Annotated[float | None, _ratio("processors")] = None,
     memory_ratio: Annotated[float | None, _ratio("memory")] = None,
     disk_ratio: Annotated[float | None, _ratio("disk")] = None,
-    reserve_vcpus: Annotated[int | None, typer.Option(min=0, help="Processors that no instance gets.")] = None,
-    reserve_memory_gib: Annotated[int | None, typer.Option(min=0, help="Memory that no instance gets, in GiB.")] = None,
-    reserve_disk_gib: Annotated[int | None, typer.Option(min=0, help="Disk that no instance gets, in GiB.")] = None,
-    traits: Annotated[str | None, typer.Option(help="All traits that they have, by commas; empty: none.")] = None,
+    reserve_vcpus: Annotated[int | None, typer.Option(min=0, help="Processors to keep back from instances.")] = None,
+    reserve_memory_gib: Annotated[
+        int | None, typer.Option(min=0, help="Memory to keep back from instances, in GiB.")
+    ] = None,
+    reserve_disk_gib: Annotated[
+        int | None, typer.Option(min=0, help="Disk to keep back from instances, in GiB.")
+    ] = None,
+    traits: Annotated[
+        str | None, typer.Option(help="All traits of the hosts, with commas between them; empty: none.")
+    ] = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Say how much of hosts the scheduler may give away, and which traits they have. The rest stays as it is."""
+    """Set how much of hosts the scheduler may give to instances, and their traits. The rest stays as it is."""
     memory_mib = None if reserve_memory_gib is None else reserve_memory_gib * MIB_PER_GIB
     change = InventoryChange(
         reserved=_given(vcpus=reserve_vcpus, memory_mib=memory_mib, disk_gib=reserve_disk_gib),
@@ -123,11 +129,11 @@ def set_agent(
         ),
     ] = None,
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="Let the host be a simulated one again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Make the host a simulated one again.")] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Let an agent do the work of a host (docs/operations/node-agents.md). Workers that run heed it at once."""
+    """Set the agent that does the work of a host (docs/operations/node-agents.md). Running workers use it at once."""
     if (address is None) != remove:
         raise ConfigurationError("name either where the agent answers, or --remove")
     found = None if address is None else _address(address)
@@ -150,7 +156,7 @@ def set_agent(
 def list_hosts(
     cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
-    """Show the hosts of a cell, and how much of them is used."""
+    """Show the hosts of a cell, and how much of each is used."""
     with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
         agents = {agent.host: agent.address for agent in AgentAddresses(engine, of).all()}
         found: list[dict[str, Any]] = [

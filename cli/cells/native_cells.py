@@ -12,9 +12,9 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.new_cell import check_database_url, is_same_place, upgrade
-from fleetlight.cli.database_accounts import renew_rights
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.output import counted
+from fleetlight.cli.postgresql_rights import renew_rights
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
@@ -29,7 +29,7 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     """
     known = fleet.cells()
     before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
-    # First the schema: whoever finds the cell in the registry may read it at once.
+    # First the schema: a process that finds the cell in the registry may read it at once.
     engine = check_database_url(database_url, name, known)
     upgrade(engine, name)
     if before is not None and not is_same_place(before.database_url, database_url):

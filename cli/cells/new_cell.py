@@ -88,6 +88,6 @@ def upgrade(engine: Engine, name: str) -> None:
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two addresses are of one database, whoever asks it, as far as they tell."""
+    """Whether two addresses are of one database, as far as they say; the account does not matter."""
     places = [make_url(url) for url in (one, other)]
     return len({(url.get_backend_name(), url.host, url.port, url.database) for url in places}) == 1

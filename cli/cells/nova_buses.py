@@ -19,7 +19,7 @@ class FoundBus:
 
 
 def bus_of(transport_url: str | None) -> FoundBus:
-    """What an address of Nova's says. Who logs in there is left out: Nova's accounts are never used.
+    """The bus in an address of Nova's, without the account: Nova's accounts are never used.
 
     Of several brokers the first one is taken: a cluster gives all of them the same messages.
     """

@@ -61,7 +61,7 @@ def add_all_nova_cells(
 
     main_database_url: what fills in addresses that are templates. transport_url: the bus of all cells; empty: each has
     the one that the deployment names, unless it has one already. prefix: what the names begin with.
-    A cell whose address cannot be made out keeps the one that it has; a new one gets none that works, and is down.
+    A cell with an address that cannot be read keeps the one that it has; a new one gets none that works, and is down.
     Raises ConfigurationError, and CommandError when the API database cannot be read.
     """
     known = cells_of(api_database_url)

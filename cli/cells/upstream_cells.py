@@ -29,7 +29,7 @@ _WAYS = (("cloud", "clouds_file"), ("token_file",), ("username", "password_file"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLogin:
-    """Who we are there, as the options say it; see UpstreamAddress."""
+    """The login at an API, as the options say it; see UpstreamAddress."""
 
     cloud: str | None = None
     clouds_file: Path | None = None
@@ -41,10 +41,6 @@ class UpstreamLogin:
     @property
     def is_given(self) -> bool:
         return self != UpstreamLogin()
-
-    @property
-    def is_of_openstack(self) -> bool:
-        return any(each is not None for each in (self.cloud, self.clouds_file, self.token_file))
 
     def completed_by(self, known: UpstreamAddress) -> "UpstreamLogin":
         """With what it does not say as it was; another way to log in takes the place of the one before."""
@@ -63,8 +59,6 @@ def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin, befo
         url, login = url or known.url, login.completed_by(known)
     if url is None:
         raise ConfigurationError(f"--url is missing: the address of the API, like {_LIKE[kind]}")
-    if kind is CellKind.GANETI and login.is_of_openstack:
-        raise ConfigurationError("a cluster is asked with --username and --password-file, and no other login")
     try:
         clouds_file = login.clouds_file
         if login.cloud is not None and clouds_file is None:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from fleetlight.agents.certificates import ends_at
 from fleetlight.bus.external_exchange import split_address
 from fleetlight.cells.model import Cell
-from fleetlight.cli.doctor.asking import Question
+from fleetlight.cli.doctor.checking import Check
 from fleetlight.cli.doctor.findings import Findings, ok, wrong
 from fleetlight.cli.settings import Settings
 from fleetlight.notifications.errors import BusError
@@ -25,10 +25,10 @@ from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _SOON = timedelta(days=14)
-"""Those who renew by a timer begin a month before the end: what is nearer was not renewed."""
+"""Timers that renew certificates begin a month before the end: one that is nearer to it was not renewed."""
 _RENEW = "renew it: docs/operations/runbooks/certificates.md"
-_PATIENCE_S = 3.0
-"""Shorter than the doctor's own: what hangs is named by the question that is about it."""
+_TIMEOUT_S = 3.0
+"""Shorter than the deadline of checks: the check of the server itself names what hangs."""
 _AMQPS_PORT, _POSTGRESQL_PORT = 5671, 5432
 _SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 """With which a client of PostgreSQL asks for TLS; one byte is the answer (PostgreSQL, "Message Formats")."""
@@ -36,7 +36,7 @@ _WILLING = b"S"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class TlsServer:
     """Where a server may speak TLS. asks_first: it does so only when it was asked to, as PostgreSQL."""
 
     host: str
@@ -44,45 +44,45 @@ class Server:
     asks_first: bool = False
 
 
-def certificate_questions(settings: Settings, cells: Sequence[Cell], clock: Clock) -> list[Question]:
+def certificate_checks(settings: Settings, cells: Sequence[Cell], clock: Clock) -> list[Check]:
     """One for each server that may speak TLS: of the index, of the buses and of the databases."""
     servers = dict.fromkeys([*_of_index(settings), *_of_databases(settings, cells), *_of_buses(cells)])
     return [
-        Question(f"certificate of {server.host}:{server.port}", partial(_ask, server, clock), _RENEW)
+        Check(f"certificate of {server.host}:{server.port}", partial(_examine, server, clock), _RENEW)
         for server in servers
     ]
 
 
-def _of_index(settings: Settings) -> Iterator[Server]:
+def _of_index(settings: Settings) -> Iterator[TlsServer]:
     if settings.index.backend == "elasticsearch":
         for parts in map(urlsplit, settings.index.urls):
             if parts.scheme == "https" and parts.hostname and parts.port:
-                yield Server(parts.hostname, parts.port)
+                yield TlsServer(parts.hostname, parts.port)
 
 
-def _of_buses(cells: Sequence[Cell]) -> Iterator[Server]:
+def _of_buses(cells: Sequence[Cell]) -> Iterator[TlsServer]:
     for cell in cells:
         try:
             parts = urlsplit(split_address(cell.transport_url)[0])
         except BusError:
-            continue  # the question about the bus says so
+            continue  # the check about the bus says so
         if parts.scheme == "amqps" and parts.hostname:
-            yield Server(parts.hostname, parts.port or _AMQPS_PORT)
+            yield TlsServer(parts.hostname, parts.port or _AMQPS_PORT)
 
 
-def _of_databases(settings: Settings, cells: Sequence[Cell]) -> Iterator[Server]:
+def _of_databases(settings: Settings, cells: Sequence[Cell]) -> Iterator[TlsServer]:
     addresses = [settings.fleet.database_url.get_secret_value()]
     addresses += [cell.database_url for cell in cells if cell.can.takes_changes]
     for url in map(make_url, addresses):
         if url.get_backend_name() == "postgresql" and url.host:
-            yield Server(url.host, url.port or _POSTGRESQL_PORT, asks_first=True)
+            yield TlsServer(url.host, url.port or _POSTGRESQL_PORT, asks_first=True)
 
 
-def _ask(server: Server, clock: Clock) -> Findings:
+def _examine(server: TlsServer, clock: Clock) -> Findings:
     try:
         certificate = _certificate(server)
     except OSError:
-        # Whether it answers is another question.
+        # Another check says whether it answers.
         return []
     if certificate is None:
         return []
@@ -95,12 +95,12 @@ def _ask(server: Server, clock: Clock) -> Findings:
     return [wrong(about, says, _RENEW) if left < _SOON else ok(about, says)]
 
 
-def _certificate(server: Server) -> bytes | None:
+def _certificate(server: TlsServer) -> bytes | None:
     """In DER form; None where the server speaks no TLS. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    with closing(socket.create_connection((server.host, server.port), timeout=_PATIENCE_S)) as plain:
+    with closing(socket.create_connection((server.host, server.port), timeout=_TIMEOUT_S)) as plain:
         if server.asks_first:
             plain.sendall(_SSL_REQUEST)
             if plain.recv(len(_WILLING)) != _WILLING:

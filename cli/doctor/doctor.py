@@ -1,4 +1,4 @@
-"""The command, and in which order it asks: what has to be known first is the fleet's own list of cells."""
+"""`fleetlight doctor`: its checks, and their order. Those of cells need the fleet's list of cells first."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -7,19 +7,19 @@ from itertools import groupby
 import typer
 
 from fleetlight.cells.model import Cell
-from fleetlight.cli.doctor.asking import DEADLINE_S, Question, answers
-from fleetlight.cli.doctor.certificates import certificate_questions
-from fleetlight.cli.doctor.findings import Finding, State, ok, wrong
-from fleetlight.cli.doctor.questions import (
+from fleetlight.cli.doctor.certificates import certificate_checks
+from fleetlight.cli.doctor.checking import DEADLINE_S, Check, answers
+from fleetlight.cli.doctor.checks import (
     IndexKnows,
-    bus_question,
-    cell_question,
-    disk_questions,
-    fleet_question,
-    following_question,
-    index_question,
-    progress_question,
+    bus_check,
+    cell_check,
+    disk_checks,
+    fleet_check,
+    following_check,
+    index_check,
+    progress_check,
 )
+from fleetlight.cli.doctor.findings import Finding, State, ok, wrong
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import print_json, print_table
@@ -35,11 +35,11 @@ app = typer.Typer()
     )
 )
 def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
-    """Look at everything that a fleet needs, and say of each thing that is wrong what to do about it.
+    """Check everything that a fleet needs, and say for each fault what to do about it.
 
-    Databases with their versions, tables, rights and clocks, buses, the index with its aliases and disks, whether it
-    follows each cell, and when certificates end. All is asked at once, as who is configured, and within seconds
-    whatever hangs.
+    It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks,
+    and whether it follows each cell; and when certificates end. All checks run at once, with the configured accounts,
+    and end within seconds even where a server hangs.
 
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
@@ -63,29 +63,29 @@ def _examined(settings: Settings) -> list[Finding]:
 
         def read_cells() -> Sequence[Finding]:
             cells.extend(sorted_by_name(fleet.cells()))
-            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add`")]
+            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
 
         first = answers(
             [
-                fleet_question(settings, clock),
-                Question("cells", read_cells, "the fleet database has to answer first"),
-                index_question(settings),
-                progress_question(settings, fleet, known),
+                fleet_check(settings, clock),
+                Check("cells", read_cells, "the fleet database has to answer first"),
+                index_check(settings),
+                progress_check(settings, fleet, known),
             ]
         )
         return [own, *first, *answers(_about_cells(settings, known, tuple(cells)))]
 
 
-def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Question]:
+def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
     enabled = [cell for cell in cells if not cell.disabled]
     with_bus = sorted((cell for cell in enabled if cell.transport_url), key=lambda cell: cell.transport_url)
     buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]
     return [
-        *(cell_question(cell, system_clock) for cell in enabled),
-        *(bus_question(sharing, settings.bus) for sharing in buses),
-        *(following_question(cell, known, settings, system_clock) for cell in enabled if known.is_read),
-        *certificate_questions(settings, enabled, system_clock),
-        *disk_questions(settings, cells),
+        *(cell_check(cell, system_clock) for cell in enabled),
+        *(bus_check(sharing, settings.bus) for sharing in buses),
+        *(following_check(cell, known, settings, system_clock) for cell in enabled if known.is_read),
+        *certificate_checks(settings, enabled, system_clock),
+        *disk_checks(settings, cells),
     ]
 
 

@@ -44,7 +44,7 @@ def add_credential(
         own = directory.roles_of(owner, place)
         wanted = own if role is None else frozenset(role)
         if not wanted or not wanted <= own:
-            raise DirectoryError(f"user {owner.name} has not all of these roles in project {place.name}")
+            raise DirectoryError(f"user {owner.name} does not have all of these roles in project {place.name}")
         roles = tuple(each for each in ROLES if each in wanted)
         return directory.with_credential(
             Credential(id=identifier, name=name, secret_hash=hashed, user_id=owner.id, project_id=place.id, roles=roles)
@@ -85,11 +85,11 @@ def list_credentials(
 
 @app.command("remove", epilog=examples("fleetlight identity credential remove 0c31b5e4a7e94a0f8a2f"))
 def remove_credential(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Its id.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the credential.", show_default=False)],
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Remove an application credential; tokens that were got with it are void at once."""
+    """Remove an application credential; tokens that were issued for it are void at once."""
 
     def change(directory: Directory) -> Directory:
         credential = directory.credentials.get(id)

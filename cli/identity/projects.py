@@ -12,7 +12,7 @@ from fleetlight.cli.output import print_json, print_result, print_table
 from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
-    help="What servers belong to.",
+    help="The projects that servers belong to.",
     no_args_is_help=True,
     epilog=examples("fleetlight identity project list", "fleetlight identity project add demo"),
 )
@@ -29,7 +29,7 @@ def add_project(
     *,
     id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The id that servers of the project have; made up unless given."),
+        typer.Option(metavar="ID", help="The id of the project; a new uuid unless given."),
     ] = None,
     description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
     config: ConfigOption = None,
@@ -55,7 +55,7 @@ def list_projects(config: ConfigOption = None, data_dir: DataDirOption = None, j
 
 @app.command("remove", epilog=examples("fleetlight identity project remove demo"))
 def remove_project(name: ProjectArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Remove a project with all roles in it. Servers stay: they are not what a project is made of."""
+    """Remove a project with all roles in it. Its servers stay."""
     directory_file(load_settings(config, data_dir)).change(
         lambda directory: directory.without_project(directory.named_project(name))
     )

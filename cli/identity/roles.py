@@ -15,7 +15,7 @@ from fleetlight.cli.output import print_json, print_result, print_table
 from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
-    help="Who may do what in which project.", no_args_is_help=True, epilog=examples("fleetlight identity role list")
+    help="The roles of users in projects.", no_args_is_help=True, epilog=examples("fleetlight identity role list")
 )
 
 
@@ -39,7 +39,7 @@ def add_role(
 def list_roles(
     user: UserOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
-    """Show who has which role where, as it was given: without the roles that it implies."""
+    """Show which user has which role in which project, as it was given: without the roles that it implies."""
     directory = directory_file(load_settings(config, data_dir)).read()
     users = directory.users.values() if user is None else [directory.named_user(user)]
     given = [
@@ -63,7 +63,7 @@ def remove_role(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Take a role away that was given with `role add`; it counts for tokens that are in use too."""
+    """Take away a role that was given with `role add`; tokens that are in use lose it too."""
     directory_file(load_settings(config, data_dir)).change(
         lambda directory: directory.without_role(directory.named_user(user), directory.named_project(project), role)
     )

@@ -25,7 +25,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.resources.clock import system_clock
 
 app = typer.Typer(
-    help="Who may log in.",
+    help="The users that may log in.",
     no_args_is_help=True,
     epilog=examples("fleetlight identity user list", "fleetlight identity user add ada --project demo"),
 )
@@ -114,14 +114,14 @@ def set_password(name: UserArgument, config: ConfigOption = None, data_dir: Data
 
 @app.command("disable", epilog=examples("fleetlight identity user disable ada"))
 def disable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Let a user in no more; tokens of the user are void at once."""
+    """Refuse logins of a user; tokens of the user are void at once."""
     _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=False)
     print_result(f"{name}: disabled")
 
 
 @app.command("enable", epilog=examples("fleetlight identity user enable ada"))
 def enable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Let a disabled user in again."""
+    """Accept logins of a disabled user again."""
     _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=True)
     print_result(f"{name}: enabled")
 

@@ -34,7 +34,8 @@ _LONGEST_DETAIL = 100
 _EXAMPLE = "0b6a1f3e-6f1c-5a7e-9a55-1de2f0c2a9b4"
 
 IdArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="ID...", help="Failures, as `list` names them.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="ID...", help="The failures, by the ids that `list` shows.", show_default=False),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fleet or of --cell.")]
 
@@ -43,7 +44,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fl
 def list_failures(
     cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
-    """Show the messages that could not be indexed and that are neither solved nor dropped yet."""
+    """Show the messages that could not be indexed, and are neither solved nor dropped yet."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         names = _names(fleet, cell)
         summaries = list(fleet.failures.summaries(names))
@@ -99,7 +100,7 @@ def retry_failures(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Try failures again; those whose instance is in the index then are off the list.
+    """Try failures again; each that succeeds is off the list.
 
     Exit code 1 unless all of them are.
     """
@@ -124,11 +125,11 @@ def drop(
     *,
     every: AllOption = False,
     cell: CellOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Forget failures: their messages are gone for good."""
+    """Delete failures with their messages."""
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         chosen = _chosen(fleet, ids, every, cell)
@@ -172,7 +173,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
     with opened_index(settings.index) as writer:
         writer.prepare()
         for batch in batched(ids, _AT_ONCE):
-            # What somebody else has solved meanwhile is not there any more.
+            # What another process has solved meanwhile is not there any more.
             found = sorted(fleet.failures.find(batch), key=lambda failure: failure.summary.cell_uuid)
             for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
                 failures = list(of_cell)

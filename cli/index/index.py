@@ -39,7 +39,7 @@ _ItemCounts = Mapping[str, Mapping[str, int]]
 """By item type, and uuid of the cell, how many items the index has; of cells that it has all of."""
 
 # A person waits.
-_INDEX_PATIENCE_S = 5.0
+_INDEX_TIMEOUT_S = 5.0
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
@@ -113,7 +113,7 @@ def verify(
     ] = False,
     fast: Annotated[
         bool,
-        typer.Option("--fast", help="Compare which revisions the index has, and not what it says of them."),
+        typer.Option("--fast", help="Compare the revisions in the index alone, and not the documents."),
     ] = False,
     cell: CellOption = None,
     config: ConfigOption = None,
@@ -153,7 +153,7 @@ def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
     """following: the command that follows the cells."""
     if not stale:
         return
-    # Where the index has all that was published, it may be that nobody publishes.
+    # Where the index has all that was published, it may be that no relay publishes.
     is_relayed = following == _FOLLOWER and any(each.lag_changes == 0 for each in stale)
     commands = f"do `fleetlight relay` and `{following}`" if is_relayed else f"does `{following}`"
     names = ", ".join(each.cell.name for each in stale)
@@ -225,9 +225,9 @@ async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Map
 async def _in_time(question: Coroutine[Any, Any, T]) -> T:
     """What the index answers; raises IndexUnavailableError when it does not soon."""
     try:
-        return await asyncio.wait_for(question, _INDEX_PATIENCE_S)
+        return await asyncio.wait_for(question, _INDEX_TIMEOUT_S)
     except TimeoutError:
-        raise IndexUnavailableError(f"it has not answered within {_INDEX_PATIENCE_S:g} s") from None
+        raise IndexUnavailableError(f"it has not answered within {_INDEX_TIMEOUT_S:g} s") from None
 
 
 def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:

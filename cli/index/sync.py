@@ -130,7 +130,7 @@ def sync(
 
     --source api reads instances of other software, as which notifications announce them, into one cell. An API says
     neither how many it has nor up to which change, so the progress has no total, and the index does not call the cell
-    more complete than before. Who we are there is in the section `upstream` of the configuration (upstream.token, or
+    more complete than before. The login there is in the section `upstream` of the configuration (upstream.token, or
     upstream.username and .password).
     """
     settings = load_settings(config, data_dir)
@@ -148,7 +148,7 @@ def sync(
         work = _Work(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
         try:
             with shown_progress("instances") as start:
-                # Deleted instances are synced too, but nobody counts them.
+                # Deleted instances are synced too, and not counted.
                 # An API does not say how many it has.
                 shows = [
                     start(target.name, None if upstream else fleet.count_mappings(target.uuid)) for target in cells

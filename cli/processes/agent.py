@@ -47,18 +47,21 @@ def node_agent(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as its cell calls it.", show_default=False)],
     *,
     certificate: Annotated[
-        Path, typer.Option(metavar="FILE", help="Its certificate (fleetlight cell certs).", show_default=False)
+        Path,
+        typer.Option(metavar="FILE", help="The certificate of the agent (fleetlight cell certs).", show_default=False),
     ],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The key of that.", show_default=False)],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The key of the certificate.", show_default=False)],
     trusted: Annotated[
-        Path, typer.Option(metavar="FILE", help="The authority of those that may call.", show_default=False)
+        Path, typer.Option(metavar="FILE", help="The authority behind the certificates of callers.", show_default=False)
     ],
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="What it has to remember is here.", show_default=False)],
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104  # who calls is asked for a certificate
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder for the state of the agent.", show_default=False)
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104  # callers need a certificate
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = PORT,
     libvirt: Annotated[
         str | None,
-        typer.Option("--libvirt", metavar="URI", help="Serve this host, by libvirt, and not a simulated one."),
+        typer.Option("--libvirt", metavar="URI", help="Serve this host, by libvirt, instead of a simulated one."),
     ] = None,
     volume_group: Annotated[
         str, typer.Option(metavar="NAME", help="Where disks of new guests are made; by libvirt a storage pool.")
@@ -68,13 +71,17 @@ def node_agent(
         typer.Option("--hypervisor", metavar="NAME", help="Of the simulated host; repeatable. fake unless given."),
     ] = None,
     until_stdin_ends: Annotated[
-        bool, typer.Option("--until-stdin-ends", help="End with the process that has started it, and holds its input.")
+        bool,
+        typer.Option(
+            "--until-stdin-ends",
+            help="End when the standard input is closed: with the process that has started the agent.",
+        ),
     ] = False,
-    vcpus: Annotated[int, typer.Option(min=1, help="Of the simulated host.")] = 16,
-    memory_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 64,
-    disk_gib: Annotated[int, typer.Option(min=1, help="Of the simulated host, in GiB.")] = 1024,
+    vcpus: Annotated[int, typer.Option(min=1, help="The processors of the simulated host.")] = 16,
+    memory_gib: Annotated[int, typer.Option(min=1, help="The memory of the simulated host, in GiB.")] = 64,
+    disk_gib: Annotated[int, typer.Option(min=1, help="The disk of the simulated host, in GiB.")] = 1024,
 ) -> None:
-    """Run on a host, and do what the workers of its cell call for.
+    """Run on a host, and carry out the calls of the workers of its cell.
 
     Unless --libvirt is given the host is a simulated one, whose guests are in the folder. What it is slow at, and what
     fails, can be set in behaviour.json there, at any time.

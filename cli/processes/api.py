@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 from socket import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -21,11 +21,14 @@ from fleetlight.cli.options import (
     PortOption,
     examples,
 )
+from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
 from fleetlight.cli.processes.starting import looking_for
-from fleetlight.cli.processes.supervising import Inside, supervise
+from fleetlight.cli.processes.supervising import ChildContext, supervise
 from fleetlight.cli.settings import load_settings, with_api_options
+
+if TYPE_CHECKING:
+    from fleetlight.cli.processes.serving import SharedApiState
 
 app = typer.Typer()
 
@@ -55,15 +58,16 @@ def api(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Serve the API, and nothing else."""
+    """Serve the API, without an indexer, relays or workers."""
     settings = with_api_options(load_settings(config, data_dir), host, port, auth, processes)
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    forked = Forked.of(settings)
-    listeners = listen_as_told(settings.api)
-    import_api()
-    children = api_children(listeners, partial(_serve, forked))
+    from fleetlight.cli.processes.serving import SharedApiState, api_children  # noqa: PLC0415 -- other commands would start a quarter later
+
+    shared = SharedApiState.of(settings)
+    listeners = listen_as_configured(settings.api)
+    children = api_children(listeners, partial(_serve, shared))
 
     def on_ready() -> None:
         address = address_of(listeners[0])
@@ -73,11 +77,11 @@ def api(
     _log.info("stopped")
 
 
-def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
+def _serve(shared: "SharedApiState", listener: socket, number: int, context: ChildContext) -> None:
     with (
-        open_fleet(forked.settings.fleet) as fleet,
+        open_fleet(shared.settings.fleet) as fleet,
         looking_for(fleet) as look_on,
         # Said once, of all of them.
         telling_of_newer_tables(fleet) if number == 1 else nullcontext(),
     ):
-        serve_until_stopped(forked, fleet, listener, number, inside, on_ready=look_on)
+        shared.serve(fleet, listener, number, context, on_ready=look_on)

@@ -1,7 +1,7 @@
-"""What is asked of an API beside requests: threads answer, also while the event loop of the application is busy.
+"""Probes and metrics of an API process: threads answer, also while the event loop of the application is busy.
 
-What takes the loop is put to it, and waited for shortly; then what was seen last is the answer. Only an application
-whose loop has not come round for long does not live.
+They wait a moment for what the loop has to do; then the last known state is the answer. Only an application with a loop
+that has not come round for long counts as dead.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from fleetlight.api.health import Health
-from fleetlight.cli.processes.supervising import Inside
-from fleetlight.cli.processes.together import RESET_SAFE_CONNECT
+from fleetlight.cli.processes.command_probes import RESET_SAFE_CONNECT
+from fleetlight.cli.processes.supervising import ChildContext
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
 
 _PULSE_INTERVAL_S = 0.5
-# Less than the others wait for an answer (fleetlight.cli.processes.neighbours).
+# Less than the others wait for an answer (fleetlight.cli.processes.sibling_processes).
 _LIVES_WITHIN_S = 25.0
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 _SLICE_S = 0.1
 
 
 @contextmanager
-def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
-    """Answer the questions of the other processes about the application whose event loop this is called in."""
+def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
+    """Answer the requests of the other processes about the application that runs in this event loop."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
     registry.register(_Measured(health, loop))
@@ -37,29 +37,29 @@ def answering_of_api(inside: Inside, health: Health, safe_connect: SafeConnect) 
 
     pulse = Pulse(loop)
     try:
-        with inside.answering(registry, ApiProbes(health, loop, pulse), {RESET_SAFE_CONNECT: reset_safe_connect}):
+        with context.answering(registry, ApiProbes(health, loop, pulse), {RESET_SAFE_CONNECT: reset_safe_connect}):
             yield
     finally:
         pulse.end()
 
 
 class Pulse:
-    """When an event loop came round last. Made and ended in it; any thread may ask."""
+    """When an event loop came round last. Made and ended in it; any thread may read it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._beat()
+        self._come_round()
 
     @property
     def silent_s(self) -> float:
-        return time.monotonic() - self._beaten_at
+        return time.monotonic() - self._came_round_at
 
     def end(self) -> None:
         self._next.cancel()
 
-    def _beat(self) -> None:
-        self._beaten_at = time.monotonic()
-        self._next = self._loop.call_later(_PULSE_INTERVAL_S, self._beat)
+    def _come_round(self) -> None:
+        self._came_round_at = time.monotonic()
+        self._next = self._loop.call_later(_PULSE_INTERVAL_S, self._come_round)
 
 
 class ApiProbes:
@@ -72,7 +72,7 @@ class ApiProbes:
         self._seen: Probe | None = None
 
     def healthz(self) -> Probe:
-        """Of this process alone: who asks for the health of the command asks the others as well."""
+        """Of this process alone: the health of the command is the sum of all its processes."""
         return ALIVE if self._lives() else Probe(False, {"status": "stuck"})
 
     def readyz(self) -> Probe:
@@ -82,7 +82,7 @@ class ApiProbes:
         while self._lives() and time.monotonic() - began < _LIVES_WITHIN_S:
             with suppress(TimeoutError):
                 return looking.result(_SLICE_S)
-            if self._seen is not None and time.monotonic() - began > _PATIENCE_S:
+            if self._seen is not None and time.monotonic() - began > _TIMEOUT_S:
                 return Probe(self._seen.is_well, {**self._seen.body, "busy_s": round(self._pulse.silent_s, 1)})
         looking.cancel()
         return Probe(False, {"status": "stuck"})
@@ -105,7 +105,7 @@ class _Measured(Collector):
     def collect(self) -> Iterator[Metric]:
         measuring = asyncio.run_coroutine_threadsafe(self._health.measure(), self._loop)
         try:
-            measuring.result(_PATIENCE_S)
+            measuring.result(_TIMEOUT_S)
         except TimeoutError:
             measuring.cancel()
         for registry in self._health.metrics.registries:

@@ -35,5 +35,5 @@ class CellHeartbeats:
         return Probe(False, {"status": "stuck", "cells": stuck}) if stuck else ALIVE
 
     def readyz(self) -> Probe:
-        """Nobody sends requests to such a process, so it is ready as long as it runs."""
+        """Such a process takes no requests, so it is ready as long as it runs."""
         return ALIVE

@@ -39,7 +39,7 @@ Watching = Callable[[IndexerService], AbstractContextManager[None]]
 
 
 def _unwatched(_service: IndexerService) -> AbstractContextManager[None]:
-    """For callers who do not look at the indexer while it runs."""
+    """For callers that do not look at the indexer while it runs."""
     return nullcontext()
 
 

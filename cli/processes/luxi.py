@@ -1,7 +1,6 @@
 """`fleetlight luxi`: Ganeti's local query socket as a process of its own."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +8,12 @@ import structlog
 import typer
 import uvloop
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.options import ConfigOption, DataDirOption, examples
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.serving import open_application, serving_socket
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
@@ -35,27 +32,21 @@ def luxi(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Answer Ganeti's local queries at a unix socket, and nothing else.
+    """Answer Ganeti's local queries at a unix socket, without the API.
 
-    Who can open the socket sees the whole fleet: its file is for the user and the group of this process.
+    A user that can open the socket sees the whole fleet: its file is for the user and the group of this process.
     """
     settings = load_settings(config, data_dir)
     path = socket or settings.api.luxi_socket
     if path is None:
-        raise ConfigurationError("where to listen is not known: add --socket PATH, or configure api.luxi_socket")
+        raise ConfigurationError("there is no socket to listen at: give --socket PATH, or configure api.luxi_socket")
     configure_logging(settings.log)
+    from fleetlight.cli.processes.luxi_serving import serve_luxi  # noqa: PLC0415 -- other commands would start a quarter later
+
     with (
         open_fleet(settings.fleet) as fleet,
         telling_of_newer_tables(fleet),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(path, settings, fleet))
+        runner.run(serve_luxi(path, settings, fleet))
     _log.info("stopped")
-
-
-async def _serve(path: Path, settings: Settings, fleet: Fleet) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with open_application(settings, fleet) as app, serving_socket(path, settings, app):
-        await stop.wait()

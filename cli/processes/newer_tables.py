@@ -29,7 +29,7 @@ _PAUSE_S = 10.0
 def telling_of_newer_tables(fleet: Fleet) -> Iterator[None]:
     """Look, beside what the block does, at each database of the fleet once, as soon as it answers."""
     stop = Event()
-    # Nobody waits for it, since a database may hang.
+    # No thread waits for it, since a database may hang.
     Thread(target=_look, args=(fleet, stop), name="newer-tables", daemon=True).start()
     try:
         yield
@@ -47,7 +47,7 @@ def _look(fleet: Fleet, stop: Event) -> None:
                 has_seen_fleet = True
             unseen = [cell for cell in fleet.cells() if cell.can.takes_changes and cell.uuid not in seen]
         except FleetUnreachableError:
-            pass  # whoever needs it says so
+            pass  # the process that needs it says so
         else:
             seen.update(cell.uuid for cell in unseen if _has_seen(cell))
             if all(cell.uuid in seen for cell in unseen):
@@ -60,7 +60,7 @@ def _has_seen(cell: Cell) -> bool:
     try:
         engine = create_database_engine(cell.database_url, must_exist=True, pool_size=1)
     except DatabaseUrlError:
-        return True  # as whoever works on it says
+        return True  # as the process that works on it says
     try:
         with cell_failures(cell.name):
             _tell(f"cell {cell.name}", engine, newer_revision_of_cell)

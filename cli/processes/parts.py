@@ -1,4 +1,4 @@
-"""The parts of a process: threads that run until told to stop, in an order that the process decides."""
+"""The parts of a process: threads that run until they are stopped, in an order that the process decides."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,11 +15,11 @@ _log = structlog.get_logger(__name__)
 
 Run = Callable[[Event], object]
 
-# Their texts say what has to be done; anything else is a mistake of this program, of which the place is to be known.
+# Their texts say what has to be done; anything else is a mistake of this program, and its traceback is needed.
 _IN_WORDS = (CommandError, CellError, IndexerError, NotificationError)
 
 
-class Part:
+class ProcessPart:
     """One thread that runs `run(stop)`; when that raises, the whole process has to end.
 
     on_failure: called once, from the thread, if the part ended with an error.
@@ -43,11 +43,11 @@ class Part:
         return self._future.exception() if self._future.done() else None
 
     def ask_to_stop(self) -> None:
-        """Ask, and do not wait."""
+        """Set the signal to stop, and do not wait."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Ask, and return when the part has ended."""
+        """Set the signal to stop, and return when the part has ended."""
         self.ask_to_stop()
         self._executor.shutdown(wait=True)
 
@@ -61,7 +61,7 @@ class Part:
             self._on_failure()
 
 
-def raise_failure(parts: Iterable[Part]) -> None:
+def raise_failure(parts: Iterable[ProcessPart]) -> None:
     """Raises CommandError if one of the parts has failed, with its words if they are meant for people."""
     failures = [part.failure for part in parts if part.failure is not None]
     for failure in failures:
@@ -71,7 +71,7 @@ def raise_failure(parts: Iterable[Part]) -> None:
         raise CommandError("a part of the process failed; the log says why") from failures[0]
 
 
-def stop_all(parts: list[Part]) -> None:
+def stop_all(parts: list[ProcessPart]) -> None:
     """Stop parts that do not depend on each other, all at once."""
     for part in parts:
         part.ask_to_stop()

@@ -23,7 +23,7 @@ from fleetlight.cli.monitoring import monitored
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.processes.parts import Part, Run, raise_failure
+from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure
 from fleetlight.cli.processes.starting import ProbesOfStart, when_reachable
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.stream.liveness import Probes
@@ -98,7 +98,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Carry out what the API has accepted for native cells, also for cells that are added later.
+    """Carry out the jobs of native cells, also of cells that are added later.
 
     Any number may run.
     """
@@ -171,7 +171,7 @@ def _run_until_signal(
         run = when_reachable(partial(begin, fleet), stop)
         if run is not None:
             start.has_started = True
-            part = Part(name, run, stop.set)
+            part = ProcessPart(name, run, stop.set)
             _log.info("started", parts=[name])
             with telling_of_newer_tables(fleet):
                 stop.wait()

@@ -14,19 +14,19 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.model import Cell
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.parts import Part, raise_failure, stop_all
+from fleetlight.cli.processes.parts import ProcessPart, raise_failure, stop_all
 from fleetlight.cli.settings import Settings
 from fleetlight.resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
 
-Beat = Callable[[], None]
+SendHeartbeat = Callable[[], None]
 """Called when work gets done, when there is none, and while a server is waited for that is away."""
 
 
-def unheard() -> None:
-    """For callers who do not listen."""
+def no_heartbeat() -> None:
+    """For callers that take no heartbeats."""
 
 
 def run_relay(
@@ -34,7 +34,7 @@ def run_relay(
     metrics: RelayMetrics,
     cell: Cell,
     stop: Event,
-    beat: Beat = unheard,
+    beat: SendHeartbeat = no_heartbeat,
     *,
     keys: Keyring,
     clock: Clock,
@@ -79,11 +79,13 @@ def run_relays(
     choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
     what to sign with, which the function that chooses the cells refreshes. clock: of the fleet.
     """
-    run = partial(beating, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
+    run = partial(with_heartbeat, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 
-def beating(run: Callable[[Cell, Event, Beat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event) -> None:
+def with_heartbeat(
+    run: Callable[[Cell, Event, SendHeartbeat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event
+) -> None:
     with heartbeats.of(cell) as heartbeat:
         run(cell, stop, heartbeat.give)
 
@@ -99,10 +101,10 @@ def run_for_cells(
 
     name: what such a thread is called in the log.
     choose_cells: which; raises FleetUnreachableError. It is asked every `fleet.cells_refresh_interval_s`: a new cell is
-    taken in, one whose addresses changed is begun anew, and one that is not chosen any more is let go.
+    taken in, one with changed addresses is begun anew, and one that is not chosen any more is left.
     Raises CommandError when a thread made a mistake.
     """
-    running: dict[Cell, Part] = {}
+    running: dict[Cell, ProcessPart] = {}
     while not stop.is_set():
         try:
             chosen = choose_cells()
@@ -115,7 +117,7 @@ def run_for_cells(
                 _log.info(f"{name}.cell_left", cell=cell.name)
             for cell in chosen:
                 if cell not in running:
-                    running[cell] = Part(f"{name}-{cell.name}", partial(_run_usable, name, run, cell), stop.set)
+                    running[cell] = ProcessPart(f"{name}-{cell.name}", partial(_run_usable, name, run, cell), stop.set)
                     _log.info(f"{name}.cell_started", cell=cell.name)
         stop.wait(settings.fleet.cells_refresh_interval_s)
     parts = list(running.values())

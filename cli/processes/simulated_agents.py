@@ -64,7 +64,7 @@ class SimulatedAgents:
             return
         from fleetlight.cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
-        # Before anybody may ask them: what was found of them when they ran last is at other addresses.
+        # Before the first call to them: what was found of them when they ran last is at other addresses.
         postpone_refresh(cell.engine, cell.cell, _START_S)
         for child in self._children:
             child.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class SimulatedAgents:
             # The one of a fleet that was killed may not have ended yet.
             stop.wait(_RESTART_WAIT_S)
         port = _free_port()
-        # In a group of its own: a Ctrl-C is for us, who end it when its calls have ended.
+        # In a group of its own: a Ctrl-C is for this process, which ends it when its calls have ended.
         child.process = subprocess.Popen(  # noqa: S603
             self._command(child, port), stdin=subprocess.PIPE, process_group=0
         )

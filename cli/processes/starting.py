@@ -1,8 +1,9 @@
-"""How the processes of a fleet begin: as soon as the fleet database answers.
+"""The start of the processes of a fleet: they begin as soon as the fleet database answers.
 
-A database that is away is waited for, since servers and processes come up in any order, and whoever starts a process
-again could only do the same. One that cannot be used ends the process: somebody has to repair that. One that takes a
-connection and then says nothing is asked by a thread that nobody waits for when the process is to end.
+They wait for a database that is away, since servers and processes come up in any order, and a service manager that
+starts the process again could only do the same. A database that cannot be used ends the process: an operator has to
+repair that. A database may take a connection and never answer: so a background thread asks it, and the end of the
+process does not wait for that thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +26,8 @@ T = TypeVar("T")
 
 _LONGEST_WAIT_S = 10.0
 _STOP_INTERVAL_S = 0.1
-# As long as PostgreSQL may take to let somebody in (fleetlight.cells.database.engines).
-_PATIENCE_S = 5.0
+# As long as PostgreSQL may take to accept a connection (fleetlight.cells.database.engines).
+_TIMEOUT_S = 5.0
 
 
 def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
@@ -42,7 +43,7 @@ def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
         unless=FleetUnusableError,
         longest_wait_s=_LONGEST_WAIT_S,
     )
-    # Growing for sure, and hardly random: whoever watches the log of a first start sees what comes next.
+    # Growing for sure, and hardly random: an operator at the log of a first start sees what comes next.
     waits = wait_exponential(multiplier=0.5, max=_LONGEST_WAIT_S) + wait_random(max=0.5)
     return retrying.copy(wait=waits)(lambda: _unless_stopped(begin, stop))
 
@@ -90,7 +91,7 @@ def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
     stop = Event()
     is_away = False
     try:
-        in_background(fleet.cells, "fleet-begin").result(_PATIENCE_S)
+        in_background(fleet.cells, "fleet-begin").result(_TIMEOUT_S)
     except TimeoutError:
         is_away = True
     except FleetUnreachableError as error:

@@ -10,7 +10,7 @@ from threading import Lock
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from fleetlight.cli.processes.neighbours import Family, Measured, Neighbour, Sample, all_of
+from fleetlight.cli.processes.sibling_processes import Family, Measured, Sample, SiblingProcess, all_of
 
 SUMMED_GAUGES = frozenset(
     {
@@ -33,7 +33,7 @@ _Values = dict[_Key, float]
 class SummedMetrics(Collector):
     """The metrics of `processes`; what one had counted when it was last asked counts on after it has died."""
 
-    def __init__(self, processes: Sequence[Neighbour]) -> None:
+    def __init__(self, processes: Sequence[SiblingProcess]) -> None:
         self._processes = processes
         self._last: dict[str, Measured] = {}
         # What was counted by processes that have died.

@@ -1,6 +1,6 @@
 """A command as one parent and its child processes: started, kept running, stopped in order, and gone with the parent.
 
-Children are forked, since what the parent has imported and made takes seconds to make again, and only milliseconds to
+Children are shared, since what the parent has imported and made takes seconds to make again, and only milliseconds to
 fork. So a parent has neither threads nor connections when it begins to supervise, and never serves anything itself.
 """
 
@@ -26,9 +26,9 @@ from fleetlight.cli.endings import as_command_error
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.monitoring import served
 from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
-from fleetlight.cli.processes.neighbours import Neighbour, States, answering, listen_for_questions
+from fleetlight.cli.processes.command_probes import CommandProbes
+from fleetlight.cli.processes.sibling_processes import SiblingProcess, States, answering, listen_for_requests
 from fleetlight.cli.processes.summing import SummedMetrics
-from fleetlight.cli.processes.together import Together
 from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.cli.watchdog import wants_signs, watched
 from fleetlight.indexer.stream.liveness import ALIVE, Probe, Probes
@@ -54,21 +54,25 @@ class Child:
     """
 
     name: str
-    run: Callable[["Inside"], None]
+    run: Callable[["ChildContext"], None]
     listener: socket.socket | None = None
     answers_lists: bool = False
 
 
-class Inside:
-    """What a child has of its command. neighbours: its processes, by their names. together: the probes of all."""
+class ChildContext:
+    """What a child has of its command. siblings: its processes, by their names. command_probes: the probes of all."""
 
     def __init__(
-        self, reports: Connection, questions: socket.socket, neighbours: Mapping[str, Neighbour], together: Together
+        self,
+        reports: Connection,
+        requests: socket.socket,
+        siblings: Mapping[str, SiblingProcess],
+        command_probes: CommandProbes,
     ) -> None:
         self._reports = reports
-        self._questions = questions
-        self.neighbours = neighbours
-        self.together = together
+        self._requests = requests
+        self.siblings = siblings
+        self.command_probes = command_probes
 
     def is_ready(self) -> None:
         """Tell the parent that the child does its work; to be called while it answers questions."""
@@ -77,15 +81,15 @@ class Inside:
     def answering(
         self, registry: CollectorRegistry, probes: Probes, orders: Mapping[str, Callable[[], object]] | None = None
     ) -> AbstractContextManager[None]:
-        """Answer the questions of the others while the block lasts; see fleetlight.cli.processes.neighbours."""
-        return answering(self._questions, registry, probes, orders or {})
+        """Answer the questions of the others while the block lasts; see fleetlight.cli.processes.sibling_processes."""
+        return answering(self._requests, registry, probes, orders or {})
 
 
 @dataclass(slots=True)
 class _Kept:
     """A child as the parent keeps it.
 
-    number: its place among the states. questions: the socket at which the others ask it.
+    number: its place among the states. requests: the socket at which the others ask it.
     starts_at: when it is to be started (again), by the monotonic clock; None: it runs, or its turn has not come.
     wait_s: how long before the next start. was_ready: since the command began.
     reports: what it sends: None when it is ready, and what it failed with.
@@ -93,7 +97,7 @@ class _Kept:
 
     child: Child
     number: int
-    questions: socket.socket
+    requests: socket.socket
     starts_at: float | None = None
     started_at: float = 0.0
     wait_s: float = _FIRST_WAIT_S
@@ -133,14 +137,14 @@ class _Supervisor:
         children = [*watching, *(child for stage in stages for child in stage)]
         self._states = States(len(children))
         self._kept = {
-            child.name: _Kept(child, number, listen_for_questions(folder / child.name))
+            child.name: _Kept(child, number, listen_for_requests(folder / child.name))
             for number, child in enumerate(children)
         }
-        self._neighbours = {
-            name: Neighbour(name, folder / name, kept.number, self._states) for name, kept in self._kept.items()
+        self._siblings = {
+            name: SiblingProcess(name, folder / name, kept.number, self._states) for name, kept in self._kept.items()
         }
-        self._together = Together(
-            list(self._neighbours.values()), [child.name for child in children if child.answers_lists]
+        self._command_probes = CommandProbes(
+            list(self._siblings.values()), [child.name for child in children if child.answers_lists]
         )
         self._watching = [self._kept[child.name] for child in watching]
         self._stages = [[self._kept[child.name] for child in stage] for stage in stages]
@@ -266,7 +270,7 @@ class _Supervisor:
                     woken.recv(1)
                     self._kill()
         for kept in self._kept.values():
-            kept.questions.close()
+            kept.requests.close()
         os.close(self._life)
         os.close(self._end_of_parent)
 
@@ -285,12 +289,12 @@ class _Supervisor:
         os.close(self._life)
         for other in self._kept.values():
             if other is not kept:
-                other.questions.close()
+                other.requests.close()
                 if other.child.listener is not None:
                     other.child.listener.close()
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
         try:
-            kept.child.run(Inside(reporting, kept.questions, self._neighbours, self._together))
+            kept.child.run(ChildContext(reporting, kept.requests, self._siblings, self._command_probes))
         except Exception as error:  # noqa: BLE001  # the edge: the parent says it
             failure = as_command_error(error)
             if failure is None:
@@ -304,17 +308,19 @@ class _Supervisor:
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(1)
 
-    def _serve_monitoring(self, inside: Inside) -> None:
+    def _serve_monitoring(self, context: ChildContext) -> None:
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         registry = CollectorRegistry()
-        registry.register(SummedMetrics(list(self._neighbours.values())))
+        registry.register(SummedMetrics(list(self._siblings.values())))
         with (
-            inside.answering(CollectorRegistry(), _AlwaysAlive()),
-            watched(self._together),
-            nullcontext() if self._monitoring.port is None else served(self._monitoring, registry, self._together),
+            context.answering(CollectorRegistry(), _AlwaysAlive()),
+            watched(self._command_probes),
+            nullcontext()
+            if self._monitoring.port is None
+            else served(self._monitoring, registry, self._command_probes),
         ):
-            inside.is_ready()
+            context.is_ready()
             stop.wait()
 
 

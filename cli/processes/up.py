@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 from threading import Event
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
@@ -40,11 +40,11 @@ from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import set_up_users
 from fleetlight.cli.processes.following import keep_indexing
-from fleetlight.cli.processes.parts import Part, Run, raise_failure, stop_all
+from fleetlight.cli.processes.listening import listen_as_configured
+from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
 from fleetlight.cli.processes.relaying import run_relay
-from fleetlight.cli.processes.serving import Forked, api_children, import_api, listen_as_told, serve_until_stopped
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
-from fleetlight.cli.processes.supervising import Child, Inside, supervise
+from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
 from fleetlight.indexer.backends.opening import open_writer
@@ -56,6 +56,9 @@ from fleetlight.operations.nodes.opening import NodeRpcs, opened_nodes
 from fleetlight.operations.simulation.simulated_instances import PROJECTS, hosts_for
 from fleetlight.operations.simulation.simulator import Simulator
 
+if TYPE_CHECKING:
+    from fleetlight.cli.processes.serving import SharedApiState
+
 app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
@@ -63,7 +66,7 @@ _log = structlog.get_logger(__name__)
 _BACKGROUND = "background"
 _INSTANCES = 200
 _RATE = 5.0
-# How curl says who is calling, by `api.auth`, where that is not decided by the files of this folder.
+# How curl names the user, by `api.auth`, where the files of this folder do not decide it.
 _LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack token issue -f value -c id)"'}
 
 
@@ -87,7 +90,7 @@ def up(
             help="Folder that holds everything; made if missing.",
         ),
     ] = DEFAULT_DATA_DIR,
-    cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
+    cells: Annotated[int, typer.Option(min=1, max=200, help="How many cells the fleet has; existing ones stay.")] = 3,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Fill the cells, keep them busy, and let them take announcements.")
     ] = False,
@@ -151,26 +154,30 @@ def up(
             cell.engine.dispose()
         simulation = (wanted, _RATE if rate is None else rate) if simulate else None
         background = _Background(settings, embedded, simulated_agents, simulation)
-        import_api()
+        from fleetlight.cli.processes.serving import SharedApiState, api_children  # noqa: PLC0415 -- other commands would start a quarter later
+
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
-            [api_children(listeners, partial(_serve, Forked.of(settings))), [Child(_BACKGROUND, background.run)]],
+            [
+                api_children(listeners, partial(_serve, SharedApiState.of(settings))),
+                [Child(_BACKGROUND, background.run)],
+            ],
             settings.monitoring,
             partial(print_result, banner),
         )
     _log.info("stopped")
 
 
-def _serve(forked: Forked, listener: socket, number: int, inside: Inside) -> None:
-    with open_fleet(forked.settings.fleet) as fleet:
-        serve_until_stopped(forked, fleet, listener, number, inside, indexer=inside.neighbours[_BACKGROUND])
+def _serve(shared: "SharedApiState", listener: socket, number: int, context: ChildContext) -> None:
+    with open_fleet(shared.settings.fleet) as fleet:
+        shared.serve(fleet, listener, number, context, indexer=context.siblings[_BACKGROUND])
 
 
 @contextmanager
 def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[socket]]:
     """The sockets to serve at, with the folder for this command alone. Raises CommandError, which leaves no new folder.
 
-    Who runs in a folder most likely has the port too: then the folder is what to speak of.
+    A process that runs in the folder most likely has the port too: then the error names the folder.
     """
     with ExitStack() as stack:
         listeners = () if folder.path.exists() else _kept_open(stack, settings)
@@ -180,7 +187,7 @@ def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[sock
 
 
 def _kept_open(stack: ExitStack, settings: Settings) -> Sequence[socket]:
-    return [stack.enter_context(listener) for listener in listen_as_told(settings.api)]
+    return [stack.enter_context(listener) for listener in listen_as_configured(settings.api)]
 
 
 def _prepare_index(settings: Settings) -> None:
@@ -209,7 +216,7 @@ class _Background:
         self._agents = agents
         self._simulation = simulation
 
-    def run(self, inside: Inside) -> None:
+    def run(self, context: ChildContext) -> None:
         """Returns after SIGTERM, or when a part has failed, which raises CommandError then.
 
         Its parts end in the order of the data: what comes first stops first.
@@ -220,13 +227,13 @@ class _Background:
         metrics, probes = CollectorRegistry(), IndexerProbes()
         with open_fleet(self._settings.fleet) as fleet, opened_nodes(self._settings.nodes, metrics) as nodes:
             stages = self._stages(fleet, nodes, metrics, probes)
-            parts: list[list[Part]] = []
+            parts: list[list[ProcessPart]] = []
             try:
-                with inside.answering(metrics, probes):
+                with context.answering(metrics, probes):
                     # What comes last starts first.
                     for stage in reversed(stages):
-                        parts.append([Part(name, run, stop.set) for name, run in stage.items()])
-                    inside.is_ready()
+                        parts.append([ProcessPart(name, run, stop.set) for name, run in stage.items()])
+                    context.is_ready()
                     stop.wait()
             finally:
                 for started in reversed(parts):

@@ -11,7 +11,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.relaying import Beat, beating, run_for_cells, unheard
+from fleetlight.cli.processes.relaying import SendHeartbeat, no_heartbeat, run_for_cells, with_heartbeat
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.reclaiming import Reclaimer
@@ -46,7 +46,7 @@ def run_workers(
     choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
     metrics: where workers count.
     """
-    run = partial(beating, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
+    run = partial(with_heartbeat, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
     run_for_cells("worker", run, settings, choose_cells, stop)
 
 
@@ -55,7 +55,7 @@ def run_worker(
     fleet: Fleet,
     cell: Cell,
     stop: Event,
-    beat: Beat = unheard,
+    beat: SendHeartbeat = no_heartbeat,
     *,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
@@ -78,7 +78,7 @@ def worker_of(
     engine: Engine,
     fleet: Fleet,
     cell: Cell,
-    beat: Beat = unheard,
+    beat: SendHeartbeat = no_heartbeat,
     *,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,

@@ -18,7 +18,7 @@ from scripts.servers.base import Server
 from scripts.servers.errors import ServerError
 from scripts.servers.folders import state_folder
 from scripts.servers.marks import marked_run
-from scripts.servers.service import SECURED, SERVERS, Found
+from scripts.servers.service import SECURED, SERVERS, FoundServer
 
 _DESCRIPTION = """\
 Real servers for tests and development. A server is looked for at the URL in its environment variable, then in Docker
@@ -28,7 +28,7 @@ they are named, and the certificate of their authority is {folder}/NAME/ca.crt.
 """
 
 # To tidy up, when it is asked to end.
-_PATIENCE_S = 60
+_TIDY_UP_TIMEOUT_S = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +89,7 @@ def _start(servers: Iterable[Server]) -> int:
     return 1 if _start_all(servers, found=[]) else 0
 
 
-def _start_all(servers: Iterable[Server], found: list[Found]) -> list[ServerError]:
+def _start_all(servers: Iterable[Server], found: list[FoundServer]) -> list[ServerError]:
     """Start all at once, since each mostly waits; one that fails does not stop the others.
 
     found: gets each server as soon as it is there, so that the caller knows of them even if it is interrupted.
@@ -138,7 +138,7 @@ def _print_environment(servers: Iterable[Server]) -> int:
 
 
 def _run(servers: Iterable[Server], command: Sequence[str]) -> int:
-    found: list[Found] = []
+    found: list[FoundServer] = []
     try:
         if _start_all(servers, found):
             return 1
@@ -164,7 +164,7 @@ def _ended(child: subprocess.Popen[bytes], status: int) -> int:
     """`status`, when what was asked to end has ended, or could have."""
     print("ending what was started here", file=sys.stderr, flush=True)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_PATIENCE_S)
+        child.wait(_TIDY_UP_TIMEOUT_S)
     return status
 
 

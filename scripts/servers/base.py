@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 from scripts.servers.process import Process
 
 ADMINISTRATOR, ADMINISTRATORS_PASSWORD = "administrator", "fleetlight-test"
-"""Of the servers that ask who is there: they listen on the loopback address, and their data is thrown away."""
+"""The account at servers that ask for one: they listen on the loopback address, and their data is thrown away."""
 
 
 class Server(Protocol):

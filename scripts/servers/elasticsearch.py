@@ -217,7 +217,7 @@ def _fetch(folder: Path) -> Path:
     command = [
         maven,
         *("-B", "-ntp", "-q", "-f", str(folder / "pom.xml")),
-        # A repository of its own, thrown away with the folder: nobody's cache keeps the 1 GB archive.
+        # A repository of its own, thrown away with the folder: no cache of a user keeps the 1 GB archive.
         f"-Dmaven.repo.local={folder / 'repository'}",
         "dependency:copy",
         f"-Dartifact={_GROUP}:{_ARTIFACT}:{_VERSION}:zip",

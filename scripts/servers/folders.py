@@ -21,7 +21,7 @@ def state_folder() -> Path:
 
 
 def _folder(variable: str, default: str, default_of_root: str) -> Path:
-    """Root's own home is closed to the user who runs the servers, so root uses the folders of the system."""
+    """Root's own home is closed to the user of the servers, so root uses the folders of the system."""
     base = Path(default_of_root) if os.geteuid() == 0 else Path(os.environ.get(variable) or Path.home() / default)
     folder = base / "fleetlight"
     make_folder(folder)

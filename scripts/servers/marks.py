@@ -1,8 +1,8 @@
 """Nothing that a run has started stays when the run ends, however it ends. Linux: environments are read from /proc.
 
-What a run starts carries the run's mark in its environment, and so does all that is started by that in turn. Whoever
-ends the run ends what carries its mark; and where the run is killed by SIGKILL, its guard does: a process that waits
-for nothing but that.
+What a run starts carries the run's mark in its environment, and so does all that is started by that in turn. When the
+run ends it ends what carries its mark; where it is killed by SIGKILL, its guard does: a process that waits for nothing
+but that. What a run inside of another one starts carries the marks of both.
 """
 
 import os
@@ -18,29 +18,27 @@ from pathlib import Path
 from scripts.servers.folders import CHECKOUT
 
 MARK_VARIABLE = "RUN_OF_FLEETLIGHT"
-_PATIENCE_S = 10.0
+_SEPARATOR = ":"
+_KILL_TIMEOUT_S = 10.0
 _PAUSE_S = 0.05
 
 
 @contextmanager
 def marked_run() -> Iterator[str]:
-    """What is started inside, with the environment of this process, ends with it; yields the mark.
-
-    A run inside of another one is part of that.
-    """
+    """What is started inside, with the environment of this process, ends with it; yields the mark."""
     outer = os.environ.get(MARK_VARIABLE)
-    if outer is not None:
-        yield outer
-        return
     mark = secrets.token_hex(16)
     # In a session of its own, which no Ctrl-C reaches. It has ended when it has nothing to read any more.
     command = [sys.executable, "-m", "scripts.servers.marks", mark]
     guard = subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.PIPE, start_new_session=True)
-    os.environ[MARK_VARIABLE] = mark
+    os.environ[MARK_VARIABLE] = mark if outer is None else f"{outer}{_SEPARATOR}{mark}"
     try:
         yield mark
     finally:
-        del os.environ[MARK_VARIABLE]
+        if outer is None:
+            del os.environ[MARK_VARIABLE]
+        else:
+            os.environ[MARK_VARIABLE] = outer
         end_all(mark)
         guard.communicate()
 
@@ -48,7 +46,7 @@ def marked_run() -> Iterator[str]:
 def end_all(mark: str) -> Collection[str]:
     """Kill every process of a run but this one; returns what they were. What does not end within seconds is left."""
     ended = dict[int, str]()
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
     # More than once: what is not ended yet may have started something in between.
     while (left := _marked(mark)) and time.monotonic() < deadline:
         for pid, name in left.items():
@@ -60,16 +58,22 @@ def end_all(mark: str) -> Collection[str]:
 
 
 def _marked(mark: str) -> dict[int, str]:
-    entry = f"{MARK_VARIABLE}={mark}".encode()
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
-        # Of another user, ended, or ending: of the last, which nobody has waited for yet, the environment is empty.
+        # Of another user, ended, or ending: of the last, which its parent has not waited for, the environment is empty.
         with suppress(OSError):
-            if entry in (folder / "environ").read_bytes().split(b"\0"):
+            if mark in _marks((folder / "environ").read_bytes()):
                 found[int(folder.name)] = (folder / "comm").read_text().strip()
     return found
+
+
+def _marks(environ: bytes) -> list[str]:
+    """The marks in an environment, as /proc has it."""
+    start = f"{MARK_VARIABLE}=".encode()
+    entry = next((entry for entry in environ.split(b"\0") if entry.startswith(start)), start)
+    return entry.removeprefix(start).decode(errors="replace").split(_SEPARATOR)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server for one user alone, who may do to it what nobody may do to a shared one: kill it, and start it again."""
+"""A server for one test alone, which may do to it what it may not do to a shared one: kill it, and start it again."""
 
 import os
 import shutil
@@ -74,7 +74,7 @@ class PrivateServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             process.stop(self._server.NAME, self._process, how)
-            # It is our child: until somebody has asked how it ended, PostgreSQL takes it for alive.
+            # It is our child: until its exit status is read, PostgreSQL takes it for alive.
             with suppress(ChildProcessError):
                 os.waitpid(self._process.pid, 0)
             self._server.clean_up(self.folder)

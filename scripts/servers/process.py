@@ -16,7 +16,7 @@ from scripts.servers.errors import ServerError, StartError
 from scripts.servers.marks import MARK_VARIABLE
 
 UNPRIVILEGED_USER = "nobody"
-"""Who runs the servers when we are root: Elasticsearch and PostgreSQL refuse to run as root."""
+"""The user of the servers when we are root: Elasticsearch and PostgreSQL refuse to run as root."""
 
 _TAIL_LINES = 40
 _POLL_S = 0.2
@@ -37,7 +37,7 @@ class Process:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on right now."""
+    """A TCP port of the loopback address that no process listens on right now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 
 def hand_over(folder: Path) -> None:
-    """Make the user who runs the servers the owner of `folder` and of all below it."""
+    """Make the user of the servers the owner of `folder` and of all below it."""
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             shutil.chown(path, user=UNPRIVILEGED_USER)
@@ -120,7 +120,7 @@ def tail(log: Path) -> str:
 def _popen(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int, *, as_root: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in `folder`, in a session of its own; as the unprivileged user if we are root, unless told."""
+    """Start `command` in `folder`, in a session of its own; as the unprivileged user if we are root, not `as_root`."""
     account = pwd.getpwnam(UNPRIVILEGED_USER) if os.geteuid() == 0 and not as_root else None
     return subprocess.Popen(
         command,

@@ -38,7 +38,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """A server that can be used. origin: where it comes from, in words; is_new: started by this very call."""
 
     server: Server
@@ -47,18 +47,18 @@ class Found:
     is_new: bool = False
 
 
-def find(server: Server) -> Found | None:
+def find(server: Server) -> FoundServer | None:
     """The server named in the environment, or the one that we started and that still answers."""
     url = os.environ.get(server.VARIABLE)
     if url:
-        return Found(server, url, "named in the environment")
+        return FoundServer(server, url, "named in the environment")
     started = _recall(server)
     if started is None or not server.is_ready(started.port):
         return None
-    return Found(server, server.url(started.port), "in Docker" if started.process is None else "from a package")
+    return FoundServer(server, server.url(started.port), "in Docker" if started.process is None else "from a package")
 
 
-def start(server: Server) -> Found:
+def start(server: Server) -> FoundServer:
     """The server, started if it is not there yet. Raises ServerError, with nothing left behind, if it cannot be had."""
     with _lock(server):
         found = find(server)
@@ -79,15 +79,15 @@ def stop(server: Server) -> bool:
         return _remove(server)
 
 
-def _start_in_docker(server: Server) -> Found:
+def _start_in_docker(server: Server) -> FoundServer:
     _folder(server).mkdir(parents=True)
     _remember(server, Started(0, None))
     port = docker.start(server)
     _remember(server, Started(port, None))
-    return Found(server, server.url(port), "in Docker", is_new=True)
+    return FoundServer(server, server.url(port), "in Docker", is_new=True)
 
 
-def _start_from_package(server: Server) -> Found:
+def _start_from_package(server: Server) -> FoundServer:
     folder = _folder(server)
     folder.mkdir(parents=True)
     process.hand_over(folder)
@@ -96,7 +96,7 @@ def _start_from_package(server: Server) -> Found:
     started = server.launch(folder, port)
     _remember(server, Started(port, started))
     process.wait_until_ready(server.NAME, started, lambda: server.is_ready(port), folder, server.READY_WITHIN_S)
-    return Found(server, server.url(port), "from a package", is_new=True)
+    return FoundServer(server, server.url(port), "from a package", is_new=True)
 
 
 def _remove(server: Server) -> bool:

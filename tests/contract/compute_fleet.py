@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx
 from prometheus_client import generate_latest
-from pydantic import SecretStr
 from sqlalchemy import Engine, delete
 
 from fleetlight.api.app import Application, create_app
@@ -219,6 +217,17 @@ class _Nobody:
     def publish(self, messages: Sequence[Message]) -> None: ...
 
 
+def searching(**changes: float) -> SearchSettings:
+    """Settings of lists that wait for nothing, and for which the index is never too old, unless `changes` say so."""
+    return SearchSettings(
+        **({"enabled": True, "staleness_limit_s": 1000, "index_deadline_s": 60, "token_wait_s": 0} | changes)
+    )
+
+
+SEARCH = searching()
+_SETTINGS = ApiSettings()
+
+
 class ComputeFleet:
     """Three cells in a folder, and an index: in the folder too, unless `index` names another one.
 
@@ -341,22 +350,11 @@ class ComputeFleet:
     def api(
         self,
         *,
-        enabled: bool = True,
-        staleness_limit_s: float = 1000,
-        cell_timeout_s: float = 5.0,
-        index_deadline_s: float = 60.0,
-        token_wait_s: float = 0.0,
-        max_limit: int = 1000,
-        list_limits: Mapping[str, float] = MappingProxyType({}),
-        max_watches: int = 200,
-        max_watches_per_user: int = 20,
-        max_watches_per_project: int = 100,
-        watch_key: str | None = None,
+        search: SearchSettings = SEARCH,
+        settings: ApiSettings = _SETTINGS,
         clock: Clock = system_clock,
         pool: CellReader | None = None,
         native: NativeCells | None = None,
-        compute_link_prefix: str | None = None,
-        skips_down_cells: bool = True,
         soft_deletes: bool = False,
         identity: Identity | None = None,
         indexer: Probes | None = None,
@@ -365,7 +363,7 @@ class ComputeFleet:
     ) -> Api:
         """An application over the fleet; closed with it.
 
-        list_limits: settings of `api` for how many lists are made at once, and wait.
+        search: see `searching`.
         native: other than by `pool`, or by that of the fleet where `pool` is none.
         nodes: what calls the agents of hosts (NodeRpcs, or PlayedHosts in its place).
         """
@@ -377,23 +375,8 @@ class ComputeFleet:
             native=native,
             searcher=self.searcher,
             soft_deletes=soft_deletes,
-            api=ApiSettings(
-                max_limit=max_limit,
-                max_watches=max_watches,
-                max_watches_per_user=max_watches_per_user,
-                max_watches_per_project=max_watches_per_project,
-                watch_key=None if watch_key is None else SecretStr(watch_key),
-                compute_link_prefix=compute_link_prefix,
-                list_records_by_skipping_down_cells=skips_down_cells,
-                **list_limits,
-            ),
-            search=SearchSettings(
-                enabled=enabled,
-                staleness_limit_s=staleness_limit_s,
-                cell_timeout_s=cell_timeout_s,
-                index_deadline_s=index_deadline_s,
-                token_wait_s=token_wait_s,
-            ),
+            api=settings,
+            search=search,
             identity=identity or NoIdentity(),
             indexer=indexer,
             rapi_users_file=rapi_users_file,

@@ -21,7 +21,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import Cell
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, ComputeFleet
+from tests.contract.compute_fleet import CELLS, ComputeFleet, searching
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing
 
@@ -95,7 +95,7 @@ class World:
             probe_interval_s=0.01,
             threads_per_cell=6,
         )
-        self.api = fleet.api(pool=self.pool, staleness_limit_s=LIMIT_S, cell_timeout_s=60)
+        self.api = fleet.api(search=searching(staleness_limit_s=LIMIT_S, cell_timeout_s=60), pool=self.pool)
         self.truth = {cell: Truth() for cell in CELLS}
         self.tokens: dict[str, tuple[str, int]] = {}
         self._indexer = ExitStack()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleetlight.api.caller import Caller
+from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 
 ADMIN = Caller("admin", None, frozenset({"admin"}))
@@ -27,7 +28,7 @@ def busy(fleet: ComputeFleet) -> Api:
 
 def busy_api(fleet: ComputeFleet) -> Api:
     """An API that makes as many pages as it may, none of which ends."""
-    api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+    api = fleet.api(settings=ApiSettings(max_lists=1, max_live_lists=1, max_waiting_lists=0))
     api.run(api.services.admission.of(ADMIN).enter(is_small=False))
     return api
 
@@ -76,7 +77,7 @@ def test_change_is_made_beside_lists(tmp_path: Path) -> None:
 def test_list_that_asks_cells_gets_503_while_others_do_and_the_index_answers_the_rest(tmp_path: Path) -> None:
     with compute_fleet(tmp_path) as fleet:
         fleet.index()
-        api = fleet.api(list_limits={"max_lists": 2, "max_live_lists": 1, "max_waiting_lists": 0})
+        api = fleet.api(settings=ApiSettings(max_lists=2, max_live_lists=1, max_waiting_lists=0))
 
         async def ask_cells() -> None:
             place = await api.services.admission.of(ADMIN).enter(is_small=False)
@@ -92,12 +93,12 @@ def test_whole_answer_that_was_begun_is_not_cut_off(tmp_path: Path) -> None:
         for _ in range(5):
             fleet.create("north")
         fleet.index()
-        api = fleet.api(max_limit=2, list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+        api = fleet.api(settings=ApiSettings(max_limit=2, max_lists=1, max_live_lists=1, max_waiting_lists=0))
         assert len(api.get("/2/instances?bulk=1").json()) == 5
 
 
 def test_refusal_counts_again_for_the_same_caller_until_there_is_a_place(fleet: ComputeFleet) -> None:
-    api = fleet.api(list_limits={"max_lists": 1, "max_live_lists": 1, "max_waiting_lists": 0})
+    api = fleet.api(settings=ApiSettings(max_lists=1, max_live_lists=1, max_waiting_lists=0))
     place = api.run(api.services.admission.of(ADMIN).enter(is_small=False))
     first, again = (api.get(f"/v2.1/servers?limit={limit}", {"X-User-Id": "ada"}) for limit in (1, 2))
     assert (first.status_code, again.status_code, again.text) == (503, 503, first.text)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.kinds.native import past_instances
 from fleetlight.cells.kinds.native.relay import Relay
@@ -90,7 +91,7 @@ def test_filter_order_and_pages_are_about_what_was_then(fleet: ComputeFleet) -> 
         found = [row[1] for row in rows(asked(fleet.api(), moment, fields="name,uuid", filter=f'cell == "{cell}"'))]
         operations.update(found[0], {"display_name": "zz"})
         operations.delete(found[2])
-    api = fleet.api(max_limit=4)
+    api = fleet.api(settings=ApiSettings(max_limit=4))
     assert names(api, moment, filter='name =* "web*" and be/memory > 1024') == ["web1", "web3", "web5", "web7"]
     walked: list[str] = []
     marker: str | None = None

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import allocations, instances, services
-from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -92,7 +92,9 @@ def test_every_cell_that_answers_is_there_and_the_answer_says_it_is_complete(fle
 
 
 def test_cell_that_does_not_answer_is_marked(fleet: ComputeFleet) -> None:
-    response = fleet.api(pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2).get("/fleetlight/capacity")
+    response = fleet.api(search=searching(cell_timeout_s=0.2), pool=BrokenCells(fleet, hanging=["east"])).get(
+        "/fleetlight/capacity"
+    )
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "false"
     assert [each["cell"] for each in response.json()["missing"]] == ["east"]

@@ -24,7 +24,7 @@ from fleetlight.indexer.writing.epoch_history import History
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet, searching
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through
 from tests.support.backups import Backup
@@ -60,11 +60,9 @@ class World:
 
     def new_api(self, *, has_index: bool = True) -> Api:
         return self.fleet.api(
+            search=searching(enabled=has_index, staleness_limit_s=LIMIT_S, cell_timeout_s=60),
             pool=self.pool,
-            native=self.fleet.native,  # changes are made whatever fails for lists
-            enabled=has_index,
-            staleness_limit_s=LIMIT_S,
-            cell_timeout_s=60,
+            native=self.fleet.native,
             clock=self.clock,
         )
 

@@ -8,8 +8,8 @@ import pytest
 from fleetlight.cells.model import NO_REQUEST, InstanceRow
 from fleetlight.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
+from tests.support.values import IMAGE
 
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 ADMIN = {"X-Project-Id": "red", "X-User-Id": "root"}
 OTHER_ADMIN = {"X-Project-Id": "staff", "X-User-Id": "root"}
 MEMBER = {"X-Project-Id": "red", "X-User-Id": "ada", "X-Roles": "member"}

@@ -10,8 +10,8 @@ import pytest
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.support.values import IMAGE
 
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 URL = "/v2.1/os-aggregates"
 NEW = {"id", "name", "availability_zone", "created_at", "updated_at", "deleted", "deleted_at"}
 FULL = NEW | {"hosts", "metadata"}
@@ -114,7 +114,7 @@ def test_zone_of_the_aggregate_is_that_of_its_hosts(fleet: ComputeFleet, api: Ap
     assert [add_host(api, number, host) for host in ("free", "other")] == [200, 200]
     assert zones(api)["free"] == zones(api)["other"] == "racks-zone"
     assert add_host(api, number, "placed") == 409, "it is in another zone"
-    body = {"name": "s", "flavorRef": "1", "imageRef": "70a599e0-31e7-49b7-b260-868f441e862b"}
+    body = {"name": "s", "flavorRef": "1", "imageRef": IMAGE}
     created = api.request("POST", "/v2.1/servers", json={"server": {**body, "availability_zone": "racks-zone"}})
     fleet.work()
     shown = api.get(f"/v2.1/servers/{created.json()['server']['id']}").json()["server"]

@@ -17,9 +17,9 @@ from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.scheduling import hosts as scheduled_hosts
 from fleetlight.operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
+from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 MINIMAL = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
 ANSWER = {"id", "links", "OS-DCF:diskConfig", "security_groups", "adminPass"}

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
@@ -29,6 +30,7 @@ from tests.contract.compute_fleet import (
     compute_fleet,
     hanging_pool,
     microversion,
+    searching,
 )
 from tests.support.waiting import wait_until
 
@@ -106,7 +108,7 @@ def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fl
 
 def test_search_that_is_not_enabled_never_asks_the_index(fleet: ComputeFleet) -> None:
     uuids = fleet.fill(3)
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     response = api.get("/v2.1/servers")
     assert [server["id"] for server in response.json()["servers"]] == uuids
     assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=live"
@@ -120,7 +122,7 @@ def test_stale_incomplete_and_unknown_cells_are_asked_live(fleet: ComputeFleet) 
     fleet.index("east", age_s=60)
     later = fleet.create("east")
     fleet.index("south", is_complete=False)
-    api = fleet.api(staleness_limit_s=30)
+    api = fleet.api(search=searching(staleness_limit_s=30))
     bounded = api.get("/v2.1/servers")
     assert [server["id"] for server in bounded.json()["servers"]] == [later, late, *uuids]
     route = bounded.headers["Fleetlight-Route"]
@@ -139,7 +141,7 @@ def test_disabled_cell_is_listed_by_itself_since_nobody_follows_it(fleet: Comput
     fleet.index("east", age_s=60)
     fleet.fleet.set_disabled(fleet.cells["east"].uuid, True)
     late = fleet.create("east")
-    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers")
+    response = fleet.api(search=searching(staleness_limit_s=30)).get("/v2.1/servers")
     assert [server["id"] for server in response.json()["servers"]] == [late, *uuids]
     assert response.headers["Fleetlight-Route"].startswith("east=live, north=index;")
     assert response.headers["Fleetlight-Complete"] == "true"
@@ -149,7 +151,7 @@ def test_index_that_lags_is_never_called_complete(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     fleet.index(age_s=60)
     late = fleet.create("east")
-    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers", ANY)
+    response = fleet.api(search=searching(staleness_limit_s=30)).get("/v2.1/servers", ANY)
     assert late not in [server["id"] for server in response.json()["servers"]]
     assert response.headers["Fleetlight-Complete"] == "false"
 
@@ -158,7 +160,7 @@ def test_cell_whose_clock_is_ahead_is_not_fresh_for_ever(fleet: ComputeFleet) ->
     fleet.fill(3)
     fleet.index("east", age_s=-600)
     late = fleet.create("east")
-    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers")
+    response = fleet.api(search=searching(staleness_limit_s=30)).get("/v2.1/servers")
     assert late in [server["id"] for server in response.json()["servers"]]
     assert "east=live" in response.headers["Fleetlight-Route"]
 
@@ -173,14 +175,14 @@ def test_cells_alone_are_asked_for_a_page_of_strong_consistency(fleet: ComputeFl
 @pytest.mark.parametrize("route", ["index", "cells", "without index"])
 def test_marker_of_a_deleted_server_keeps_its_place(fleet: ComputeFleet, route: str) -> None:
     uuids = fleet.fill(6)
-    api = fleet.api(enabled=route != "without index")
+    api = fleet.api(search=searching(enabled=route != "without index"))
     headers = STRONG if route == "cells" else {}
     assert api.ids("/v2.1/servers?limit=3", headers) == uuids[:3]
     cell = CELLS[(5 - 2) % 3]
     fleet.operations(cell).delete(uuids[2])
     fleet.index()
     assert api.ids(f"/v2.1/servers?marker={uuids[2]}", headers) == uuids[3:]
-    other_process = fleet.api(enabled=route != "without index")
+    other_process = fleet.api(search=searching(enabled=route != "without index"))
     assert other_process.ids(f"/v2.1/servers?marker={uuids[2]}", headers) == uuids[3:]
 
 
@@ -229,7 +231,7 @@ def test_marker_in_a_cell_that_is_down_keeps_its_place(fleet: ComputeFleet) -> N
 
 def test_marker_that_only_a_cell_that_is_down_knows_is_an_error_and_not_another_page(fleet: ComputeFleet) -> None:
     uuid = fleet.create("north")
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"north": 0}))
+    api = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet, failing_after={"north": 0}))
     response = api.get(f"/v2.1/servers?marker={uuid}")
     assert response.status_code == 500
     assert response.json()["computeFault"]["code"] == 500
@@ -276,7 +278,7 @@ def test_change_is_to_be_tried_again_while_a_database_is_away(
 def test_cell_that_is_down_is_listed_from_the_index_and_marked(fleet: ComputeFleet) -> None:
     uuids = fleet.fill(6)
     fleet.index(age_s=60)
-    api = fleet.api(staleness_limit_s=30, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    api = fleet.api(search=searching(staleness_limit_s=30), pool=BrokenCells(fleet, failing_after={"east": 0}))
     for query in ("", "?limit=6&sort_key=created_at"):
         response = api.get(f"/v2.1/servers{query}")
         assert [server["id"] for server in response.json()["servers"]] == uuids
@@ -287,7 +289,7 @@ def test_cell_that_is_down_is_listed_from_the_index_and_marked(fleet: ComputeFle
 def test_cell_that_fails_in_the_middle_is_continued_by_the_index_without_a_gap(fleet: ComputeFleet) -> None:
     uuids = [fleet.create("east", display_name=f"web-{number:02}") for number in range(40)]
     fleet.index(age_s=60)
-    api = fleet.api(staleness_limit_s=30, pool=BrokenCells(fleet, failing_after={"east": 1}))
+    api = fleet.api(search=searching(staleness_limit_s=30), pool=BrokenCells(fleet, failing_after={"east": 1}))
     response = api.get("/v2.1/servers?limit=40&sort_key=display_name&sort_dir=asc")
     assert [server["id"] for server in response.json()["servers"]] == uuids
     assert "east=index-while-down" in response.headers["Fleetlight-Route"]
@@ -296,7 +298,7 @@ def test_cell_that_fails_in_the_middle_is_continued_by_the_index_without_a_gap(f
 def test_cell_that_fails_in_the_middle_without_an_index_makes_the_answer_incomplete(fleet: ComputeFleet) -> None:
     for number in range(40):
         fleet.create("east", display_name=f"web-{number:02}")
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"east": 1}))
+    api = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet, failing_after={"east": 1}))
     response = api.get("/v2.1/servers?limit=40", MEMBER)
     assert 0 < len(response.json()["servers"]) < 40
     assert response.headers["Fleetlight-Complete"] == "false"
@@ -308,7 +310,7 @@ def test_hanging_cell_is_waited_for_only_once(fleet: ComputeFleet, enabled: bool
     fleet.fill(6)
     fleet.index(age_s=60)
     pool = BrokenCells(fleet, hanging=["south"])
-    api = fleet.api(enabled=enabled, staleness_limit_s=30, cell_timeout_s=0.5, pool=pool)
+    api = fleet.api(search=searching(enabled=enabled, staleness_limit_s=30, cell_timeout_s=0.5), pool=pool)
     if enabled:
         # Its progress is remembered for a moment; it turns out to be gone when it should stand in for the cell.
         api.get("/v2.1/servers", ANY)
@@ -324,7 +326,7 @@ def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answ
     uuids = fleet.fill(6)
     fleet.index(age_s=60)
     with hanging_pool(fleet, "south") as pool:
-        api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.2, pool=pool.cells)
+        api = fleet.api(search=searching(staleness_limit_s=30, cell_timeout_s=0.2), pool=pool.cells)
         api.get("/v2.1/servers")
         wait_until(pool.cells.hanging)
         pages = pool.pages["south"]
@@ -352,7 +354,7 @@ def test_hanging_cell_found_by_other_requests_costs_a_list_nothing(fleet: Comput
     in_south, *_ = uuids = fleet.fill(6)
     fleet.index(age_s=60)
     with hanging_pool(fleet, "south") as pool:
-        api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.2, pool=pool.cells)
+        api = fleet.api(search=searching(staleness_limit_s=30, cell_timeout_s=0.2), pool=pool.cells)
         wait_until(lambda: api.get(f"/v2.1/servers/{in_south}/metadata").status_code == 500 and pool.cells.hanging())
         assert api.ids("/v2.1/servers") == uuids
         assert pool.pages["south"] == 0
@@ -368,7 +370,7 @@ def test_request_can_shorten_the_deadline_of_cells_and_never_lengthens_it(fleet:
             asked.append(timeout_s)
             return await super().read_page(cell_uuid, request, timeout_s)
 
-    api = fleet.api(cell_timeout_s=30, pool=Deadlines(fleet))
+    api = fleet.api(search=searching(cell_timeout_s=30), pool=Deadlines(fleet))
     for header, longest in (("20", 20.0), ("600", 30.0), (" 12.5 ", 12.5)):
         asked.clear()
         timeout = {"Fleetlight-Cell-Timeout": header}
@@ -393,7 +395,7 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
             return await super().page(request, cells, projection)
 
     fleet.searcher = SlowIndex(fleet.index_settings)
-    api = fleet.api(index_deadline_s=0.1)
+    api = fleet.api(search=searching(index_deadline_s=0.1))
     for _ in range(2):
         response = api.get("/v2.1/servers", MEMBER)
         assert [server["id"] for server in response.json()["servers"]] == uuids
@@ -407,7 +409,7 @@ def test_hanging_cell_of_the_marker_is_waited_for_only_once(fleet: ComputeFleet)
     uuids = fleet.fill(6)
     fleet.index(age_s=60)
     pool = BrokenCells(fleet, hanging=["south"])
-    api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.5, pool=pool)
+    api = fleet.api(search=searching(staleness_limit_s=30, cell_timeout_s=0.5), pool=pool)
     marker = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "south")
     assert api.ids(f"/v2.1/servers?marker={marker}") == uuids[uuids.index(marker) + 1 :]
     assert pool.waited == 1
@@ -418,7 +420,7 @@ def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_
     others = fleet.create("east", project_id="other")
     deleted = fleet.create("east")
     fleet.operations("east").delete(deleted)
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    api = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet, failing_after={"east": 0}))
     unknown = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "east")
     known = [uuid for uuid in uuids if uuid != unknown]
     latest = microversion("latest")
@@ -438,7 +440,11 @@ def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_
 
 def test_page_of_minimal_items_alone_links_on_and_does_not_end_in_silence(fleet: ComputeFleet) -> None:
     uuids = [fleet.create("east") for _ in range(3)]
-    api = fleet.api(enabled=False, max_limit=2, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    api = fleet.api(
+        search=searching(enabled=False),
+        settings=ApiSettings(max_limit=2),
+        pool=BrokenCells(fleet, failing_after={"east": 0}),
+    )
     page = api.get("/v2.1/servers", microversion("2.69")).json()
     assert [server["id"] for server in page["servers"]] == sorted(uuids)[:2]
     href = page["servers_links"][0]["href"]
@@ -489,7 +495,9 @@ def test_flavor_and_image_of_a_server_whose_cell_is_down_come_from_the_index(fle
     fleet.index()
     pool = BrokenCells(fleet, failing_after={"east": 0})
     known, unknown = (
-        fleet.api(pool=pool, enabled=enabled).get(f"/v2.1/servers/{uuid}", microversion("2.104")).json()["server"]
+        fleet.api(search=searching(enabled=enabled), pool=pool)
+        .get(f"/v2.1/servers/{uuid}", microversion("2.104"))
+        .json()["server"]
         for enabled in (True, False)
     )
     links = [{"rel": "bookmark", "href": "http://api.test/images/abc"}]
@@ -517,7 +525,7 @@ def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
     assert api.readiness()["cells"]["east"] == "down"
     nothing = BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0))
     assert fleet.api(pool=nothing).get("/readyz").status_code == 200
-    unavailable = fleet.api(pool=nothing, enabled=False).get("/readyz")
+    unavailable = fleet.api(search=searching(enabled=False), pool=nothing).get("/readyz")
     assert (unavailable.status_code, unavailable.json()) == (503, {"status": "unavailable"})
 
 

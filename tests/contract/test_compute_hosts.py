@@ -19,6 +19,7 @@ from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
+from tests.support.values import IMAGE
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}
 SHORT = {"id", "hypervisor_hostname", "state", "status"}
@@ -36,7 +37,6 @@ NUMBERS = {
     "running_vms",
     "disk_available_least",
 }
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 ZONES = "/v2.1/os-availability-zone"
 HYPERVISORS = "/v2.1/os-hypervisors"
 SERVICES = "/v2.1/os-services"

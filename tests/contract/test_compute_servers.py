@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fleetlight.api.compute.protocol.parameters import PARAMETERS
 from fleetlight.api.compute.server_lists.sorting import SORTED
+from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -83,7 +84,7 @@ def test_pages_follow_links_and_a_full_last_page_links_to_an_empty_one(fleet: Co
 
 def test_largest_page_is_max_limit(fleet: ComputeFleet) -> None:
     fleet.fill(5)
-    api = fleet.api(max_limit=2)
+    api = fleet.api(settings=ApiSettings(max_limit=2))
     assert len(api.ids("/v2.1/servers")) == 2
     assert len(api.ids("/v2.1/servers?limit=99999999999999999999999999")) == 2
     assert len(api.ids("/v2.1/servers?limit=00000000000000000000000001")) == 1

@@ -12,7 +12,7 @@ from fleetlight.cells.tables import changes
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.reclaiming import Reclaimer
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion, searching
 
 FLAVOR = {"flavorid": "1", "name": "m1.tiny", "memory_mb": 512, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0}
 LATEST = microversion("2.104")
@@ -27,7 +27,7 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
 
 @pytest.fixture
 def api(fleet: ComputeFleet) -> Api:
-    return fleet.api(soft_deletes=True, enabled=False)
+    return fleet.api(search=searching(enabled=False), soft_deletes=True)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_only_what_was_deleted_long_enough_ago_is_reclaimed(
 
 
 def test_deletions_are_final_unless_it_is_switched_on(fleet: ComputeFleet, server: str) -> None:
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     assert delete(api, server) == 204
     fleet.work()
     assert api.get(f"/v2.1/servers/{server}").status_code == 404

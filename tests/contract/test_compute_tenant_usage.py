@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleetlight.api.compute.projects.tenant_usage import RanInstance, UsageQuery, instances_that_ran
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
@@ -131,7 +132,7 @@ def test_usage_is_incomplete_when_a_cell_goes_down_between_two_pages_of_it(
         return instances_that_ran(adapter, query)
 
     # Until 2.39 an answer is made of as many pages as there are.
-    api = fleet.api(max_limit=1)
+    api = fleet.api(settings=ApiSettings(max_limit=1))
     assert api.get(f"{URL}?{SPAN}").headers["Fleetlight-Complete"] == "true"
     monkeypatch.setattr("fleetlight.api.compute.projects.tenant_usage.instances_that_ran", read)
     answer = api.get(f"{URL}?{SPAN}")

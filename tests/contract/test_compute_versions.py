@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.list_instances import InstanceLister
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
@@ -155,7 +156,7 @@ def test_identity_headers_must_make_sense(api: Api, headers: dict[str, str]) -> 
 
 @pytest.mark.parametrize("path", ["/v2.1/servers?limit=1", "/v2.1/demo/servers/detail?limit=1"])
 def test_links_begin_with_the_configured_prefix(fleet: ComputeFleet, path: str) -> None:
-    api = fleet.api(compute_link_prefix="https://cloud.example.com/compute/")
+    api = fleet.api(settings=ApiSettings(compute_link_prefix="https://cloud.example.com/compute/"))
     document = api.get(path, microversion("2.1"))
     project = "/demo" if "demo" in path else ""
     server = document.json()["servers"][0]

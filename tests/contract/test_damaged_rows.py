@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.counting import count_rows
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.kinds.opening import open_changelog_adapter
@@ -27,7 +28,7 @@ from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion, searching
 from tests.contract.streams import stream
 
 pytestmark = pytest.mark.no_rerun
@@ -73,7 +74,7 @@ def fill(fleet: ComputeFleet) -> tuple[str, list[str]]:
 def test_damaged_row_alone_is_shown_as_of_a_cell_that_is_down(fleet: ComputeFleet, path: str, query: str) -> None:
     damaged, others = fill(fleet)
     damage(fleet, damaged)
-    pages = list(fleet.api(enabled=False).walk(f"/v2.1/{path}?{query}", SINCE, MEMBER))
+    pages = list(fleet.api(search=searching(enabled=False)).walk(f"/v2.1/{path}?{query}", SINCE, MEMBER))
     servers = {server["id"]: server for page in pages for server in page.json()["servers"]}
     assert servers.keys() == {damaged, *others}
     assert (set(servers[damaged]), servers[damaged]["status"]) == (MINIMAL[path], "UNKNOWN")
@@ -88,10 +89,12 @@ def test_older_microversions_leave_it_out_or_fail_if_that_is_configured(fleet: C
     damaged, others = fill(fleet)
     damage(fleet, damaged)
     for limit in (1, 1000):
-        pages = list(fleet.api(enabled=False).walk(f"/v2.1/{path}?limit={limit}", MEMBER))
+        pages = list(fleet.api(search=searching(enabled=False)).walk(f"/v2.1/{path}?limit={limit}", MEMBER))
         assert {server["id"] for page in pages for server in page.json()["servers"]} == set(others)
         assert "false" in [page.headers["Fleetlight-Complete"] for page in pages]
-    failing = fleet.api(enabled=False, skips_down_cells=False)
+    failing = fleet.api(
+        search=searching(enabled=False), settings=ApiSettings(list_records_by_skipping_down_cells=False)
+    )
     response = failing.get(f"/v2.1/{path}", MEMBER)
     assert (response.status_code, response.json()["computeFault"]["message"]) == (500, DOWN)
     assert failing.get(f"/v2.1/{path}", SINCE, MEMBER).status_code == 200
@@ -100,7 +103,7 @@ def test_older_microversions_leave_it_out_or_fail_if_that_is_configured(fleet: C
 def test_server_of_a_damaged_row_is_shown_as_of_a_cell_that_is_down(fleet: ComputeFleet) -> None:
     damaged, others = fill(fleet)
     damage(fleet, damaged)
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     response = api.get(f"/v2.1/servers/{damaged}", SINCE, MEMBER)
     assert (response.status_code, response.headers["Fleetlight-Complete"]) == (200, "false")
     assert response.json()["server"]["status"] == "UNKNOWN"
@@ -118,7 +121,7 @@ def test_row_that_cannot_even_be_read_is_shown_in_the_same_way(tmp_path: Path, w
         fleet.operations("east").delete(deleted)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-        api = fleet.api(enabled=False)
+        api = fleet.api(search=searching(enabled=False))
         for path, members in MINIMAL.items():
             response = api.get(f"/v2.1/{path}", SINCE, MEMBER)
             assert (response.status_code, response.headers["Fleetlight-Complete"]) == (200, "false")
@@ -145,7 +148,7 @@ def test_part_of_a_server_whose_row_cannot_be_read_is_shown_unless_it_is_what_is
     tmp_path: Path, path: str
 ) -> None:
     with compute_fleet(tmp_path) as fleet:
-        api = fleet.api(enabled=False)
+        api = fleet.api(search=searching(enabled=False))
         kinds = [*UNREADABLE.values()]
         if PARTS[path] is not None:
             broken = ("'{'", "x'00ff'", "'7'", """'[{"size": 7}]'""" if path not in {"tags", "metadata"} else "'[[7]'")
@@ -169,7 +172,7 @@ def test_change_of_a_server_whose_row_cannot_be_read_fails_as_of_a_cell_that_is_
         damaged, _ = fill(fleet)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-        api = fleet.api(enabled=False)
+        api = fleet.api(search=searching(enabled=False))
         server = f"/v2.1/servers/{damaged}"
         with capture_logs() as logs:
             answers = [
@@ -189,7 +192,7 @@ def test_usage_and_limits_leave_out_a_cell_whose_rows_cannot_be_read(tmp_path: P
         damaged, _ = fill(fleet)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-        api = fleet.api(enabled=False)
+        api = fleet.api(search=searching(enabled=False))
         for path in ("os-simple-tenant-usage/demo?start=2020-01-01T00:00:00", "limits"):
             response = api.get(f"/v2.1/{path}", MEMBER)
             assert response.status_code == 200, response.text
@@ -200,7 +203,7 @@ def test_usage_and_limits_leave_out_a_cell_whose_rows_cannot_be_read(tmp_path: P
 def test_list_explains_what_is_damaged_and_the_log_names_it_once(fleet: ComputeFleet) -> None:
     damaged, _ = fill(fleet)
     damage(fleet, damaged)
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     with capture_logs() as logs:
         for _ in range(3):
             explained = api.get("/fleetlight/explain?request=GET+/v2.1/servers/detail").json()

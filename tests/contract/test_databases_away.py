@@ -11,10 +11,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from tests.contract.compute_fleet import Api, ComputeFleet
+from tests.support.values import IMAGE
 
 _MOST_STATEMENTS = 80
-_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
-_SERVER = {"name": "web", "flavorRef": "1", "imageRef": _IMAGE, "networks": "none"}
+_SERVER = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJhYbJgUXh1i0sLm8wYvLZkT7bTz0Ct7mVYw3g2wq4pX a"
 _SIZE = {"vcpus": 1, "memory_mb": 512, "root_gb": 1}
 

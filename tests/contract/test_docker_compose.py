@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 
 from fleetlight.cli.app import app
 from fleetlight.cli.settings import load_settings
-from scripts.container_health import PATIENCE_S
+from scripts.container_health import ANSWER_TIMEOUT_S
 from tests.support.composition import CHECKOUT, COMPOSE_FILE, SERVERS, services, substituted
 from tests.support.product import FOLDERS
 from tests.support.prometheus import EXAMPLE
@@ -59,7 +59,7 @@ def test_what_ends_is_started_again(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(_PROCESSES))
 def test_process_that_hangs_is_ended_by_its_health_check(name: str) -> None:
     check = _SERVICES[name]["healthcheck"]
-    assert float(check["timeout"].removesuffix("s")) > PATIENCE_S
+    assert float(check["timeout"].removesuffix("s")) > ANSWER_TIMEOUT_S
     # Below an init, a process can be killed from inside; the first process of a container cannot.
     assert _SERVICES[name]["init"] is True
 

@@ -12,6 +12,7 @@ from tests.contract.compute_fleet import Api, microversion
 from tests.support.documents import make_uuid
 from tests.support.nova_fleet import NovaFleet, nova_fleet
 from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.values import IMAGE
 
 pytestmark = pytest.mark.no_rerun
 
@@ -88,7 +89,6 @@ def test_cell_that_is_back_answers_again(fleet: NovaFleet, tmp_path: Path) -> No
 
 
 FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 1, "swap": 0}
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
 def enveloped(name: str, data: Mapping[str, object]) -> dict[str, object]:

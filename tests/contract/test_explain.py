@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 LIST = "GET /v2.1/servers?name=web&limit=4"
@@ -37,7 +37,7 @@ def test_fresh_stale_and_unknown_cells_have_their_reasons_and_queries(fleet_of_a
     fleet.fill(6)
     fleet.index("east", age_s=60)
     fleet.index("south", is_complete=False)
-    found = explained(fleet.api(staleness_limit_s=30), LIST)
+    found = explained(fleet.api(search=searching(staleness_limit_s=30)), LIST)
     assert (found["rows"], found["complete"], found["remarks"]) == (4, True, [])
     assert (found["matching"], [cell["matching"] for cell in found["cells"]]) == (6, [2, 2, 2])
     why = reasons(found)
@@ -67,7 +67,7 @@ def test_consistency_of_the_request_is_a_reason(fleet: ComputeFleet) -> None:
 
 def test_horizon_token_and_cells_that_are_down_are_reasons(fleet: ComputeFleet) -> None:
     fleet.index(age_s=60)
-    broken = fleet.api(staleness_limit_s=30, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    broken = fleet.api(search=searching(staleness_limit_s=30), pool=BrokenCells(fleet, failing_after={"east": 0}))
     down = reasons(explained(broken, LIST))["east"]
     assert down.startswith("index-while-down: it is down: cell")
     fleet.index()
@@ -87,7 +87,7 @@ def test_filter_that_the_index_cannot_express_is_a_remark(fleet: ComputeFleet) -
 
 
 def test_lists_without_an_index_say_so(fleet: ComputeFleet) -> None:
-    why = reasons(explained(fleet.api(enabled=False), LIST))
+    why = reasons(explained(fleet.api(search=searching(enabled=False)), LIST))
     assert set(why.values()) == {"live: lists do not use the index (search.enabled)"}
 
 

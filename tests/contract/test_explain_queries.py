@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
 from tests.contract.test_query_items import queue_a_stop
 
@@ -61,7 +62,7 @@ def test_what_stores_answer_alone_is_counted_too(fleet: ComputeFleet) -> None:
 
 
 def test_pages_that_were_read_for_one_answer_are_told_together(fleet: ComputeFleet) -> None:
-    found = explained(fleet.api(max_limit=2), filter="be/memory > 1024")
+    found = explained(fleet.api(settings=ApiSettings(max_limit=2)), filter="be/memory > 1024")
     [attempt] = found["attempts"]
     assert attempt["pages"] == 4
     assert (found["rows_read"], found["rows"]) == (6, 0)

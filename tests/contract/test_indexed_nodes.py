@@ -10,7 +10,7 @@ import pytest
 
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.node import NOT_STORED, STORED_NODE_FIELDS
-from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.changing_nodes import ChangingNodes
 from tests.support.real_servers import own_prefix
 
@@ -84,7 +84,7 @@ def test_nodes_of_ganetis_remote_api_come_from_the_index(fleet: ComputeFleet) ->
     indexed = fleet.api().get(address).json()["data"]
     assert len(indexed) == 9
     assert fleet.searcher.asked > before
-    assert indexed == fleet.api(enabled=False).get(address).json()["data"]
+    assert indexed == fleet.api(search=searching(enabled=False)).get(address).json()["data"]
 
 
 def test_cell_that_is_down_is_answered_by_the_index(fleet: ComputeFleet) -> None:
@@ -93,7 +93,7 @@ def test_cell_that_is_down_is_answered_by_the_index(fleet: ComputeFleet) -> None
     assert (routes(fresh), fresh.headers["Fleetlight-Complete"]) == ({"index"}, "true")
     strong = asked(fleet.api(pool=down), STRONG, fields="name")
     assert (len(strong.json()["data"]), strong.headers["Fleetlight-Complete"]) == (6, "false")
-    stale = asked(fleet.api(pool=down, staleness_limit_s=1e-9), fields="name")
+    stale = asked(fleet.api(search=searching(staleness_limit_s=1e-9), pool=down), fields="name")
     assert (len(stale.json()["data"]), stale.headers["Fleetlight-Complete"]) == (9, "false")
     assert routes(stale) == {"live", "index-while-down"}
 

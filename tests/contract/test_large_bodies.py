@@ -13,7 +13,7 @@ from fleetlight.api.limits.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, p
 from fleetlight.api.query import item_query, whole_results
 from fleetlight.api.query.whole_results import LookedUp
 from fleetlight.api.rapi import items
-from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet, searching
 from tests.contract.test_luxi import Socket
 
 RAPI = {"Content-Type": "application/json"}
@@ -158,7 +158,7 @@ def named(count: int, *names: str) -> Any:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_more_than_250_names_are_one_condition(fleet: ComputeFleet, enabled: bool) -> None:
-    api = fleet.api(enabled=enabled)
+    api = fleet.api(search=searching(enabled=enabled))
     wanted = ["&", named(3000, "web1", "WEB0.north.example.com")]
     asked = {"what": "instance", "filter": wanted, "all_projects": True}
     found = api.request("POST", "/fleetlight/query", json={**asked, "fields": ["name"]}).json()["data"]

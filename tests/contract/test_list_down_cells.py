@@ -7,7 +7,8 @@ import pytest
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
-from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
+from fleetlight.api.settings import ApiSettings
+from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion, searching
 
 pytestmark = pytest.mark.no_rerun
 
@@ -36,12 +37,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
 @pytest.fixture(scope="module")
 def down(filled: ComputeFleet) -> str:
     """The server of the project in east."""
-    return filled.api(enabled=False).ids("/v2.1/servers")[0]
+    return filled.api(search=searching(enabled=False)).ids("/v2.1/servers")[0]
 
 
 def without_east(fleet: ComputeFleet, *, skips_down_cells: bool = True, max_limit: int = 1000) -> Api:
     pool = BrokenCells(fleet, failing_after={"east": 0})
-    return fleet.api(enabled=False, pool=pool, skips_down_cells=skips_down_cells, max_limit=max_limit)
+    return fleet.api(
+        search=searching(enabled=False),
+        settings=ApiSettings(list_records_by_skipping_down_cells=skips_down_cells, max_limit=max_limit),
+        pool=pool,
+    )
 
 
 @pytest.mark.parametrize("path", MINIMAL)
@@ -107,7 +112,11 @@ def test_partial_items_fill_what_the_others_leave_of_the_page(fleet: ComputeFlee
 def test_server_that_its_cell_gave_before_it_broke_is_listed_once(fleet: ComputeFleet) -> None:
     """A cell delivers in batches; the second one fails here, and without an index nobody stands in."""
     uuids = {fleet.create("east") for _ in range(40)}
-    api = fleet.api(enabled=False, max_limit=60, pool=BrokenCells(fleet, failing_after={"east": 1}))
+    api = fleet.api(
+        search=searching(enabled=False),
+        settings=ApiSettings(max_limit=60),
+        pool=BrokenCells(fleet, failing_after={"east": 1}),
+    )
     servers = api.get("/v2.1/servers", SINCE).json()["servers"]
     ids = [server["id"] for server in servers]
     assert len(ids) == len(set(ids))
@@ -161,7 +170,7 @@ def test_caller_without_a_project_is_told_of_no_server_of_a_cell_that_is_down(
     filled: ComputeFleet, down: str, path: str
 ) -> None:
     pool = BrokenCells(filled, failing_after={"east": 0})
-    response = filled.api(enabled=False, pool=pool, identity=Unscoped()).get(f"/v2.1/{path}", SINCE)
+    response = filled.api(search=searching(enabled=False), pool=pool, identity=Unscoped()).get(f"/v2.1/{path}", SINCE)
     assert response.status_code == 200
     assert response.headers["Fleetlight-Complete"] == "false"
     # Those of the cells that are up are the user's own; of a mapping nobody says who made it for whom.

@@ -9,12 +9,12 @@ from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
+from tests.support.values import IMAGE
 
 pytestmark = pytest.mark.no_rerun
 
 LATEST = microversion("2.104")
 EVERYBODY, ADMINS = 1, 1000
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 VOLUMES = ("7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a69", "7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a70")
 GROUP = "f3d86fe6-4246-4be8-b87c-eb894626c741"
 

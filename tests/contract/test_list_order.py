@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
+from fleetlight.api.settings import ApiSettings
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 
@@ -251,7 +252,7 @@ def test_page_is_never_larger_than_asked_for_and_links_on_exactly_when_full(aske
 
 
 def test_largest_page_is_max_limit_and_so_is_the_page_of_no_limit(request: pytest.FixtureRequest, asked: Asked) -> None:
-    api = asked.fleet.api(max_limit=2)
+    api = asked.fleet.api(settings=ApiSettings(max_limit=2))
     for query in ("", "limit=3", "limit=2", "limit=99999999999999999999"):
         page = api.get(f"/v2.1/servers?all_tenants=1&{query}").json()
         assert len(page["servers"]) == 2

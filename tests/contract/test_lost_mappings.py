@@ -13,7 +13,15 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import InstanceRow
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.mapping_upkeep import MappingUpkeep
-from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import (
+    CELLS,
+    MEMBER,
+    BrokenCells,
+    ComputeFleet,
+    compute_fleet,
+    microversion,
+    searching,
+)
 from tests.support.backups import Backup
 from tests.support.documents import make_uuid
 
@@ -60,7 +68,7 @@ class CountingPool(CellPool):
 def test_server_without_a_mapping_is_shown_by_its_id(older: OlderFleet, is_indexed: bool) -> None:
     if is_indexed:
         older.fleet.index()
-    api = older.fleet.api(enabled=is_indexed)
+    api = older.fleet.api(search=searching(enabled=is_indexed))
     for uuid in older.new.values():
         shown = api.get(f"/v2.1/servers/{uuid}", HEADERS)
         assert (shown.status_code, shown.json()["server"]["id"]) == (200, uuid)
@@ -70,7 +78,7 @@ def test_server_without_a_mapping_is_shown_by_its_id(older: OlderFleet, is_index
 
 
 def test_server_without_a_mapping_can_be_changed_marked_and_deleted(older: OlderFleet) -> None:
-    api, uuid = older.fleet.api(enabled=False), older.new["south"]
+    api, uuid = older.fleet.api(search=searching(enabled=False)), older.new["south"]
     renamed = api.request("PUT", f"/v2.1/servers/{uuid}", HEADERS, json={"server": {"name": "again"}})
     assert (renamed.status_code, renamed.json()["server"]["name"]) == (200, "again")
     assert uuid not in api.ids(f"/v2.1/servers?marker={uuid}", HEADERS)
@@ -113,7 +121,9 @@ def test_unknown_server_costs_one_question_to_the_index_and_one_to_each_cell_tha
 
 
 def test_unknown_server_is_unknown_while_a_cell_is_down(older_files: OlderFleet) -> None:
-    api = older_files.fleet.api(enabled=False, pool=BrokenCells(older_files.fleet, failing_after={"south": 0}))
+    api = older_files.fleet.api(
+        search=searching(enabled=False), pool=BrokenCells(older_files.fleet, failing_after={"south": 0})
+    )
     assert api.get(f"/v2.1/servers/{make_uuid(77)}", HEADERS).status_code == 404
 
 
@@ -138,7 +148,7 @@ def test_worker_maps_what_the_fleet_database_has_lost_and_nothing_is_doubled(old
     repaired = {name: compared[cell.uuid].repaired for name, cell in fleet.cells.items()}
     assert repaired == {"north": 1, "east": 2, "south": 1}
     assert registry.get_sample_value("fleetlight_mappings_repaired_total", {"cell": fleet.cells["east"].uuid}) == 2
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     assert sorted(api.ids("/v2.1/servers", HEADERS)) == sorted(older.new.values())
     api.request("DELETE", f"/v2.1/servers/{older.new['south']}", HEADERS)
     fleet.work()

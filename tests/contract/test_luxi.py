@@ -18,7 +18,7 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
-from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 
 Answer = dict[str, Any]
 
@@ -324,7 +324,7 @@ def test_caller_that_leaves_in_the_middle_disturbs_nobody(luxi: Socket) -> None:
 
 
 def test_answer_that_lacks_a_cell_says_so_and_denies_nothing(fleet: ComputeFleet, tmp_path_factory: Any) -> None:
-    broken = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}), enabled=False)
+    broken = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet, failing_after={"east": 0}))
     luxi = Socket(broken, tmp_path_factory.mktemp("s") / "s")
     lists: Sequence[tuple[Any, ...]] = (
         ("Query", "node", ["name"], None),

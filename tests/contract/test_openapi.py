@@ -25,6 +25,7 @@ from schemathesis.schemas import APIOperation
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.settings import ApiSettings
 from fleetlight.api.shared.microversion import NEWEST
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
@@ -249,7 +250,7 @@ def test_headers_and_the_stream_of_a_list_are_documented(api: Api) -> None:
 
 @pytest.mark.parametrize("version", ["2.1", NEWEST_VERSION])
 def test_events_of_a_stream_are_as_documented(fleet: ComputeFleet, version: str) -> None:
-    api = fleet.api(max_watches=1)
+    api = fleet.api(settings=ApiSettings(max_watches=1))
     document = api.get(f"/openapi.json?microversion={version}").json()
     content = document["paths"]["/v2.1/servers/detail"]["get"]["responses"]["200"]["content"]
     items = content["text/event-stream"]["schema"]["contentSchema"]["items"]["oneOf"]

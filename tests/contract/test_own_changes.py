@@ -15,6 +15,7 @@ from tests.contract.compute_fleet import (
     ComputeFleet,
     compute_fleet,
     hanging_pool,
+    searching,
 )
 from tests.contract.test_tokens import NEW, cell_of, create, published
 from tests.support.waiting import wait_until
@@ -144,7 +145,7 @@ def test_list_without_an_own_change_says_so(fleet: ComputeFleet) -> None:
     uuid = fleet.create("south")
     with hanging_pool(fleet, "south") as pool:
         rename(fleet.api(), uuid, "renamed")
-        api = fleet.api(pool=pool.cells, cell_timeout_s=0.2)
+        api = fleet.api(search=searching(cell_timeout_s=0.2), pool=pool.cells)
         pool.gate.set()
         again = {"server": {"name": "renamed again"}}
         wait_until(lambda: api.request("PUT", f"{LIST}/{uuid}", json=again).status_code == 200)

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 
 ALL = {"all_projects": "1"}
 SMALL = {
@@ -68,7 +69,7 @@ def fill(fleet: ComputeFleet) -> None:
 
 def api_by(fleet: ComputeFleet, route: str) -> Api:
     fleet.index("east", is_complete=route != "mixed")
-    return fleet.api(enabled=route != "cells")
+    return fleet.api(search=searching(enabled=route != "cells"))
 
 
 def ask(api: Api, **parameters: str) -> Any:
@@ -195,7 +196,7 @@ def test_page_that_is_full_and_the_last_has_no_marker_where_rows_are_tried_here(
 
 
 def test_small_pages_of_the_store_are_read_until_enough_is_kept(filled: ComputeFleet) -> None:
-    api = filled.api(max_limit=2)
+    api = filled.api(settings=ApiSettings(max_limit=2))
     first = ask(api, fields="name", filter="be/memory > 1024")
     assert names(first) == ["web0", "web3"]
     second = ask(api, fields="name", filter="be/memory > 1024", marker=first["marker"])
@@ -211,7 +212,7 @@ def test_answer_says_in_the_headers_of_lists_what_it_covers(filled: ComputeFleet
 
 
 def test_cell_that_is_down_makes_the_answer_incomplete_and_not_an_error(filled: ComputeFleet) -> None:
-    api = filled.api(enabled=False, pool=BrokenCells(filled, hanging=["east"]), cell_timeout_s=1)
+    api = filled.api(search=searching(enabled=False, cell_timeout_s=1), pool=BrokenCells(filled, hanging=["east"]))
     response = api.get("/fleetlight/query?fields=name&all_projects=1&filter=be/memory>0")
     assert response.headers["Fleetlight-Complete"] == "false"
     assert len(response.json()["data"]) == 8
@@ -320,7 +321,12 @@ def test_negated_look_into_a_structure_finds_the_same_by_every_route(fleet_of_an
     fill(fleet)
     fleet.operations("east").update(fleet.create("east", metadata={"a": "b"}), {"metadata": {"a": "b"}})
     fleet.operations("east").delete(
-        next(row[1][1] for row in ask(fleet.api(enabled=False), fields="name,uuid", filter='name == "web1"')["data"])
+        next(
+            row[1][1]
+            for row in ask(fleet.api(search=searching(enabled=False)), fields="name,uuid", filter='name == "web1"')[
+                "data"
+            ]
+        )
     )
     fleet.index()
     expressions: list[tuple[list[Any], int]] = [
@@ -483,7 +489,7 @@ def test_count_that_makes_no_sense_is_refused(filled: ComputeFleet, query: str, 
     ],
 )
 def test_only_cells_that_the_filter_leaves_are_asked(filled: ComputeFleet, filter_: str, asked: set[str]) -> None:
-    api = filled.api(enabled=False)
+    api = filled.api(search=searching(enabled=False))
     response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': 'name,cell', 'filter': filter_})}")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "true"
@@ -494,7 +500,7 @@ def test_only_cells_that_the_filter_leaves_are_asked(filled: ComputeFleet, filte
 
 
 def test_cell_that_is_not_meant_takes_nothing_from_an_answer(filled: ComputeFleet) -> None:
-    api = filled.api(enabled=False, pool=BrokenCells(filled, hanging=["south"]), cell_timeout_s=0.2)
+    api = filled.api(search=searching(enabled=False, cell_timeout_s=0.2), pool=BrokenCells(filled, hanging=["south"]))
     asked = urlencode({**ALL, "by": "cell", "filter": 'not cell == "south"'})
     counts = api.get(f"/fleetlight/query/counts?{asked}")
     assert counts.headers["fleetlight-complete"] == "true"
@@ -505,7 +511,7 @@ def test_what_only_a_cell_that_is_down_could_say_is_not_known(fleet: ComputeFlee
     fill(fleet)
     fleet.index("south", age_s=5000)
     pool = BrokenCells(fleet, hanging=["south"])
-    api = fleet.api(staleness_limit_s=10, pool=pool, cell_timeout_s=0.2)
+    api = fleet.api(search=searching(staleness_limit_s=10, cell_timeout_s=0.2), pool=pool)
     fields = "cell,name,oper_state,oper_ram,status,be/memory"
     response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': fields, 'filter': 'not oper_state'})}")
     assert response.headers["fleetlight-complete"] == "false"

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from fleetlight.api.settings import ApiSettings
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.test_query import LARGE, ROUTES, api_by, fill
 from tests.contract.test_query_items import queue_a_stop
 
@@ -51,7 +52,7 @@ def test_instances_are_counted_by_what_is_made_of_several_fields(fleet: ComputeF
 
 def test_pages_of_a_count_are_put_together(fleet: ComputeFleet) -> None:
     fill(fleet)
-    assert groups(fleet.api(max_limit=5), by="be/memory") == {(512,): 8, (8192,): 4}
+    assert groups(fleet.api(settings=ApiSettings(max_limit=5)), by="be/memory") == {(512,): 8, (8192,): 4}
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -96,7 +97,7 @@ def test_nodes_groups_jobs_and_locks_are_counted(fleet: ComputeFleet) -> None:
 def test_cell_that_is_down_makes_a_count_incomplete(fleet: ComputeFleet) -> None:
     fill(fleet)
     fleet.add_hosts()
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    api = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet, failing_after={"east": 0}))
     for parameters in ({"by": "be/memory"}, {"what": "node", "by": "cell"}):
         response = counted(api, **parameters)
         assert response.headers["fleetlight-complete"] == "false"

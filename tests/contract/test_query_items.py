@@ -23,7 +23,7 @@ from fleetlight.cells.tables import (
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
-from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.real_servers import new_databases
 
 NETWORK = "10fac6e0-60d8-4b6c-afd9-6bf6ce247eea"
@@ -321,7 +321,7 @@ def test_orders_and_pages_go_over_all_nodes(unchanged: ComputeFleet, order: str)
 
 
 def test_cell_that_is_down_is_missing_and_the_answer_says_so(unchanged: ComputeFleet) -> None:
-    api = unchanged.api(pool=BrokenCells(unchanged, hanging=["east"]), cell_timeout_s=0.2)
+    api = unchanged.api(search=searching(cell_timeout_s=0.2), pool=BrokenCells(unchanged, hanging=["east"]))
     response = api.get("/fleetlight/query?what=node&fields=cell")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "false"

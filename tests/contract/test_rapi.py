@@ -11,12 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlight.api.identity.tokens.directory import Directory
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.database.engines import writing
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER, PASSWORD, weak_hash
 
@@ -106,7 +107,7 @@ def test_lists_name_what_there_is(fleet: ComputeFleet) -> None:
 
 def test_reservation_without_a_name_is_called_by_its_uuid_and_comes_first(fleet: ComputeFleet) -> None:
     uuid = fleet.create("north", display_name=None, forthcoming=True, power_state=None, vm_state="building")
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     listed = get(api, "/2/instances")
     assert {"id": uuid, "uri": f"/2/instances/{uuid}"} in listed
     assert [each["id"] for each in listed] == sorted(each["id"] for each in listed)
@@ -130,7 +131,7 @@ def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFle
 
 
 def test_bulk_list_of_many_pages_is_whole(fleet: ComputeFleet) -> None:
-    api = fleet.api(max_limit=1)
+    api = fleet.api(settings=ApiSettings(max_limit=1))
     assert get(api, "/2/instances?bulk=1") == get(fleet.api(), "/2/instances?bulk=1")
     assert get(api, "/2/nodes?bulk=1") == get(fleet.api(), "/2/nodes?bulk=1")
 
@@ -257,7 +258,7 @@ def test_file_of_users_is_read_again_and_a_bad_one_keeps_the_old_users(fleet: Co
 
 
 def test_cell_that_is_down_is_missing_and_the_answer_says_so(fleet: ComputeFleet) -> None:
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+    api = fleet.api(search=searching(enabled=False, cell_timeout_s=0.2), pool=BrokenCells(fleet, hanging=["east"]))
     response = api.get("/2/nodes")
     assert response.status_code == 200
     assert response.headers["fleetlight-complete"] == "false"
@@ -339,7 +340,9 @@ def test_names_alone_are_a_lookup_that_keeps_their_order(fleet: ComputeFleet, us
         assert all(row[1] == [1, None] for row in found["data"])
     refused = look_up(first, "web9")
     assert (refused.status_code, refused.json()["message"]) == (400, "Instance name web9 not found")
-    broken = fleet.api(rapi_users_file=users, enabled=False, pool=BrokenCells(fleet, failing_after={"south": 0}))
+    broken = fleet.api(
+        search=searching(enabled=False), rapi_users_file=users, pool=BrokenCells(fleet, failing_after={"south": 0})
+    )
     unsure = look_up("web9", asked=broken)
     assert unsure.status_code == 503
     assert "part of the fleet does not answer" in unsure.json()["message"]
@@ -392,7 +395,7 @@ def test_backend_parameters_have_the_memory_under_both_names(fleet: ComputeFleet
         "swap": 0,
     }
     uuid = fleet.create("north", display_name="sized.example.com", flavor=flavor)
-    api = fleet.api(enabled=False)
+    api = fleet.api(search=searching(enabled=False))
     one = get(api, f"/2/instances/{uuid}")
     listed = next(each for each in get(api, "/2/instances?bulk=1") if each["uuid"] == uuid)
     sizes = {"maxmem": 512, "minmem": 512, "vcpus": 1, "memory": 512}

@@ -23,11 +23,11 @@ from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
+from tests.support.values import IMAGE
 
 pytestmark = pytest.mark.no_rerun
 
 SECRET = "aHVudGVyMjEyMzQ1Ng=="
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PACKAGES = tuple(f"fleetlight.{folder}" for folder in ("notifications", "query", "cells", "indexer", "api", "cli"))
 NAMES_OF_SECRETS = re.compile(r"password|secret|api_key|admin_pass|user_data|database_url|transport_url|^contents$")
 # What it is: a hash, the way to a file or another name; or a server as the index and the bus have it, which say as much

@@ -18,6 +18,7 @@ from tests.contract.compute_fleet import (
     compute_fleet,
     hanging_pool,
     microversion,
+    searching,
 )
 from tests.support.backups import Backup
 from tests.support.waiting import wait_until
@@ -116,7 +117,7 @@ def test_index_answers_as_soon_as_it_has_reached_the_change(any_fleet: ComputeFl
 
 
 def test_list_waits_for_the_index_to_reach_the_change(fleet: ComputeFleet) -> None:
-    api = fleet.api(token_wait_s=60)
+    api = fleet.api(search=searching(token_wait_s=60))
     uuid, token = create(api)
     cell = cell_of(fleet, uuid)
     fleet.index(watermark=0)
@@ -212,7 +213,7 @@ def test_token_of_a_cell_that_is_down_makes_the_answer_incomplete(fleet: Compute
     fleet.fill(6)
     uuid = fleet.create("south")
     with hanging_pool(fleet, "south") as pool:
-        api = fleet.api(pool=pool.cells, cell_timeout_s=0.2)
+        api = fleet.api(search=searching(cell_timeout_s=0.2), pool=pool.cells)
         response = api.get("/v2.1/servers", at_least(f"{uuid}:1"))
     assert "south=index-while-down" in response.headers["Fleetlight-Route"]
     assert response.headers["Fleetlight-Complete"] == "false"
@@ -243,7 +244,7 @@ def test_token_of_a_cell_that_has_just_joined_and_is_in_the_index_is_honoured(fl
 
 def test_token_counts_without_an_index_too(fleet: ComputeFleet) -> None:
     uuid = fleet.create("south")
-    api = fleet.api(enabled=False, pool=BrokenCells(fleet))
+    api = fleet.api(search=searching(enabled=False), pool=BrokenCells(fleet))
     assert api.ids("/v2.1/servers", at_least(f"{uuid}:1")) == [uuid]
 
 

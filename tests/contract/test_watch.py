@@ -13,6 +13,7 @@ from sse_starlette import ServerSentEvent
 
 from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from fleetlight.api.server import serve
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fan_out.cell_pool import CellPool
@@ -215,8 +216,8 @@ def test_cell_that_joins_or_leaves_the_fleet_is_a_reset(
 
 
 def test_stream_goes_on_at_another_process_with_the_same_key(fleet: ComputeFleet) -> None:
-    one, another = (fleet.api(watch_key="a secret of sixteen letters") for _ in range(2))
-    stranger = fleet.api(watch_key="another secret of many letters")
+    one, another = (fleet.api(settings=ApiSettings(watch_key="a secret of sixteen letters")) for _ in range(2))
+    stranger = fleet.api(settings=ApiSettings(watch_key="another secret of many letters"))
 
     async def scenario() -> None:
         async with stream(one) as watch:
@@ -430,7 +431,7 @@ def test_stop_of_the_process_ends_every_stream(small_fleet: ComputeFleet) -> Non
 
 
 def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(small_fleet: ComputeFleet) -> None:
-    api = small_fleet.api(max_watches=1)
+    api = small_fleet.api(settings=ApiSettings(max_watches=1))
     assert api.get("/v2.1/servers/detail?changes-since=x", STREAM).status_code == 400
     assert api.get("/v2.1/servers/detail?all_tenants=1", STREAM, MEMBER).status_code == 403
 
@@ -445,7 +446,7 @@ def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(small_fleet:
 
 
 def test_streams_that_are_asked_for_at_once_are_no_more_than_there_may_be(small_fleet: ComputeFleet) -> None:
-    api = small_fleet.api(max_watches=2)
+    api = small_fleet.api(settings=ApiSettings(max_watches=2))
 
     async def count(asked: int) -> list[int]:
         async with AsyncExitStack() as open_streams:
@@ -466,7 +467,7 @@ def reader(user: str, project: str) -> dict[str, str]:
 
 
 def test_no_user_and_no_project_gets_every_watch(small_fleet: ComputeFleet) -> None:
-    api = small_fleet.api(max_watches=5, max_watches_per_user=2, max_watches_per_project=3)
+    api = small_fleet.api(settings=ApiSettings(max_watches=5, max_watches_per_user=2, max_watches_per_project=3))
 
     async def scenario() -> None:
         async with AsyncExitStack() as open_streams:

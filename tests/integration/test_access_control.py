@@ -48,6 +48,7 @@ from scripts.servers.service import SECURED
 from tests.support.documents import make_document
 from tests.support.instance_operations import InstanceOperations
 from tests.support.memory_cell import CELL_UUID
+from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -60,7 +61,6 @@ pytestmark = [
 ]
 
 _PREFIX = "guarded"
-_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
         cell_url = f"{_owner_url(postgresql, 'cell')}"
         bus_url = f"amqps://127.0.0.1:{rabbitmq.port}//"
         _fleetlight("database", "upgrade", "--config", owner)
-        _fleetlight("cell", "add", "one", "--database-url", cell_url, "--transport-url", bus_url, "--config", owner)
+        _fleetlight(
+            "cell", "add", "native", "one", "--database-url", cell_url, "--transport-url", bus_url, "--config", owner
+        )
         administrator = ("--administrator", ADMINISTRATOR, "--password-file", password_file)
         common = ("--out", folder / "accounts", "--config", owner)
         management = ("--management-url", f"https://127.0.0.1:{management_port(rabbitmq.folder)}")
@@ -248,7 +250,7 @@ def test_server_lives_and_dies_with_the_accounts_of_api_and_worker(fortress: For
         group = {"server_group": {"name": "apart", "policies": ["anti-affinity"]}}
         group_uuid = send("POST", "/os-server-groups", group).json()["server_group"]["id"]
         send("PUT", "/os-quota-sets/demo", {"quota_set": {"instances": 5}})
-        server = {"name": "guarded", "flavorRef": "1", "imageRef": _IMAGE, "key_name": "mine"}
+        server = {"name": "guarded", "flavorRef": "1", "imageRef": IMAGE, "key_name": "mine"}
         body = {"server": server, "os:scheduler_hints": {"group": group_uuid}}
         uuid = send("POST", "/servers", body).json()["server"]["id"]
         wait_until(lambda: status() == "ACTIVE", timeout_s=90)
@@ -572,7 +574,7 @@ def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run
         assert "accounts api, indexer, relay, worker: up to date" in _fleetlight("database", "upgrade", *owner)
         fleet.count_mappings(fortress.cell.uuid)
     urls = ("--database-url", _url(fortress.postgresql, "later"), "--transport-url", fortress.cell.transport_url)
-    _fleetlight("cell", "add", "later", *urls, *owner)
+    _fleetlight("cell", "add", "native", "later", *urls, *owner)
     _fleetlight("cell", "disable", "later", *owner)
     monkeypatch.delenv("PGPASSWORD")
     with fortress.database("later", "indexer") as indexer:

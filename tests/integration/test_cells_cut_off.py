@@ -13,7 +13,7 @@ from bench.faults.proxy import TcpProxy
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter
-from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet, searching
 from tests.contract.paging import page_through
 from tests.support.waiting import wait_until
 
@@ -46,7 +46,7 @@ def test_paging_goes_on_and_no_page_is_wrong(proxy: TcpProxy, fleet: ComputeFlee
     everything = {fleet.create(CELLS[number % len(CELLS)], display_name=f"{number:02}") for number in range(15)}
     fleet.index(age_s=3600)  # so that the cells are asked
     pool = CellPool(fleet.fleet.cells, open_through_network, deadline_s=1, probe_interval_s=0.05, list_timeout_s=60)
-    api = fleet.api(pool=pool, enabled=has_index, cell_timeout_s=60)
+    api = fleet.api(search=searching(enabled=has_index, cell_timeout_s=60), pool=pool)
     is_faulty = False
 
     def get(url: str) -> httpx.Response:

@@ -20,7 +20,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.external_cell import ExternalComparisonResult, compare_cell
 from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, searching
 from tests.support.memory_fleet import MemoryJournals
 from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
 
@@ -71,7 +71,7 @@ def hangs_up(handler: BaseHTTPRequestHandler) -> bool:
 
 
 def test_instances_are_servers_by_index_and_live_and_reservations_are_none(fleet: ComputeFleet) -> None:
-    api = fleet.api(cell_timeout_s=60, staleness_limit_s=3600)
+    api = fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=3600))
     by_index, live = api.get(BY_NAME), api.get(BY_NAME, {"Fleetlight-Consistency": "strong"})
     assert "farm=index" in by_index.headers["Fleetlight-Route"]
     assert "farm=live" in live.headers["Fleetlight-Route"]
@@ -95,7 +95,7 @@ def test_cluster_that_is_down_is_a_down_cell_of_which_the_index_tells_what_is_st
     with closing(open_adapter(fleet.cells["farm"])) as adapter:
         compare(fleet, adapter, age_s=3600)
     cluster.fault = hangs_up
-    api = fleet.api(cell_timeout_s=60)
+    api = fleet.api(search=searching(cell_timeout_s=60))
     fields = "fields=name,os,hv/acpi,disk1.size,admin_up,status,oper_ram"
     answer = api.get(f"/fleetlight/query?what=instance&{fields}&filter=hv/boot_order+==+%22disk%22&all_projects=1")
     assert "farm=index-while-down" in answer.headers["Fleetlight-Route"]
@@ -111,7 +111,7 @@ def test_queries_are_the_same_by_index_and_live(fleet: ComputeFleet) -> None:
         "what=instance&fields=name,status,os,oper_ram,admin_up,be/memory,disk.sizes,nic.ip/0,nic.ip/1,hv/acpi,hv/pae,"
         "snodes,pnode.group,forthcoming,cell&filter=be/vcpus+==+2+and+nic.count+==+2&all_projects=1"
     )
-    api = fleet.api(cell_timeout_s=60, staleness_limit_s=3600)
+    api = fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=3600))
     by_index = api.get(f"/fleetlight/query?{question}")
     live = api.get(f"/fleetlight/query?{question}", {"Fleetlight-Consistency": "strong"})
     assert "farm=index" in by_index.headers["Fleetlight-Route"]
@@ -123,7 +123,7 @@ def test_queries_are_the_same_by_index_and_live(fleet: ComputeFleet) -> None:
 
 
 def test_remote_api_of_the_cell_shows_what_the_cluster_has(fleet: ComputeFleet) -> None:
-    api = fleet.api(cell_timeout_s=60, staleness_limit_s=3600)
+    api = fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=3600))
     assert [each["id"] for each in api.get("/cells/farm/2/instances").json()] == [
         *NAMES[:1],
         "soon.example.org",
@@ -175,12 +175,12 @@ def test_cluster_is_added_by_command_and_what_makes_no_sense_is_refused(
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     assert run("database", "upgrade").exit_code == 0
     login = ["--user", USER, "--password-file", str(tmp_path / "password")]
-    add = ["cell", "add", "farm", "--kind", "ganeti"]
+    add = ["cell", "add", "ganeti", "farm"]
     for arguments, said in (
         ([], "--url is missing"),
         (["--url", cluster.url], "with a user name and the file that has the password"),
         (["--url", cluster.url, "--user", USER], "belong together"),
-        (["--url", cluster.url, *login, "--os-cloud", "east"], "no other login"),
+        (["--url", cluster.url, *login, "--os-cloud", "east"], "No such option: --os-cloud"),
         (["--url", "farm:5080", *login], "the address of an API must be like"),
         (["--url", "https://farm:5080", *login, "--ca-file", str(tmp_path / "password")], "has no certificates"),
     ):

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.faults.damage import Damage, damage, has_caught_up
-from bench.faults.load import Load
+from bench.faults.load import FaultLoad
 from bench.faults.processes import Daemon, relays
 from bench.faults.processes import indexer as indexer_in_threads
 from bench.faults.proxy import tcp_proxy
@@ -109,7 +109,7 @@ def test_indexers_share_the_cells_and_take_over_from_one_that_is_killed(
     world: World, writer: IndexWriter, tmp_path: Path
 ) -> None:
     every = {cell.uuid for cell in world.cells}
-    load = Load(world.operations(system_clock), seed=1)
+    load = FaultLoad(world.operations(system_clock), seed=1)
     with relays(world), indexer(world, tmp_path / "first.log") as first:
         load.start()
         wait_until(lambda: first.active() == every, _PATIENCE_S)
@@ -139,7 +139,7 @@ def test_indexers_of_a_fleet_in_sqlite_do_not_share_which_they_say_and_take_over
         opened(world) as writer,
     ):
         every = {cell.uuid for cell in world.cells}
-        load = Load(world.operations(system_clock), seed=1)
+        load = FaultLoad(world.operations(system_clock), seed=1)
         load.start()
         wait_until(lambda: first.active() == every, _PATIENCE_S)
         with indexer(world, tmp_path / "second.log") as second:

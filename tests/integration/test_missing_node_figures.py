@@ -70,7 +70,7 @@ def farm(cluster: PlayedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     assert run("database", "upgrade").exit_code == 0
     login = ("--user", USER, "--password-file", tmp_path / "password")
-    added = run("cell", "add", "farm", "--kind", "ganeti", "--url", cluster.url, *login)
+    added = run("cell", "add", "ganeti", "farm", "--url", cluster.url, *login)
     assert added.exit_code == 0, added.output
 
 
@@ -171,7 +171,7 @@ def test_node_without_a_figure_is_named_by_capacity(cluster: PlayedCluster, name
     assert (cell["nodes"], cell["available_nodes"], cell["silent_nodes"]) == (3, 2, ["node2"])
     assert (found["complete"], found["missing"]) == (False, [])
     shown = run("capacity")
-    assert "Not complete: cell farm: nothing counts of what has not said its figures: node2" in shown.stderr
+    assert "Not complete: cell farm: nodes without figures do not count: node2" in shown.stderr
     assert "no answer" not in shown.stdout
 
 

@@ -17,9 +17,9 @@ from fleetlight.cli.errors import CommandError
 from fleetlight.cli.monitoring import monitored
 from fleetlight.cli.processes import api_monitoring
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.neighbours import Neighbour, States, listen_for_questions
-from fleetlight.cli.processes.supervising import Inside
-from fleetlight.cli.processes.together import Together
+from fleetlight.cli.processes.command_probes import CommandProbes
+from fleetlight.cli.processes.sibling_processes import SiblingProcess, States, listen_for_requests
+from fleetlight.cli.processes.supervising import ChildContext
 from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
@@ -119,20 +119,20 @@ class Unasked:
         raise AssertionError
 
 
-def asked_while_the_loop_is_busy(folder: Path, *questions: Callable[[Neighbour], T]) -> list[T]:
+def asked_while_the_loop_is_busy(folder: Path, *questions: Callable[[SiblingProcess], T]) -> list[T]:
     """The answers to questions that come while the event loop does something else, after it was asked once."""
     states = States(1)
     states.set_ready(0)
-    listener = listen_for_questions(folder / "api")
-    neighbour = Neighbour("api", folder / "api", 0, states)
+    listener = listen_for_requests(folder / "api")
+    sibling = SiblingProcess("api", folder / "api", 0, states)
     reports, _ = Pipe()
-    inside = Inside(reports, listener, {}, Together([], []))
+    context = ChildContext(reports, listener, {}, CommandProbes([], []))
 
     async def ask() -> list[T]:
-        with api_monitoring.answering_of_api(inside, cast("Health", Ready()), cast("SafeConnect", Unasked())):
-            await asyncio.to_thread(neighbour.readyz)
+        with api_monitoring.answering_of_api(context, cast("Health", Ready()), cast("SafeConnect", Unasked())):
+            await asyncio.to_thread(sibling.readyz)
             # Waiting for them here keeps the loop.
-            return [question(neighbour) for question in questions]
+            return [question(sibling) for question in questions]
 
     return asyncio.run(ask())
 
@@ -140,15 +140,15 @@ def asked_while_the_loop_is_busy(folder: Path, *questions: Callable[[Neighbour],
 def test_probes_and_metrics_are_answered_while_the_application_is_busy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.2)
-    alive, ready = asked_while_the_loop_is_busy(tmp_path, Neighbour.healthz, Neighbour.readyz)
+    monkeypatch.setattr(api_monitoring, "_TIMEOUT_S", 0.2)
+    alive, ready = asked_while_the_loop_is_busy(tmp_path, SiblingProcess.healthz, SiblingProcess.readyz)
     assert alive == ALIVE
     assert (ready.is_well, ready.body["status"], set(ready.body)) == (True, "ready", {"status", "busy_s"})
 
 
 def test_metrics_are_told_while_the_application_is_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.2)
-    (measured,) = asked_while_the_loop_is_busy(tmp_path, Neighbour.measured)
+    monkeypatch.setattr(api_monitoring, "_TIMEOUT_S", 0.2)
+    (measured,) = asked_while_the_loop_is_busy(tmp_path, SiblingProcess.measured)
     assert measured is not None
 
 
@@ -157,5 +157,5 @@ def test_application_that_does_not_come_round_for_long_is_stuck(
 ) -> None:
     monkeypatch.setattr(api_monitoring, "_LIVES_WITHIN_S", 0.1)
     monkeypatch.setattr(api_monitoring, "_PULSE_INTERVAL_S", 0.01)
-    answers = asked_while_the_loop_is_busy(tmp_path, Neighbour.readyz, Neighbour.healthz)
+    answers = asked_while_the_loop_is_busy(tmp_path, SiblingProcess.readyz, SiblingProcess.healthz)
     assert answers == [Probe(False, {"status": "stuck"})] * 2

@@ -42,7 +42,7 @@ from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
-from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.filter_oracle import expected_page
 from tests.support.live_api import LiveApi, live_api
 from tests.support.nice_order import parts
@@ -269,12 +269,14 @@ def mixed_fleet(upstream: LiveApi, tmp_path: Path) -> Iterator[ComputeFleet]:
 
 def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_down(mixed_fleet: ComputeFleet) -> None:
     everybody = "/v2.1/servers?all_tenants=1&sort_key=uuid&sort_dir=asc&limit=7"
-    healthy = mixed_fleet.api(cell_timeout_s=60)
+    healthy = mixed_fleet.api(search=searching(cell_timeout_s=60))
     expected = [server["id"] for page in healthy.walk(everybody) for server in page.json()["servers"]]
     assert len(expected) == 6 + INSTANCES - 1
     assert expected == sorted(set(expected))
     for down in ("cloud", "east"):
-        api = mixed_fleet.api(cell_timeout_s=60, pool=BrokenCells(mixed_fleet, failing_after={down: 1}))
+        api = mixed_fleet.api(
+            search=searching(cell_timeout_s=60), pool=BrokenCells(mixed_fleet, failing_after={down: 1})
+        )
         pages = list(api.walk(everybody))
         assert [server["id"] for page in pages for server in page.json()["servers"]] == expected
         for page in pages:
@@ -282,7 +284,7 @@ def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_d
             assert page.headers["Fleetlight-Complete"] == ("true" if is_whole else "false")
         assert f"{down}=index-while-down" in pages[-1].headers["Fleetlight-Route"]
         alone = mixed_fleet.api(
-            cell_timeout_s=60, enabled=False, pool=BrokenCells(mixed_fleet, failing_after={down: 0})
+            search=searching(cell_timeout_s=60, enabled=False), pool=BrokenCells(mixed_fleet, failing_after={down: 0})
         )
         page = alone.get(everybody.replace("limit=7", "limit=100"))
         assert page.headers["Fleetlight-Complete"] == "false"
@@ -293,7 +295,7 @@ def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_d
 def test_server_that_no_mapping_knows_is_found_at_the_compute_api(
     mixed_fleet: ComputeFleet, adapter: CellAdapter
 ) -> None:
-    api = mixed_fleet.api(cell_timeout_s=60, enabled=False)
+    api = mixed_fleet.api(search=searching(cell_timeout_s=60, enabled=False))
     record = next(record for record in everything(adapter) if not record["deleted"])
     one = f"/v2.1/servers/{record['uuid']}"
     assert api.get(one).json()["server"]["name"] == record["display_name"]
@@ -303,7 +305,9 @@ def test_server_that_no_mapping_knows_is_found_at_the_compute_api(
     assert all(uuid > record["uuid"] for uuid in rest)
     nobody = "/v2.1/servers/7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55"
     assert api.get(nobody).status_code == 404
-    away = mixed_fleet.api(cell_timeout_s=60, pool=BrokenCells(mixed_fleet, failing_after={"cloud": 0}))
+    away = mixed_fleet.api(
+        search=searching(cell_timeout_s=60), pool=BrokenCells(mixed_fleet, failing_after={"cloud": 0})
+    )
     assert away.get(nobody).status_code == 500, "nobody can say that it is not there"
 
 
@@ -347,7 +351,7 @@ def test_commands_add_sync_and_show_it(upstream: LiveApi, tmp_path: Path, monkey
     login = ("--os-cloud", "fleetlight", "--clouds-file", str(upstream.clouds_file))
     for command, said in (
         (("database", "upgrade"), ""),
-        (("cell", "add", "east", "--kind", "nova-api", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
+        (("cell", "add", "nova-api", "east", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
         (("index", "sync", "--type", "OS::Nova::Server"), "east: 24 instances synced, 1 of them deleted\n"),
         (("index", "status", "--json"), '"health": "ok"'),
     ):

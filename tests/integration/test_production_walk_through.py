@@ -10,11 +10,10 @@ import pytest
 
 from fleetlight.bus import topology
 from tests.support.composition import Composition
+from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(600)]
-
-_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
         for name in _cells(composition):
             capacity = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")
             composition.run("api", "host", "add", name, "compute1", *capacity)
-        wanted = {"server": {"name": "hello", "flavorRef": "1", "imageRef": _IMAGE, "networks": "none"}}
+        wanted = {"server": {"name": "hello", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}}
         created = client.post("/v2.1/servers", json=wanted, headers={"OpenStack-API-Version": "compute 2.37"})
         assert created.status_code == 202, created.text
         uuid = created.json()["server"]["id"]

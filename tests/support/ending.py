@@ -11,9 +11,10 @@ from scripts.servers.marks import marked_run
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before the workers of pytest-xdist are started, which are part of the same run."""
+    """Before the workers of pytest-xdist are started, which are part of the same run: they share what one starts."""
     run = ExitStack()
-    run.enter_context(marked_run())
+    if not hasattr(session.config, "workerinput"):
+        run.enter_context(marked_run())
     session.config.add_cleanup(run.close)
     before = signal.signal(signal.SIGTERM, _interrupt)
     run.callback(signal.signal, signal.SIGTERM, before)

@@ -22,7 +22,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.query.retention import forgotten
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, searching
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.filter_oracle import is_kept
 from tests.support.list_oracle import Expected, Request, Times, expected_list
@@ -57,7 +57,7 @@ class RequestedFleet:
 
     def new_api(self) -> Api:
         """An API that nobody has changed anything by."""
-        return self.fleet.api(pool=self._pool, staleness_limit_s=1e6, cell_timeout_s=60)
+        return self.fleet.api(search=searching(staleness_limit_s=1e6, cell_timeout_s=60), pool=self._pool)
 
     def change(self, api: Api, rows: Mapping[str, list[dict[str, Any]]], uuid: str, change: Change) -> None:
         """Send such a request of its project, and note in `rows` what became of the server, which may be in its way."""

@@ -16,7 +16,7 @@ from fleetlight.cli.endings import end_in_words
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.supervising import Child, Inside, supervise
+from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.settings import MonitoringSettings
 
 
@@ -24,24 +24,24 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-def wait(name: str, inside: Inside) -> None:
+def wait(name: str, context: ChildContext) -> None:
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     say(f"{name} begins {os.getpid()}")
-    with inside.answering(CollectorRegistry(), CellHeartbeats()):
-        inside.is_ready()
+    with context.answering(CollectorRegistry(), CellHeartbeats()):
+        context.is_ready()
         stop.wait()
     say(f"{name} ends")
 
 
-def fail(error: Exception, _inside: Inside) -> None:
+def fail(error: Exception, _inside: ChildContext) -> None:
     raise error
 
 
-def hang(name: str, inside: Inside) -> None:
+def hang(name: str, context: ChildContext) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(f"{name} begins {os.getpid()}")
-    inside.is_ready()
+    context.is_ready()
     while True:
         signal.pause()
 

@@ -36,7 +36,7 @@ _JSON = "application/json"
 class ServerShowHandler:
     """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost.
 
-    request_spec_of: what the deployment of a cell of Nova knows of a server (`InstanceMappings.request_spec_of`); blocks.
+    request_spec_of: what the deployment of a cell of Nova knows of a server; blocks.
     """
 
     def __init__(

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 if [ "${3:-}" != inside ]; then
-  # Mounts are seen by nobody else, and gone with the last process.
+  # No other process sees the mounts, and they are gone with the last process.
   exec unshare --mount --propagation private bash "${BASH_SOURCE[0]}" "$1" "$2" inside
 fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -18,7 +18,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.external_cell import compare_cell
 from fleetlight.resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, searching
 from tests.support.htools import Htools
 from tests.support.rapi_calls import RapiCalls
 from tests.support.real_cluster import PASSWORD, USER, RealCluster
@@ -53,7 +53,7 @@ def unchanged(ganeti_cluster: RealCluster) -> Iterator[None]:
 
 @pytest.fixture
 def api(fleet: ComputeFleet) -> Api:
-    return fleet.api(cell_timeout_s=60, staleness_limit_s=FOUR_HOURS_S)
+    return fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=FOUR_HOURS_S))
 
 
 def ask_cluster(cluster: RealCluster, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -183,9 +183,7 @@ def command_line(ganeti_cluster: RealCluster, tmp_path: Path, monkeypatch: pytes
     login = ["--user", USER, "--password-file", str(tmp_path / "password")]
     certificate = ["--ca-file", str(ganeti_cluster.certificate)]
     assert runner.invoke(app, ["database", "upgrade"]).exit_code == 0
-    added = runner.invoke(
-        app, ["cell", "add", "farm", "--kind", "ganeti", "--url", ganeti_cluster.url, *login, *certificate]
-    )
+    added = runner.invoke(app, ["cell", "add", "ganeti", "farm", "--url", ganeti_cluster.url, *login, *certificate])
     assert (added.exit_code, "26 instances" in added.output) == (0, True), added.output
     return runner
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.support.values import IMAGE
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "check_answers.py"
-_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 _NEWEST = microversion("2.104")
 _CALLERS: tuple[dict[str, str], ...] = ({}, {"X-Roles": "member"})
 
@@ -45,7 +45,7 @@ def addresses(fleet: ComputeFleet, api: Api) -> list[tuple[str, str]]:
         "/os-server-groups",
         {"server_group": {"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": 2}}},
     )["server_group"]["id"]
-    server = {"name": "web", "flavorRef": "1", "imageRef": _IMAGE, "networks": "auto", "key_name": "kp"}
+    server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "auto", "key_name": "kp"}
     hints = {"os:scheduler_hints": {"group": group}}
     made = [
         send(api, "POST", "/servers", {"server": server | {"metadata": {"a": "b"}, "tags": ["t"]}} | more)["server"][

@@ -16,7 +16,7 @@ from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.query.page import PageRequest
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet, searching
 from tests.support.nova_tables import SmallNova, small_nova
 from tests.support.waiting import wait_until
 
@@ -76,7 +76,7 @@ def test_cells_of_the_deployment_are_waited_for_once_and_asked_again_when_it_ans
             self._adapter.close()
 
     pool = CellPool(fleet.fleet.cells, Counting, deadline_s=PATIENCE_S, probe_interval_s=0.05, list_timeout_s=60)
-    api = fleet.api(pool=pool, enabled=False, cell_timeout_s=60)
+    api = fleet.api(search=searching(enabled=False, cell_timeout_s=60), pool=pool)
 
     def is_complete() -> bool:
         return api.get(LIST).headers["Fleetlight-Complete"] == "true"

@@ -100,7 +100,7 @@ def crowded_cell(empty_place: Path, run: Run) -> None:
     fleet_url, cell_url = (f"sqlite:///{empty_place}/{name}.db" for name in ("fleet", "one"))
     (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{fleet_url}"\n')
     assert run("database", "upgrade").exit_code == 0
-    added = run("cell", "add", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//")
+    added = run("cell", "add", "native", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//")
     assert added.exit_code == 0
     engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
     [cell] = fleet.cells()

@@ -1,6 +1,7 @@
 """Cells that join and leave a configured fleet; its databases are SQLite files."""
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -45,7 +46,7 @@ def database(empty_place: Path) -> str:
 
 @pytest.fixture
 def cell(run: Run, database: str) -> Cell:
-    result = run("cell", "add", "one", "--database-url", database, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", database, "--transport-url", BUS)
     assert result.exit_code == 0, result.stderr
     (listed,) = listed_cells(run)
     return Cell(str(listed["uuid"]), "one", CellKind.NATIVE, database, BUS)
@@ -75,7 +76,7 @@ def test_added_cell_is_ready_and_its_passwords_are_not_shown(run: Run, cell: Cel
 def test_adding_again_brings_the_urls_up_to_date_and_keeps_the_uuid(run: Run, cell: Cell) -> None:
     create_instances(cell, 2)
     other_bus = "amqps://other.example//"
-    result = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", other_bus)
+    result = run("cell", "add", "native", "one", "--database-url", cell.database_url, "--transport-url", other_bus)
     assert result.exit_code == 0
     assert result.stdout == f"one: brought up to date, uuid {cell.uuid}, 2 instances\n"
     (listed,) = listed_cells(run)
@@ -85,7 +86,7 @@ def test_adding_again_brings_the_urls_up_to_date_and_keeps_the_uuid(run: Run, ce
 def test_database_that_has_nothing_of_a_known_cell_is_refused(run: Run, cell: Cell, empty_place: Path) -> None:
     create_instances(cell, 2)
     other = f"sqlite:///{empty_place}/other.db"
-    result = run("cell", "add", "one", "--database-url", other, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", other, "--transport-url", BUS)
     assert result.exit_code == 2
     said = " ".join(result.stderr.split())
     assert "another database than that of cell one, which has 2 instances, and has none of those" in said
@@ -100,7 +101,7 @@ def test_database_that_was_moved_is_taken_and_said(run: Run, cell: Cell, empty_p
     with writing(engine) as connection:
         connection.execute(delete(instances).where(instances.c.uuid == lost))
     engine.dispose()
-    result = run("cell", "add", "one", "--database-url", moved, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", moved, "--transport-url", BUS)
     assert result.exit_code == 0
     assert result.stdout == f"one: brought up to date, uuid {cell.uuid}, 1 instance\n"
     assert "one: its database is now" in result.stderr
@@ -109,7 +110,7 @@ def test_database_that_was_moved_is_taken_and_said(run: Run, cell: Cell, empty_p
 
 def test_cell_without_instances_may_get_any_database(run: Run, cell: Cell, empty_place: Path) -> None:
     other = f"sqlite:///{empty_place}/other.db"
-    result = run("cell", "add", "one", "--database-url", other, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", other, "--transport-url", BUS)
     assert result.exit_code == 0
     assert "one: its database is now" in result.stderr
 
@@ -119,7 +120,7 @@ def test_urls_come_from_files_or_the_environment(
 ) -> None:
     (empty_place / "db").write_text(database + "\n")
     monkeypatch.setenv("FLEETLIGHT_CELL_TRANSPORT_URL", BUS)
-    result = run("cell", "add", "one", "--database-url-file", "db")
+    result = run("cell", "add", "native", "one", "--database-url-file", "db")
     assert result.exit_code == 0, result.stderr
     assert listed_cells(run)[0]["database_url"] == database
 
@@ -127,7 +128,6 @@ def test_urls_come_from_files_or_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["one", "--kind", "xen"], "'xen' is not one of"),
         (["a=b"], "cannot be the name of a cell"),
         (["00000000-0000-4000-8000-000000000000"], "not a uuid"),
         (["one", "--database-url", "mysql://root:secret@db/one"], "'mysql' is not supported"),
@@ -147,7 +147,7 @@ def test_what_cannot_work_is_refused_with_what_would(
 ) -> None:
     rest = [] if "--database-url" in arguments else ["--database-url", database]
     rest += [] if "--transport-url" in arguments else ["--transport-url", BUS]
-    result = run("cell", "add", *arguments, *rest)
+    result = run("cell", "add", "native", *arguments, *rest)
     assert result.exit_code == 2
     assert problem in result.stderr
     assert "sec" not in result.stderr
@@ -155,21 +155,21 @@ def test_what_cannot_work_is_refused_with_what_would(
 
 
 def test_bus_is_changed_without_asking_for_the_database_again(run: Run, cell: Cell) -> None:
-    changed = run("cell", "add", "one", "--transport-url", "amqp://guest:hidden@127.0.0.2:9//")
+    changed = run("cell", "add", "native", "one", "--transport-url", "amqp://guest:hidden@127.0.0.2:9//")
     assert (changed.exit_code, changed.stderr) == (0, "")
     assert "127.0.0.2" in changed.stdout
     assert "hidden" not in changed.stdout
     (listed,) = listed_cells(run)
     assert "127.0.0.2" in str(listed["transport_url"])
     assert (listed["uuid"], listed["database_url"]) == (cell.uuid, cell.database_url)
-    assert run("cell", "add", "one", "--transport-url", "memory://").exit_code == 2
-    assert run("cell", "add", "two", "--transport-url", BUS).exit_code == 2, "a new one needs a database"
+    assert run("cell", "add", "native", "one", "--transport-url", "memory://").exit_code == 2
+    assert run("cell", "add", "native", "two", "--transport-url", BUS).exit_code == 2, "a new one needs a database"
 
 
 def test_database_is_moved_without_asking_for_the_bus_again(run: Run, cell: Cell, empty_place: Path) -> None:
     (empty_place / "one.db").rename(empty_place / "moved.db")
     moved = f"sqlite:///{empty_place}/moved.db"
-    changed = run("cell", "add", "one", "--database-url", moved)
+    changed = run("cell", "add", "native", "one", "--database-url", moved)
     assert (changed.exit_code, changed.stderr) == (0, f"one: its database is now {moved}\n")
     with closing(
         Fleet(create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value()))
@@ -179,27 +179,27 @@ def test_database_is_moved_without_asking_for_the_bus_again(run: Run, cell: Cell
 
 
 def test_what_has_not_changed_is_not_said_to_have(run: Run, cell: Cell) -> None:
-    again = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", BUS)
+    again = run("cell", "add", "native", "one", "--database-url", cell.database_url, "--transport-url", BUS)
     assert (again.exit_code, again.stderr) == (0, "")
-    bus = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", "amqp://bus2//")
+    bus = run("cell", "add", "native", "one", "--database-url", cell.database_url, "--transport-url", "amqp://bus2//")
     assert bus.stderr == "one: its bus is now amqp://bus2//\n"
 
 
 def test_url_that_is_missing_is_asked_for(run: Run, database: str) -> None:
-    result = run("cell", "add", "one", "--database-url", database)
+    result = run("cell", "add", "native", "one", "--database-url", database)
     assert result.exit_code == 2
     assert "--transport-url" in result.stderr
 
 
 def test_database_of_another_cell_is_refused(run: Run, cell: Cell) -> None:
-    result = run("cell", "add", "two", "--database-url", cell.database_url, "--transport-url", BUS)
+    result = run("cell", "add", "native", "two", "--database-url", cell.database_url, "--transport-url", BUS)
     assert result.exit_code == 2
     assert "the database of cell 'one' already" in result.stderr
 
 
 def test_database_that_cannot_be_reached_is_not_registered(run: Run, empty_place: Path) -> None:
     url = f"sqlite:///{empty_place}/missing/one.db"
-    result = run("cell", "add", "one", "--database-url", url, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", url, "--transport-url", BUS)
     assert result.exit_code == 1
     assert "cell 'one' cannot be reached" in result.stderr
     assert listed_cells(run) == []
@@ -234,7 +234,7 @@ def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell)
     with closing(open_writer(load_settings(None, None).index)) as writer:
         assert writer.read(uuids) == {}
         assert writer.load_progress() == {}
-    again = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", BUS)
+    again = run("cell", "add", "native", "one", "--database-url", cell.database_url, "--transport-url", BUS)
     assert again.stdout.endswith(", 3 instances\n")
     assert run(*SYNC).stdout.startswith("one: 3 instances synced")
     with closing(open_writer(load_settings(None, None).index)) as writer:
@@ -291,7 +291,7 @@ def test_removal_is_confirmed_on_a_terminal(
 
 def test_cells_of_a_data_folder_are_made_by_up(run: Run, database: str, fleet_file: Path, empty_place: Path) -> None:
     fleet_file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleetlight-data/fleet.db"\n')
-    result = run("cell", "add", "one", "--database-url", database, "--transport-url", BUS)
+    result = run("cell", "add", "native", "one", "--database-url", database, "--transport-url", BUS)
     assert result.exit_code == 2
     assert "`fleetlight up --cells N`" in result.stderr
 
@@ -299,7 +299,7 @@ def test_cells_of_a_data_folder_are_made_by_up(run: Run, database: str, fleet_fi
 def test_compute_api_joins_with_where_its_login_is_and_without_its_secrets(run: Run, empty_place: Path) -> None:
     (empty_place / "password").write_text("secret")
     login = ("--username", "fleetlight", "--password-file", "password")
-    result = run("cell", "add", "east", "--kind", "nova-api", "--url", "http://127.0.0.1:9/v2.1", *login)
+    result = run("cell", "add", "nova-api", "east", "--url", "http://127.0.0.1:9/v2.1", *login)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("east: added, uuid ")
     assert "east: it cannot be read yet: http://127.0.0.1:9/v2.1 cannot be reached" in result.stderr
@@ -325,14 +325,11 @@ def compute_api(run: Run, empty_place: Path) -> UpstreamAddress:
     make_certificates("these tests", empty_place)
     login = ("--username", "fleetlight", "--password-file", "password", "--ca-certs", CA_FILE)
     url = ("--url", "https://127.0.0.1:9/v2.1", "--transport-url", "amqp://bus1//")
-    assert run("cell", "add", "east", "--kind", "nova-api", *url, *login).exit_code == 0
+    assert run("cell", "add", "nova-api", "east", *url, *login).exit_code == 0
     return east(run)[0]
 
 
-@pytest.mark.parametrize("kind", [(), ("--kind", "nova-api")])
-def test_what_is_not_given_of_an_api_stays(
-    run: Run, empty_place: Path, compute_api: UpstreamAddress, kind: tuple[str, ...]
-) -> None:
+def test_what_is_not_given_of_an_api_stays(run: Run, empty_place: Path, compute_api: UpstreamAddress) -> None:
     for arguments, changed in (
         (("--url", "https://127.0.0.1:9/v2.1"), compute_api),
         (("--url", "https://127.0.0.2:9/v2.1"), replace(compute_api, url="https://127.0.0.2:9/v2.1")),
@@ -347,7 +344,7 @@ def test_what_is_not_given_of_an_api_stays(
         ),
     ):
         before = east(run)[0]
-        result = run("cell", "add", "east", *kind, *arguments)
+        result = run("cell", "add", "nova-api", "east", *arguments)
         assert result.exit_code == 0, result.stderr
         assert east(run) == (changed, "amqp://bus1//"), arguments
         assert ("its address is now" in result.stderr) is (changed != before)
@@ -356,7 +353,7 @@ def test_what_is_not_given_of_an_api_stays(
 def test_bus_and_login_of_an_api_are_changed_together(
     run: Run, empty_place: Path, compute_api: UpstreamAddress
 ) -> None:
-    result = run("cell", "add", "east", "--transport-url", "amqp://bus2//", "--password-file", "newer")
+    result = run("cell", "add", "nova-api", "east", "--transport-url", "amqp://bus2//", "--password-file", "newer")
     assert result.exit_code == 0, result.stderr
     assert east(run) == (replace(compute_api, password_file=empty_place / "newer"), "amqp://bus2//")
     assert "east: its bus is now amqp://bus2//" in result.stderr
@@ -365,29 +362,65 @@ def test_bus_and_login_of_an_api_are_changed_together(
 @pytest.mark.usefixtures("compute_api")
 def test_database_of_a_cell_that_has_none_is_refused(run: Run, database: str) -> None:
     before = east(run)
-    result = run("cell", "add", "east", "--database-url", database, "--transport-url", BUS)
+    result = run("cell", "add", "native", "east", "--database-url", database, "--transport-url", BUS)
     assert (result.exit_code, "'nova-api'" in result.stderr) == (2, True), result.stderr
+    assert "`fleetlight cell add nova-api east`" in " ".join(result.stderr.split())
     assert east(run) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["one", "--database-url", "sqlite:////secret"], "native one"),
+        (["east", "--kind", "nova-api", "--url", "http://nova/v2.1"], "nova-api east"),
+        (["farm", "--kind=ganeti"], "ganeti farm"),
+        (["--kind", "nova-db", "cell1"], "nova-db NAME"),
+        (["one", "--kind", "xen"], "native one"),
+    ],
+)
+def test_kind_behind_the_name_is_refused_with_what_to_type_instead(
+    run: Run, arguments: Sequence[str], instead: str
+) -> None:
+    result = run("cell", "add", *arguments)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert f"`fleetlight cell add {instead} ...`" in said
+    assert "native, nova-db, nova-api, ganeti" in said
+    assert "secret" not in said
+    assert listed_cells(run) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("native", {"database-url", "database-url-file", "transport-url", "transport-url-file"}),
+        ("ganeti", {"url", "username", "password-file", "ca-certs"}),
+    ],
+)
+def test_command_of_a_kind_has_the_options_of_that_kind_alone(run: Run, kind: str, options: set[str]) -> None:
+    shown = run("cell", "add", kind, "--help").stdout.partition("Examples:")[0]
+    found = set(re.findall(r"--[a-z-]+", shown.partition("Options")[2]))
+    assert {f"--{option}" for option in options} <= found
+    assert found - {f"--{option}" for option in options} <= {"--config", "--data-dir", "--help", "--user", "--ca-file"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--kind", "nova-api"], "--url is missing"),
-        (["--kind", "nova-api", "--url", "nova"], "must be like https://"),
-        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--username", "me"], "belong together"),
-        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--os-cloud", "x", "--clouds-file", "no"], "cannot read"),
-        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--transport-url", f"{BUS}?queue=q"], "is not known"),
-        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--token-file", "no-such"], "cannot read"),
-        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--token-file", "empty"], "is empty"),
-        (["--url", "http://nova/v2.1"], "add --kind nova-api"),
+        ([], "--url is missing"),
+        (["--url", "nova"], "must be like https://"),
+        (["--url", "http://nova/v2.1", "--username", "me"], "belong together"),
+        (["--url", "http://nova/v2.1", "--os-cloud", "x", "--clouds-file", "no"], "cannot read"),
+        (["--url", "http://nova/v2.1", "--transport-url", f"{BUS}?queue=q"], "is not known"),
+        (["--url", "http://nova/v2.1", "--token-file", "no-such"], "cannot read"),
+        (["--url", "http://nova/v2.1", "--token-file", "empty"], "is empty"),
     ],
 )
 def test_compute_api_that_cannot_work_is_refused_and_not_added(
     run: Run, empty_place: Path, arguments: Sequence[str], problem: str
 ) -> None:
     (empty_place / "empty").touch()
-    result = run("cell", "add", "east", *arguments)
+    result = run("cell", "add", "nova-api", "east", *arguments)
     assert result.exit_code == 2
     assert problem in result.stderr
     assert listed_cells(run) == []

@@ -17,7 +17,7 @@ def fleet(empty_place: Path, run: Run) -> str:
     assert run("database", "upgrade").exit_code == 0
     for name in ("one", "two"):
         cell = f"sqlite:///{empty_place}/{name}.db"
-        result = run("cell", "add", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
+        result = run("cell", "add", "native", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
         assert result.exit_code == 0, result.stderr
     return url
 

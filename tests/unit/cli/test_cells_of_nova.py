@@ -81,8 +81,8 @@ def test_api_database_that_is_none_is_said_so(run: Run, nova: SmallNova, empty_p
 
 def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, nova: SmallNova) -> None:
     urls = ("--api-database-url", nova.urls["api"], "--database-url", nova.urls["cell1"])
-    assert run("cell", "add", "cell1", "--kind", "nova-db", *urls).exit_code == 0
-    unknown = run("cell", "add", "cell9", "--kind", "nova-db", *urls[:2], "--database-url", f"{nova.urls['cell1']}x")
+    assert run("cell", "add", "nova-db", "cell1", *urls).exit_code == 0
+    unknown = run("cell", "add", "nova-db", "cell9", *urls[:2], "--database-url", f"{nova.urls['cell1']}x")
     assert unknown.exit_code == 2
     assert "cell0, cell1" in unknown.stderr
     assert CELL1 not in run("cell", "list").stdout  # the uuid in the fleet is another one
@@ -99,7 +99,7 @@ def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(r
     assert run(*add).exit_code == 0
     expected = {"build-requests": "", "cell0": "", "cell1": "amqps://bus1:5672/cell1"}
     assert buses(run) == expected
-    changed = run("cell", "add", "cell1", "--transport-url", "amqp://bus2/nova")
+    changed = run("cell", "add", "nova-db", "cell1", "--transport-url", "amqp://bus2/nova")
     assert (changed.exit_code, changed.stdout) == (0, "cell1: its bus is now amqp://bus2/nova\n")
     assert run(*add).exit_code == 0
     assert buses(run) == expected | {"cell1": "amqp://bus2/nova"}
@@ -108,19 +108,19 @@ def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(r
 
 
 def test_bus_that_is_not_given_stays_and_what_has_changed_is_said(run: Run, nova: SmallNova) -> None:
-    urls = ("--kind", "nova-db", "--database-url", nova.urls["cell1"], "--api-database-url", nova.urls["api"])
-    assert run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus1/nova").exit_code == 0
-    for arguments in (urls, urls[2:], ("--database-url", nova.urls["cell1"])):
-        again = run("cell", "add", "cell1", *arguments)
+    urls = ("--database-url", nova.urls["cell1"], "--api-database-url", nova.urls["api"])
+    assert run("cell", "add", "nova-db", "cell1", *urls, "--transport-url", "amqp://bus1/nova").exit_code == 0
+    for arguments in (urls, urls[:2], urls[2:]):
+        again = run("cell", "add", "nova-db", "cell1", *arguments)
         assert (again.exit_code, again.stderr) == (0, ""), arguments
         assert buses(run) == {"cell1": "amqp://bus1/nova"}
-    changed = run("cell", "add", "cell1", *urls, "--transport-url", "amqp://bus2/nova")
+    changed = run("cell", "add", "nova-db", "cell1", *urls, "--transport-url", "amqp://bus2/nova")
     assert changed.stderr == "cell1: its bus is now amqp://bus2/nova\n"
 
 
 def test_deployment_that_is_added_again_leaves_what_it_cannot_say(run: Run, nova: SmallNova, joined: Result) -> None:
     """The bus of what is in no cell yet, and an address that is a template in Nova's own words."""
-    assert run("cell", "add", "east-build-requests", "--transport-url", "amqp://bus1/nova").exit_code == 0
+    assert run("cell", "add", "nova-db", "east-build-requests", "--transport-url", "amqp://bus1/nova").exit_code == 0
     nova.execute("api", text("UPDATE cell_mappings SET database_connection = '{scheme}://{hostname}/nova'"))
     before = run("cell", "list", "--json").stdout
     again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
@@ -140,7 +140,7 @@ def test_deployment_whose_buses_may_not_be_read_joins_without(run: Run, nova: Sm
 
 def add_cell1(run: Run, nova: SmallNova, database_url: str) -> Result:
     urls = ("--database-url", database_url, "--api-database-url", nova.urls["api"])
-    return run("cell", "add", "cell1", "--kind", "nova-db", *urls)
+    return run("cell", "add", "nova-db", "cell1", *urls)
 
 
 def database_of_cell1(run: Run) -> str:

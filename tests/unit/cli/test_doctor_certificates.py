@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetlight.agents.certificates import Role, issue, new_authority
-from fleetlight.cli.doctor.certificates import certificate_questions
+from fleetlight.cli.doctor.certificates import certificate_checks
 from fleetlight.cli.doctor.findings import Finding, State
 from fleetlight.cli.settings import load_settings
 from fleetlight.resources.clock import system_clock
@@ -52,8 +52,8 @@ def tls_server(folder: Path, ends_in: timedelta, *, asked_first: bytes = b"") ->
 def found(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[Finding]:
     for name, value in variables.items():
         monkeypatch.setenv(f"FLEETLIGHT_{name}", value)
-    questions = certificate_questions(load_settings(None, None), [], system_clock)
-    return [finding for question in questions for finding in question.ask()]
+    checks = certificate_checks(load_settings(None, None), [], system_clock)
+    return [finding for check in checks for finding in check.run()]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ def one_cell(empty_place: Path, run: Run) -> None:
     file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleet.db"\n')
     assert run("database", "upgrade").exit_code == 0
     url = f"sqlite:///{empty_place}/one.db"
-    assert run("cell", "add", "one", "--database-url", url, "--transport-url", "amqp://127.0.0.1:9//").exit_code == 0
+    assert (
+        run("cell", "add", "native", "one", "--database-url", url, "--transport-url", "amqp://127.0.0.1:9//").exit_code
+        == 0
+    )
 
 
 def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
@@ -30,7 +33,7 @@ def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
 def test_query_that_is_the_same_for_many_cells_is_shown_once(run: Run, empty_place: Path) -> None:
     for name in ("two", "three", "four", "five", "six"):
         urls = ("--database-url", f"sqlite:///{empty_place}/{name}.db", "--transport-url", "amqp://127.0.0.1:9//")
-        assert run("cell", "add", name, *urls).exit_code == 0
+        assert run("cell", "add", "native", name, *urls).exit_code == 0
     shown = run("explain", "GET /v2.1/servers?name=web").stdout
     assert shown.count("FROM instances") == 1
     assert "six and 2 more:\n" in shown

@@ -168,7 +168,11 @@ def test_a_disabled_user_gets_no_token_until_enabled_again(run: Run, ada: str) -
         (("project", "add", "other", "--id", "d-e-m-o"), "there is a project other already", 1),
         (("role", "remove", "ada", "--project", "demo", "--role", "admin"), "has not the role admin", 1),
         (("role", "remove", "ada", "--project", "demo", "--role", "king"), "there is no role king", 2),
-        (("credential", "add", "ada", "x", "--project", "demo", "--role", "admin"), "has not all of these roles", 1),
+        (
+            ("credential", "add", "ada", "x", "--project", "demo", "--role", "admin"),
+            "does not have all of these roles",
+            1,
+        ),
         (("credential", "add", "ada", "x", "--project", "demo", "--role", "king"), "there is no role king", 2),
         (("credential", "remove", "none"), "there is no application credential none", 2),
         (("token", "ada", "--project", "none"), "there is no project none", 2),

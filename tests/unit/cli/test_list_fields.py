@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlight.cli.app import app
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 _RUNNER = CliRunner()
@@ -44,6 +44,12 @@ def test_json_is_the_answer_of_a_fields_query() -> None:
     result = _RUNNER.invoke(app, ["list-fields", "exports", "node", "--json"])
     [field] = json.loads(result.stdout)["fields"]
     assert field == {"name": "node", "title": "Node", "kind": "text", "doc": field["doc"]}
+
+
+def test_options_of_all_commands_are_taken_although_fields_are_those_of_every_fleet() -> None:
+    options = ["--config", "no-such-file.toml", "--data-dir", "no-such-folder"]
+    result = _RUNNER.invoke(app, ["list-fields", "exports", "node", *options])
+    assert (result.exit_code, "node" in result.stdout) == (0, True), result.output
 
 
 @pytest.mark.parametrize("arguments", [["list-fields"], ["list-fields", "servers"]])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.item_lists import LIST_FORMS, ItemWord
+from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.instance_operations import InstanceOperations
@@ -20,21 +21,35 @@ FLAVOR = {"flavorid": "1", "name": "small", "memory_mb": 1536, "vcpus": 1, "root
 
 
 @pytest.fixture(autouse=True)
-def three_instances(empty_place: Path, run: Run) -> None:
+def three_instances(empty_place: Path, run: Run, create: Callable[..., None]) -> None:
     """web2, web10 and db1 in the cell `one`; the project of one of them has another name."""
     fleet_url, cell_url = (f"sqlite:///{empty_place}/{name}.db" for name in ("fleet", "one"))
     (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{fleet_url}"\n')
     assert run("database", "upgrade").exit_code == 0
     assert (
-        run("cell", "add", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//").exit_code == 0
+        run(
+            "cell", "add", "native", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//"
+        ).exit_code
+        == 0
     )
-    engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
-    operations = InstanceOperations(engine, fleet, fleet.cells()[0])
     for name, project in (("web10", "a"), ("web2", "b"), ("db1", "a")):
-        values = {"display_name": f"{name}.example.com", "project_id": project, "user_id": "ada", "flavor": FLAVOR}
+        create(f"{name}.example.com", project)
+
+
+@pytest.fixture
+def create(empty_place: Path) -> Iterator[Callable[..., None]]:
+    """Creates an instance in the cell `one`; its name, and its project."""
+    engines = [create_database_engine(f"sqlite:///{empty_place}/{name}.db") for name in ("one", "fleet")]
+    fleet = Fleet(engines[1])
+
+    def create_instance(name: str, project: str = "a") -> None:
+        operations = InstanceOperations(engines[0], fleet, fleet.cells()[0])
+        values = {"display_name": name, "project_id": project, "user_id": "ada", "flavor": FLAVOR}
         operations.create({**values, "image_ref": "", "power_state": 1, "tags": ["x", "y"]})
+
+    yield create_instance
     fleet.close()
-    engine.dispose()
+    engines[0].dispose()
 
 
 def test_usual_fields_of_all_projects_stand_in_nice_order(run: Run) -> None:
@@ -80,6 +95,16 @@ def test_programs_get_json_and_csv(run: Run) -> None:
     assert told["complete"] is True
     rows = list(csv.reader(io.StringIO(run("list", "instances", "db1", "-o", "name,pnode", "--output", "csv").stdout)))
     assert rows == [["name", "pnode"], ["db1.example.com", ""]]
+
+
+def test_spreadsheet_reckons_nothing_that_a_name_says(run: Run, create: Callable[..., None]) -> None:
+    for name in ("=1+1", "+1", "-1", "@SUM(A1)"):
+        create(name)
+    shown = run("list", "instances", "-F", 'not name =* "*.example.com"', "-o", "name,oper_vcpus", "--output", "csv")
+    rows = list(csv.reader(io.StringIO(shown.stdout)))
+    assert sorted(row[0] for row in rows[1:]) == ["'+1", "'-1", "'=1+1", "'@SUM(A1)"]
+    unknown = run("list", "instances", "db1", "-o", "=1+1", "--output", "csv")
+    assert unknown.stdout.splitlines()[0] == "'=1+1"
 
 
 def test_groups_are_counted(run: Run) -> None:

@@ -84,8 +84,9 @@ def test_table_of_no_rows_is_its_head() -> None:
 
 
 # Another title for the window, a red that does not end, a line that goes over the one before, and the same of 8 bits.
-_HOSTILE = "ada\x1b]0;owned\x07\x1b[31m\rroot\x9b2J\x7f"
-_SHOWN = r"ada\u001b]0;owned\u0007\u001b[31m\u000droot\u009b2J\u007f"
+# Then what shows the rest from right to left, and what ends a line for some programs.
+_HOSTILE = "ada\x1b]0;owned\x07\x1b[31m\rroot\x9b2J\x7f\u202etoor\u2066\u200f\u061c\u2028"
+_SHOWN = r"ada\u001b]0;owned\u0007\u001b[31m\u000droot\u009b2J\u007f\u202etoor\u2066\u200f\u061c\u2028"
 
 
 def test_terminal_does_nothing_that_a_name_or_a_message_says(capsys: pytest.CaptureFixture[str]) -> None:

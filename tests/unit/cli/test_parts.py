@@ -7,25 +7,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from fleetlight.cli.errors import CommandError
-from fleetlight.cli.processes.parts import Part, raise_failure
+from fleetlight.cli.processes.parts import ProcessPart, raise_failure
 from fleetlight.indexer.errors import IndexForbiddenError
 from tests.support.waiting import wait_until
 
 
-def ended(error: Exception | None) -> Part:
+def ended(error: Exception | None) -> ProcessPart:
     def run(_stop: Event) -> None:
         if error is not None:
             raise error
 
     has_failed = Event()
-    part = Part("indexer", run, has_failed.set)
+    part = ProcessPart("indexer", run, has_failed.set)
     if error is not None:
         wait_until(has_failed.is_set)
     part.stop()
     return part
 
 
-def said_of(parts: Iterable[Part]) -> str:
+def said_of(parts: Iterable[ProcessPart]) -> str:
     with pytest.raises(CommandError) as caught:
         raise_failure(parts)
     return str(caught.value)

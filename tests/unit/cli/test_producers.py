@@ -25,7 +25,7 @@ def fleet(empty_place: Path, run: Run) -> Iterator[Fleet]:
     assert run("database", "upgrade").exit_code == 0
     for name in ("one", "two"):
         cell = f"sqlite:///{empty_place}/{name}.db"
-        result = run("cell", "add", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
+        result = run("cell", "add", "native", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
         assert result.exit_code == 0, result.stderr
     with closing(Fleet(create_database_engine(url))) as opened:
         yield opened
@@ -107,7 +107,7 @@ def test_revoked_producer_has_no_key_and_its_file_does_not_bring_it_back(run: Ru
     assert keys(fleet) == []
     result = run("accounts", "producer", "rack-agent", "--cell", "one")
     assert result.exit_code
-    assert "is not that of producer rack-agent (any more); remove it for a new one" in result.stderr
+    assert "is not that of producer rack-agent (any more); remove the file to get a new key" in result.stderr
     assert keys(fleet) == []
     result = run("accounts", "revoke-producer", "rack-agent")
     assert result.exit_code

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cli.query_table import Outcome, TableStyle, Unit, joined, outcome, size_text, table, time_text
+from fleetlight.cli.query_table import TableOutcome, TableStyle, Unit, joined, outcome, size_text, table, time_text
 from fleetlight.query.fields_query import definitions
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
@@ -114,7 +114,9 @@ def test_format_of_a_field_replaces_that_of_its_kind() -> None:
 
 def test_value_cannot_break_its_line_or_change_the_terminal() -> None:
     columns = definitions(ITEM_TYPES["instance"], ["name"])
-    assert table(columns, [[[0, "a\n\tb\x1b[31m"]]], TableStyle(has_header=False)) == ["a\\u000a\\u0009b\\u001b[31m"]
+    assert table(columns, [[[0, "a\n\tb\x1b[31m\u202ec"]]], TableStyle(has_header=False)) == [
+        "a\\u000a\\u0009b\\u001b[31m\\u202ec"
+    ]
 
 
 UNKNOWN = definitions(ITEM_TYPES["instance"], ["name", "nothing"])
@@ -123,13 +125,13 @@ UNKNOWN = definitions(ITEM_TYPES["instance"], ["name", "nothing"])
 @pytest.mark.parametrize(
     ("columns", "rows", "expected"),
     [
-        (COLUMNS, [], Outcome.NORMAL),
-        (COLUMNS, ROWS[:1], Outcome.NORMAL),
-        (COLUMNS, ROWS, Outcome.INCOMPLETE),
-        (UNKNOWN, [], Outcome.UNKNOWN_FIELDS),
-        (UNKNOWN, [[[0, "a"], [1, None]]], Outcome.UNKNOWN_FIELDS),
-        (UNKNOWN, [[[4, None], [1, None]]], Outcome.UNKNOWN_FIELDS),
+        (COLUMNS, [], TableOutcome.NORMAL),
+        (COLUMNS, ROWS[:1], TableOutcome.NORMAL),
+        (COLUMNS, ROWS, TableOutcome.INCOMPLETE),
+        (UNKNOWN, [], TableOutcome.UNKNOWN_FIELDS),
+        (UNKNOWN, [[[0, "a"], [1, None]]], TableOutcome.UNKNOWN_FIELDS),
+        (UNKNOWN, [[[4, None], [1, None]]], TableOutcome.UNKNOWN_FIELDS),
     ],
 )
-def test_outcome_names_the_worst(columns: list[dict[str, Any]], rows: list[Any], expected: Outcome) -> None:
+def test_outcome_names_the_worst(columns: list[dict[str, Any]], rows: list[Any], expected: TableOutcome) -> None:
     assert outcome(columns, rows) is expected

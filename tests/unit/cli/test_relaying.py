@@ -23,8 +23,8 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings, RelaySettings
 from fleetlight.cli.processes import relaying
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.parts import Part
-from fleetlight.cli.processes.relaying import Beat, run_relay, run_relays
+from fleetlight.cli.processes.parts import ProcessPart
+from fleetlight.cli.processes.relaying import SendHeartbeat, run_relay, run_relays
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
 from fleetlight.indexer.transform.messages import Heartbeat, interpret
@@ -109,10 +109,10 @@ def world(tmp_path: Path) -> World:
 
 
 @contextmanager
-def relays_running(world: World, clock: Clock = system_clock) -> Iterator[Part]:
+def relays_running(world: World, clock: Clock = system_clock) -> Iterator[ProcessPart]:
     metrics = RelayMetrics(CollectorRegistry())
     relays = partial(run_relays, SETTINGS, world.choose, world.heartbeats, metrics, keys=world.keys(), clock=clock)
-    part = Part("relays", relays, lambda: None)
+    part = ProcessPart("relays", relays, lambda: None)
     yield part
     part.stop()
 
@@ -199,7 +199,7 @@ def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyP
         _metrics: RelayMetrics,
         _cell: Cell,
         stop: Event,
-        _beat: Beat,
+        _beat: SendHeartbeat,
         *,
         keys: Keyring,
         clock: Clock,

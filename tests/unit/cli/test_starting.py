@@ -101,7 +101,7 @@ def test_process_that_serves_does_not_wait_for_a_database_that_says_nothing(
             silence.wait(120)
             return ()
 
-    monkeypatch.setattr("fleetlight.cli.processes.starting._PATIENCE_S", 0.01)
+    monkeypatch.setattr("fleetlight.cli.processes.starting._TIMEOUT_S", 0.01)
     with looking_for(cast("Fleet", SilentFleet())) as look_on:
         look_on(lambda: None)
     assert not silence.is_set()

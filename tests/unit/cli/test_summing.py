@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.cli.monitoring import add_process_metrics
-from fleetlight.cli.processes.neighbours import Measured, Neighbour, States, families_of
+from fleetlight.cli.processes.sibling_processes import Measured, SiblingProcess, States, families_of
 from fleetlight.cli.processes.summing import SMALLEST_GAUGES, SUMMED_GAUGES, SummedMetrics
 
 
-class Played(Neighbour):
+class Played(SiblingProcess):
     """A process of which `registry` is what it has counted, and `process` its id; None: it does not answer."""
 
     def __init__(self, name: str) -> None:

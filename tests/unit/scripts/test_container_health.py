@@ -42,7 +42,7 @@ def test_process_says_itself_how_it_is(status: int, says: bool) -> None:
 
 def test_process_that_says_nothing_is_not_well() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert health.is_well(f"http://127.0.0.1:{silent.getsockname()[1]}/healthz", patience_s=0.2) is False
+        assert health.is_well(f"http://127.0.0.1:{silent.getsockname()[1]}/healthz", timeout_s=0.2) is False
 
 
 def test_process_that_has_not_begun_to_listen_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What a run has started ends with it, also when the run is told to end, or killed."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,6 +42,20 @@ class Interruption:
 
 sys.meta_path.insert(0, Interruption)
 runpy.run_module("bench", run_name="__main__")
+"""
+
+
+_STARTS_A_SERVER_AND_ENDS = f"""
+import subprocess, sys
+from bench.ending import run_to_its_end
+
+def work():
+    command = [sys.executable, "-c", {_SERVER!r} + "; import time; time.sleep(600)"]
+    child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    print(child.stdout.readline().strip(), flush=True)
+    return 0
+
+sys.exit(run_to_its_end(work))
 """
 
 
@@ -149,3 +164,30 @@ def test_services_tell_the_command_to_end_and_wait_until_it_has_tidied_up() -> N
     said, _ = run.communicate(timeout=60)
     assert said == "tidied up\n"
     assert run.returncode == 128 + signal.SIGTERM
+
+
+def test_run_inside_of_another_one_ends_what_it_has_started_and_nothing_else() -> None:
+    bench = f"{shlex.quote(sys.executable)} -c {shlex.quote(_STARTS_A_SERVER_AND_ENDS)}"
+    outer = subprocess.run(
+        ["sh", "-c", f"{bench}; {bench}; echo both have ended"],
+        cwd=CHECKOUT,
+        env=os.environ | {MARK_VARIABLE: "outer"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    *started, last = outer.stdout.splitlines()
+    assert (outer.returncode, last) == (0, "both have ended")
+    assert len(started) == 2
+    assert not any(_runs(int(pid)) for pid in " ".join(started).split())
+
+
+def test_run_ends_what_runs_inside_of_it_have_started() -> None:
+    inner = f"subprocess.run([sys.executable, '-c', {_script('time.sleep(600)')!r}])"
+    work = f"def work():\n    {inner}\nsys.exit(run_to_its_end(work))"
+    run, started = _started(f"import subprocess, sys\nfrom bench.ending import run_to_its_end\n{work}")
+    assert len(started) == 2
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert not any(map(_runs, started))

@@ -1,4 +1,4 @@
-"""What the doctor asks of databases, buses, the index, clocks and disks."""
+"""The doctor's checks of databases, buses, the index, clocks and disks."""
 
 import asyncio
 import shutil
@@ -17,10 +17,10 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import is_newer
 from fleetlight.cells.model import Cell
-from fleetlight.cli.database_accounts import ROLE_PREFIX
-from fleetlight.cli.doctor.asking import DEADLINE_S, Question
+from fleetlight.cli.doctor.checking import DEADLINE_S, Check
 from fleetlight.cli.doctor.findings import Finding, Findings, ok, unknown, wrong
 from fleetlight.cli.fleet import is_in_process
+from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import examine_index, open_searcher
@@ -30,18 +30,18 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
-_WHO_MAY = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
+_GRANT = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
 _START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
 _START_BUS = "see that RabbitMQ runs and can be reached from here, and that this account may log in"
 _LISTS_GO_ON = "lists are answered by the cells meanwhile"
 _START_INDEX = {
     "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
-    "sqlite": f"run `fleetlight indexer` or `fleetlight up`, whose log says what they wait for; {_LISTS_GO_ON}",
+    "sqlite": f"run `fleetlight indexer` or `fleetlight up`; the log says what it waits for; {_LISTS_GO_ON}",
 }
 _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
     IndexHealth.INCOMPLETE: "an indexer fills it in; if `verify --repair` was cut off, run it again",
-    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`, whose logs say what they wait for",
+    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`; their logs say what they wait for",
     IndexHealth.DEAD_LETTERS: "`fleetlight index failures list`",
     IndexHealth.UNREACHABLE: "its database and its bus have to answer first",
 }
@@ -59,10 +59,10 @@ class IndexKnows:
     is_read: bool = False
 
 
-def fleet_question(settings: Settings, clock: Clock) -> Question:
+def fleet_check(settings: Settings, clock: Clock) -> Check:
     """The fleet database."""
 
-    def ask() -> Findings:
+    def run() -> Findings:
         url = settings.fleet.database_url.get_secret_value()
         engine = create_database_engine(url, must_exist=True, answer_timeout_s=DEADLINE_S, pool_size=1)
         try:
@@ -71,30 +71,30 @@ def fleet_question(settings: Settings, clock: Clock) -> Question:
             engine.dispose()
         return list(_of_database("fleet database", "fleet", found))
 
-    return Question("fleet database", ask, _START_DATABASE)
+    return Check("fleet database", run, _START_DATABASE)
 
 
-def progress_question(settings: Settings, fleet: Fleet, known: IndexKnows) -> Question:
+def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check:
     """What the index says of all its cells, and how many dead letters there are of each, for `known`."""
 
-    def ask() -> Findings:
+    def run() -> Findings:
         known.progress = asyncio.run(_progress(settings))
         known.is_read = True
         try:
             known.dead_letters = fleet.failures.counts()
         except FleetUnreachableError as error:
-            # Most accounts may not read them; where all of the database is away another question says so.
+            # Most accounts may not read them; where the whole database is away its own check says so.
             return [unknown("dead letters", error.reason)]
         return []
 
-    return Question("progress of the index", ask, _START_INDEX[settings.index.backend])
+    return Check("progress of the index", run, _START_INDEX[settings.index.backend])
 
 
-def cell_question(cell: Cell, clock: Clock) -> Question:
+def cell_check(cell: Cell, clock: Clock) -> Check:
     """The database of a cell, or the service that it is read from."""
     about = f"cell {cell.name}"
 
-    def ask() -> Findings:
+    def run() -> Findings:
         if not cell.can.takes_changes:
             with closing(open_adapter(cell, statement_timeout_s=DEADLINE_S)) as adapter:
                 adapter.find(cell.uuid)
@@ -107,39 +107,39 @@ def cell_question(cell: Cell, clock: Clock) -> Question:
             engine.dispose()
         return list(_of_database(about, "cell", found))
 
-    return Question(about, ask, _START_DATABASE)
+    return Check(about, run, _START_DATABASE)
 
 
-def bus_question(cells: Sequence[Cell], settings: BusSettings) -> Question:
+def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
     """The bus that some cells share."""
     about = f"bus of {', '.join(cell.name for cell in cells)}"
 
-    def ask() -> Findings:
+    def run() -> Findings:
         if is_in_process(cells[0]):
             return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
         return [ok(about, broker_version(cells[0].transport_url, settings))]
 
-    return Question(about, ask, _START_BUS)
+    return Check(about, run, _START_BUS)
 
 
-def index_question(settings: Settings) -> Question:
+def index_check(settings: Settings) -> Check:
     """The index as such."""
 
-    def ask() -> Findings:
+    def run() -> Findings:
         found = examine_index(settings.index, DEADLINE_S)
         problems = [wrong("index", problem.says, problem.remedy) for problem in found.problems]
         blind = [unknown("index", f"this account may not look at {what}") for what in found.unknown]
         name = "" if found.name is None else f", {found.name}"
         return [*([] if problems else [ok("index", f"{found.server}{name}")]), *problems, *blind]
 
-    return Question("index", ask, _START_INDEX[settings.index.backend])
+    return Check("index", run, _START_INDEX[settings.index.backend])
 
 
-def following_question(cell: Cell, known: IndexKnows, settings: Settings, clock: Clock) -> Question:
+def following_check(cell: Cell, known: IndexKnows, settings: Settings, clock: Clock) -> Check:
     """How far the index follows a cell that is not disabled."""
     about = f"index of {cell.name}"
 
-    def ask() -> Findings:
+    def run() -> Findings:
         (status,) = read_status(
             [cell],
             known.progress,
@@ -154,18 +154,16 @@ def following_question(cell: Cell, known: IndexKnows, settings: Settings, clock:
             return [ok(about, f"complete{age}")]
         return [wrong(about, f"{status.health.value}{age}", _REMEDIES[status.health])]
 
-    return Question(about, ask, _START_DATABASE)
+    return Check(about, run, _START_DATABASE)
 
 
-def disk_questions(settings: Settings, cells: Sequence[Cell]) -> list[Question]:
+def disk_checks(settings: Settings, cells: Sequence[Cell]) -> list[Check]:
     """The disks that files of ours are on; those of servers they tell themselves."""
     files = [file_of(settings.fleet.database_url.get_secret_value())]
     files += [file_of(cell.database_url) for cell in cells if cell.can.takes_changes]
     files += [str(settings.index.path)] if settings.index.backend == "sqlite" else []
     folders = {Path(file).absolute().parent for file in files if file is not None}
-    return [
-        Question(f"disk of {folder}", partial(_of_disk, folder), "see that the folder is there") for folder in folders
-    ]
+    return [Check(f"disk of {folder}", partial(_of_disk, folder), "see that the folder is there") for folder in folders]
 
 
 def _of_disk(folder: Path) -> Findings:
@@ -186,7 +184,7 @@ def _of_database(about: str, schema: str, found: DatabaseExamination) -> Iterato
         account = "" if found.account is None else f", as {found.account}"
         yield ok(about, f"{found.server}{account}")
     if found.lacks:
-        yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _WHO_MAY)
+        yield wrong(about, f"{found.account} may not {', '.join(found.lacks)}", _GRANT)
     ahead_s = found.ahead_us / MICROSECONDS_PER_SECOND
     if abs(ahead_s) > _CLOCK_LIMIT_S:
         side = "ahead of" if ahead_s > 0 else "behind"

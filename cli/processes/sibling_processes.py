@@ -1,7 +1,7 @@
-"""What the processes of one command ask each other: how they are, and what they have counted.
+"""Requests of the processes of one command to each other: for probes, for metrics, and orders.
 
-Each has a Unix socket in a folder that the parent has made. The parent keeps it open, so that a question to a process
-that has just died is answered by the one that is started in its place. A question is one word, its answer one value as
+Each has a Unix socket in a folder that the parent has made. The parent keeps it open, so that a request to a process
+that has just died is answered by the one that is started after it. A request is one word, its answer one value as
 MessagePack.
 """
 
@@ -25,11 +25,11 @@ from fleetlight.indexer.stream.liveness import Probe, Probes
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 """How long a process may take to answer before it counts as stuck."""
-METRICS_PATIENCE_S = 5.0
-"""How long the metrics of all wait for those of one: Prometheus gives up after ten seconds, unless told otherwise."""
-_LONGEST_QUESTION = 100
+METRICS_TIMEOUT_S = 5.0
+"""How long the metrics of all wait for those of one: Prometheus gives up after ten seconds by default."""
+_LONGEST_REQUEST = 100
 _DOWN, _STARTING, _READY = range(3)
 _OK = "ok"
 _STATES = ("down", "starting", _OK)
@@ -53,7 +53,7 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """What a process has counted. process: its id, by which one that was started in its place is known."""
+    """What a process has counted. process: its id, which a process that is started after it does not have."""
 
     process: int
     families: list[Family]
@@ -68,8 +68,8 @@ _decode_probe = msgspec.msgpack.Decoder(_Answered).decode
 _decode_measured = msgspec.msgpack.Decoder(Measured).decode
 
 
-def listen_for_questions(path: Path) -> socket.socket:
-    """The socket at which a process is to be asked. Raises OSError."""
+def listen_for_requests(path: Path) -> socket.socket:
+    """The socket at which a process takes requests. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -83,10 +83,10 @@ def answering(
     probes: Probes,
     orders: Mapping[str, Callable[[], object]],
 ) -> Iterator[None]:
-    """Answer what is asked at `listener` while the block lasts, from threads.
+    """Answer the requests at `listener` while the block lasts, from threads.
 
-    registry: of this process; how much of the machine the process uses is put there. orders: what is done when
-    another process asks for it, by its name.
+    registry: of this process; how much of the machine the process uses is put there. orders: what is done at
+    the request of another process, by its name.
     """
     add_process_metrics(registry)
 
@@ -102,14 +102,14 @@ def answering(
                 return None
 
     class Handler(StreamRequestHandler):
-        timeout = PATIENCE_S
+        timeout = ANSWER_TIMEOUT_S
 
         def handle(self) -> None:
-            word = self.rfile.readline(_LONGEST_QUESTION).decode().strip()
+            word = self.rfile.readline(_LONGEST_REQUEST).decode().strip()
             self.wfile.write(msgspec.msgpack.encode(answer(word)))
 
     with _Server(listener, Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, name="neighbours")
+        thread = threading.Thread(target=server.serve_forever, name="siblings")
         thread.start()
         try:
             yield
@@ -119,7 +119,7 @@ def answering(
 
 
 class _Server(ThreadingUnixStreamServer):
-    daemon_threads = True  # who asks and does not read the answer does not keep the process
+    daemon_threads = True  # a sibling that does not read its answer does not keep the process
 
     def __init__(self, listener: socket.socket, handler: type[StreamRequestHandler]) -> None:
         super().__init__(listener.getsockname(), handler, bind_and_activate=False)
@@ -127,7 +127,7 @@ class _Server(ThreadingUnixStreamServer):
         self.socket = listener
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked has gone."""
+        """The sibling that sent the request has ended."""
 
 
 class States:
@@ -150,7 +150,7 @@ class States:
         return _STATES[self._shared[number]]
 
 
-class Neighbour:
+class SiblingProcess:
     """A process of the command, as any of them sees it. path: of its socket."""
 
     def __init__(self, name: str, path: Path, number: int, states: States) -> None:
@@ -170,12 +170,12 @@ class Neighbour:
     def measured(self) -> Measured | None:
         """None when it does not answer."""
         try:
-            return _decode_measured(self._ask("metrics", METRICS_PATIENCE_S)) if self._state == _OK else None
+            return _decode_measured(self._ask("metrics", METRICS_TIMEOUT_S)) if self._state == _OK else None
         except (OSError, msgspec.MsgspecError):
             return None
 
     def order(self, word: str) -> None:
-        """Have it done what it calls so; one that does not run has nothing to be told. Raises OSError."""
+        """Have it carry out an order; one that does not run has nothing to do. Raises OSError."""
         if self._state == _OK:
             self._ask(word)
 
@@ -188,7 +188,7 @@ class Neighbour:
             try:
                 answered = _decode_probe(self._ask(word))
             except (TimeoutError, BlockingIOError):
-                # So many questions wait there that it takes no more of them; or it may have been started meanwhile.
+                # So many requests wait there that it takes no more; or it may have been started meanwhile.
                 if self._state == _OK:
                     return Probe(False, {"status": "stuck"})
             except (OSError, msgspec.MsgspecError):
@@ -197,10 +197,10 @@ class Neighbour:
                 return Probe(answered.is_well, answered.body)
         return Probe(is_alive, {"status": self._state})
 
-    def _ask(self, word: str, patience_s: float = PATIENCE_S) -> bytes:
-        """Raises OSError; when it runs and says nothing TimeoutError, or BlockingIOError if it was asked often."""
+    def _ask(self, word: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+        """Raises OSError; when it runs and does not answer TimeoutError, or BlockingIOError if many requests wait."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(patience_s)
+            connection.settimeout(timeout_s)
             connection.connect(str(self._path))
             connection.sendall(word.encode() + b"\n")
             parts = []
@@ -221,10 +221,10 @@ def families_of(registry: CollectorRegistry) -> list[Family]:
     ]
 
 
-def all_of(neighbours: Sequence[Neighbour], ask: Callable[[Neighbour], T]) -> Mapping[str, T]:
-    """What `ask` returns of each, by name; they are asked at once, so that one that is stuck costs its time once."""
+def all_of(siblings: Sequence[SiblingProcess], ask: Callable[[SiblingProcess], T]) -> Mapping[str, T]:
+    """What `ask` returns of each, by name; at once, so that those that are stuck cost the time of one."""
     # No process waits for their answers when this one is to end, as others do at the same time.
-    threads = DaemonThreads(max(1, len(neighbours)), "neighbour")
-    answers = {neighbour.name: threads.submit(partial(ask, neighbour)) for neighbour in neighbours}
+    threads = DaemonThreads(max(1, len(siblings)), "sibling")
+    answers = {sibling.name: threads.submit(partial(ask, sibling)) for sibling in siblings}
     threads.shutdown(wait=False)
     return {name: answer.result() for name, answer in answers.items()}

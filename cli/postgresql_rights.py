@@ -13,8 +13,8 @@ ROLE_PREFIX = "fleetlight_"
 def renew_rights(fleet_url: str, cells: Sequence[Cell]) -> Sequence[str]:
     """Give each account that the fleet database knows its rights to what is there now, in that and in native `cells`.
 
-    Returns the names of these accounts, none where the databases are files. Run by the owner of the databases; raises
-    FleetUnreachableError and CellUnreachableError, also when somebody else runs it.
+    Returns the names of these accounts, none where the databases are files. Only the owner of the databases may;
+    raises FleetUnreachableError and CellUnreachableError, for other accounts too.
     """
     if not fleet_url.startswith("postgresql"):
         return ()

@@ -1,26 +1,26 @@
-"""How the processes of one command are, as one answer."""
+"""The probes of all processes of one command as one answer."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from fleetlight.cli.processes.neighbours import Neighbour, all_of
+from fleetlight.cli.processes.sibling_processes import SiblingProcess, all_of
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 RESET_SAFE_CONNECT = "reset-safe-connect"
-"""What a process that answers lists does when it is told so."""
+"""An order to a process that answers lists."""
 # From good to bad.
 _STATUSES = ("ready", "degraded", "unavailable")
 
 
-class Together:
+class CommandProbes:
     """The probes of a command. lists: the names of the processes that answer lists; each can, for all of them."""
 
-    def __init__(self, processes: Sequence[Neighbour], lists: Collection[str]) -> None:
+    def __init__(self, processes: Sequence[SiblingProcess], lists: Collection[str]) -> None:
         self._processes = processes
         self._lists = lists
 
     def reset_safe_connect(self) -> None:
-        """In each process that answers lists, but for those that hang."""
+        """In each process that answers lists, except those that hang."""
         all_of([each for each in self._processes if each.name in self._lists], _reset_safe_connect)
 
     def healthz(self) -> Probe:
@@ -33,7 +33,7 @@ class Together:
         return Probe(False, {**first.body, "processes": _states(answers)})
 
     def readyz(self) -> Probe:
-        """Whether lists can be answered, by one process at least; and what the one that has most to say lacks."""
+        """Whether lists can be answered, by one process at least; if not, the longest body of those that cannot."""
         answers = all_of(self._processes, lambda process: process.readyz())
         states = _states(answers)
         of_lists = [answers[name] for name in self._lists]
@@ -50,8 +50,8 @@ class Together:
         return Probe(True, {**worst.body, "status": status, "processes": states})
 
 
-def _reset_safe_connect(process: Neighbour) -> None:
-    # One that hangs is named by its probes, and the one that is started in its place uses the index.
+def _reset_safe_connect(process: SiblingProcess) -> None:
+    # The probes name one that hangs, and the one that is started after it uses the index.
     with suppress(OSError):
         process.order(RESET_SAFE_CONNECT)
 

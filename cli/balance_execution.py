@@ -1,4 +1,4 @@
-"""Carries out the moves of `fleetlight balance --execute`, and tells how far they are."""
+"""The moves of `fleetlight balance --execute`: carried out, with their progress."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def _changeable(fleet: Fleet, name: str | None) -> Iterator[Cell]:
         elif name is None:
             print_notice(f"Cell {cell.name} is only read (kind '{cell.kind}'): nothing is moved there")
         else:
-            text = f"cell {cell.name} is only read (kind '{cell.kind}'); without --execute its moves are told"
+            text = f"cell {cell.name} is only read (kind '{cell.kind}'); without --execute its moves are shown"
             raise ConfigurationError(f"--execute: {text}")
 
 

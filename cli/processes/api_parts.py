@@ -1,0 +1,79 @@
+"""The parts that the application of the API is made of, opened as the settings say."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from fleetlight.api.command import Command
+from fleetlight.api.identity import Identity
+from fleetlight.api.limits.shared_limits import SharedLimits
+from fleetlight.api.parts import ApiParts
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.clock_metrics import measure_clock
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell
+from fleetlight.cli.settings import Settings
+from fleetlight.indexer.backends.opening import open_searcher
+from fleetlight.indexer.stream.liveness import Probes
+from fleetlight.operations.native_cells import NativeCells
+from fleetlight.operations.nodes.opening import opened_nodes
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    fleet: Fleet,
+    identity: Identity,
+    *,
+    indexer: Probes | None = None,
+    command: Command | None = None,
+    limits: SharedLimits | None = None,
+) -> AsyncIterator[ApiParts]:
+    """What the application is made of, as the settings say; closed at the end.
+
+    indexer, command, limits: what there is beside this process; see fleetlight.api.app.ApiParts.
+    """
+
+    def cells() -> Sequence[Cell]:
+        # All that lists say of how fresh the index is they say by this clock.
+        fleet.clock.look()
+        return fleet.cells()
+
+    pool = CellPool(
+        cells,
+        partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
+        # An answer that is complete must not lack the servers of a cell that joined longer ago than the limit. Twice as
+        # often, so that lists need not wait for it, and are complete for a while after the fleet database has failed.
+        refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s / 2),
+        proves_for_s=settings.search.staleness_limit_s,
+        deadline_s=settings.search.cell_timeout_s,
+    )
+    searcher = open_searcher(settings.index) if settings.search.enabled else None
+    counted = CollectorRegistry()
+    measure_clock(counted, fleet.clock)
+    try:
+        with opened_nodes(settings.nodes, counted) as node_rpcs:
+            yield ApiParts(
+                cells=pool,
+                fleet=fleet,
+                native=NativeCells(fleet.cells, pool, max_attempts=settings.scheduler.max_attempts),
+                identity=identity,
+                searcher=searcher,
+                soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
+                rapi_users_file=settings.identity.rapi_users_file,
+                api=settings.api,
+                search=settings.search,
+                clock=fleet.clock,
+                other_metrics=(counted,),
+                indexer=indexer,
+                command=command,
+                limits=limits,
+                nodes=node_rpcs,
+            )
+    finally:
+        await pool.close()
+        if searcher is not None:
+            await searcher.close()

@@ -1,0 +1,41 @@
+"""Ganeti's local queries, answered at a Unix socket: beside an API, or by a process of their own."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from fleetlight.api.app import Application, create_app
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.luxi.calls import LuxiCalls
+from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.processes.api_parts import open_parts
+from fleetlight.cli.settings import Settings
+
+
+async def serve_luxi(path: Path, settings: Settings, fleet: Fleet) -> None:
+    """Answer at `path` until SIGINT or SIGTERM. Raises CommandError."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        with closing(create_app(parts)) as app:
+            async with serving_socket(path, settings, app):
+                await stop.wait()
+
+
+@asynccontextmanager
+async def serving_socket(path: Path, settings: Settings, app: Application) -> AsyncIterator[None]:
+    """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
+    services = app.services
+    calls = LuxiCalls(
+        app.query_engine, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s
+    )
+    try:
+        async with serving_luxi(path, calls):
+            yield
+    except LuxiSocketError as error:
+        raise CommandError(str(error)) from error
