@@ -34,7 +34,7 @@ from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.stores.redis import RedisStore
 from fleetlight.operations.nodes.stores.store import Store
 from scripts.servers.process import free_port
-from tests.support.memory_store import MemoryStore
+from tests.support.memory.memory_store import MemoryStore
 from tests.support.waiting import wait_until
 
 _INSTANCES = 1000

@@ -18,7 +18,7 @@ from fleetlight.cells.tables import compute_nodes
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, compute_fleet
-from tests.support.played_hosts import PlayedHosts, guest
+from tests.support.played.played_hosts import PlayedHosts, guest
 
 _NODES, _INSTANCES = 1000, 20
 _CELL = "north"

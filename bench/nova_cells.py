@@ -29,7 +29,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
-from tests.support.requirements import NOVA, POSTGRESQL
+from tests.support.session.requirements import NOVA, POSTGRESQL
 
 CELLS = (1, 16, 64)
 _PAGES = (1000, 50)

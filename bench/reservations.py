@@ -34,8 +34,8 @@ from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
-from tests.support.real_servers import new_databases
-from tests.support.requirements import POSTGRESQL
+from tests.support.servers.real_servers import new_databases
+from tests.support.session.requirements import POSTGRESQL
 
 _CELL = "north"
 _CLIENTS = 16

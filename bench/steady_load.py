@@ -24,7 +24,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.settings import load_settings
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 @dataclass(frozen=True, slots=True)

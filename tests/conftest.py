@@ -4,18 +4,13 @@ import os
 
 from hypothesis import settings
 
-from tests.support.collector import pytest_collection_finish
-from tests.support.ending import pytest_sessionstart
-from tests.support.ganeti_client import ganeti_client
-from tests.support.htools import htools
-from tests.support.libvirt_binding import libvirt_binding
-from tests.support.logs import logging_as_before
-from tests.support.migrated import migrated_each_time, migrated_once
-from tests.support.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
-from tests.support.programs import nginx, same_names, systemd_analyze
-from tests.support.prometheus import promtool
-from tests.support.real_cluster import ganeti_cluster
-from tests.support.real_servers import (
+from tests.support.servers.ganeti_client import ganeti_client
+from tests.support.servers.htools import htools
+from tests.support.servers.libvirt_binding import libvirt_binding
+from tests.support.servers.nova import mariadb_url, nova_deployment, nova_environment, nova_worlds
+from tests.support.servers.prometheus import promtool
+from tests.support.servers.real_cluster import ganeti_cluster
+from tests.support.servers.real_servers import (
     amqp_cell,
     amqp_url,
     elasticsearch_prefix,
@@ -26,8 +21,13 @@ from tests.support.real_servers import (
     postgresql_url,
     samples_dir,
 )
-from tests.support.redis_server import redis_url
-from tests.support.selection import (
+from tests.support.servers.redis_server import redis_url
+from tests.support.session.collector import pytest_collection_finish
+from tests.support.session.ending import pytest_sessionstart
+from tests.support.session.logs import logging_as_before
+from tests.support.session.migrated import migrated_each_time, migrated_once
+from tests.support.session.programs import nginx, same_names, systemd_analyze
+from tests.support.session.selection import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_sessionfinish,

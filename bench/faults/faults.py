@@ -25,7 +25,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.resources.clock import system_clock
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
-from tests.support.backups import Backup
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from fleetlight.cells.errors import (
     InstanceNotFoundError,
     InvalidTransitionError,
 )
-from tests.support.instance_operations import Changed, InstanceOperations
+from tests.support.fleets.instance_operations import Changed, InstanceOperations
 
 _PAUSE_S = 0.01  # leaves the processes time to follow
 _FEW = 20  # instances that are alive

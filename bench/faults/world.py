@@ -27,7 +27,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import changes
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.resources.clock import Clock
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 CELLS = 8
 

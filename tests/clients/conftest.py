@@ -8,7 +8,7 @@ from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 from openstack.identity.v3._proxy import Proxy
 
-from tests.support.live_api import LiveApi, live_api
+from tests.support.servers.live_api import LiveApi, live_api
 
 INSTANCES = 30
 

@@ -14,9 +14,9 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_fleet
 from tests.clients.conftest import INSTANCES
-from tests.support.live_api import LiveApi
-from tests.support.luxi_client import luxi_calls
-from tests.support.real_cluster import RealCluster
+from tests.support.servers.live_api import LiveApi
+from tests.support.servers.luxi_client import luxi_calls
+from tests.support.servers.real_cluster import RealCluster
 from tests.support.waiting import wait_until
 
 

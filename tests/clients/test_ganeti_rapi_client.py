@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tests.clients.conftest import INSTANCES
-from tests.support.ganeti_client import RapiProgram
-from tests.support.live_api import LiveApi
-from tests.support.tls_front import tls_front
+from tests.support.servers.ganeti_client import RapiProgram
+from tests.support.servers.live_api import LiveApi
+from tests.support.servers.tls_front import tls_front
 
 
 @pytest.fixture(scope="module")

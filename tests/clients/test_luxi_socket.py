@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import INSTANCES
-from tests.support.live_api import LiveApi
+from tests.support.servers.live_api import LiveApi
 from tests.support.waiting import wait_until
 
 

@@ -12,7 +12,7 @@ from openstack.connection import Connection
 
 from fleetlight.api.compute.server_lists.sorting import SORTED
 from tests.clients.conftest import INSTANCES
-from tests.support.live_api import LiveApi
+from tests.support.servers.live_api import LiveApi
 from tests.support.waiting import wait_until
 
 _WAIT_S = 120

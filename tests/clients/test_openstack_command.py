@@ -16,7 +16,7 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
 from tests.clients.conftest import INSTANCES
-from tests.support.live_api import LiveApi
+from tests.support.servers.live_api import LiveApi
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.test_openstack_command import openstack, run_all
-from tests.support.live_api import LiveApi, live_api
+from tests.support.servers.live_api import LiveApi, live_api
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch]
 TIMES = 8

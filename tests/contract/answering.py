@@ -11,7 +11,7 @@ import pytest
 
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
-from tests.support.real_servers import own_prefix
+from tests.support.servers.real_servers import own_prefix
 
 WAYS = ("sqlite index", pytest.param("elasticsearch index", marks=pytest.mark.elasticsearch), "cells")
 

@@ -57,7 +57,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import httpx
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.resources.clock import Clock, system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet
-from tests.support.identity import login, password_login, project_scope, write_directory
+from tests.support.fleets.identity import login, password_login, project_scope, write_directory
 
 TOKENS = "/identity/v3/auth/tokens"
 LIFETIME_S = 3600

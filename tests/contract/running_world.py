@@ -23,7 +23,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, searching
 from tests.contract.faulty_cells import Faults, open_faulty
-from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing
+from tests.support.fleets.indexer_worlds import INDEXER, RELAY, in_thread, indexing
 
 LIMIT_S = 2
 # An API remembers for a second what the index says.

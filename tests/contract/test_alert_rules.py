@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from bench.faults.faults import FAULTS
-from tests.support.metrics_page import metrics
-from tests.support.prometheus import CHECKOUT, EXAMPLE, RULES, alert_rules, panels
+from tests.support.pages.metrics_page import metrics
+from tests.support.servers.prometheus import CHECKOUT, EXAMPLE, RULES, alert_rules, panels
 
 _NO_FAULT = "no fault"
 _AT = "10m"

@@ -16,7 +16,7 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.views.compute.view import PIECE_NAMES
-from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 
 Alter = Callable[[str, str], None]
 """Does something (its name) to the document of an instance."""

@@ -66,10 +66,10 @@ from fleetlight.resources.fields import Kind, Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
 from fleetlight.views.projection import FieldValues, Projection
-from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
-from tests.support.filter_oracle import expected_page
-from tests.support.other_version_indexes import make_newer
-from tests.support.shown_items import stored_item
+from tests.support.fleets.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
+from tests.support.fleets.other_version_indexes import make_newer
+from tests.support.oracles.filter_oracle import expected_page
+from tests.support.oracles.shown_items import stored_item
 
 pytestmark = pytest.mark.no_rerun
 

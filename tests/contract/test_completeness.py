@@ -27,8 +27,8 @@ from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet, searching
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through
-from tests.support.backups import Backup
-from tests.support.indexer_worlds import indexing
+from tests.support.fleets.indexer_worlds import indexing
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

@@ -13,7 +13,7 @@ from fleetlight.operations.usage import size_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
-from tests.support.identity import OTHER
+from tests.support.fleets.identity import OTHER
 
 ALWAYS = {"instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members"}
 FILES = {"injected_files", "injected_file_content_bytes", "injected_file_path_bytes"}

@@ -18,8 +18,8 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.views.compute.view import PIECE_NAMES
 from tests.contract.compute_fleet import MEMBER, ComputeFleet
-from tests.support.nova_fleet import nova_fleet
-from tests.support.nova_tables import small_nova
+from tests.support.fleets.nova_fleet import nova_fleet
+from tests.support.fleets.nova_tables import small_nova
 
 pytestmark = pytest.mark.no_rerun
 

@@ -14,8 +14,8 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.external_cell import compare_cell
 from tests.contract.compute_fleet import microversion
-from tests.support.nova_fleet import NovaFleet, nova_fleet
-from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
+from tests.support.fleets.nova_tables import SmallNova, small_nova
 
 pytestmark = pytest.mark.no_rerun
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tests.support.prometheus import DASHBOARD
+from tests.support.servers.prometheus import DASHBOARD
 
 _WIDTH = 24
 

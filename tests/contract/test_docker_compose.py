@@ -14,9 +14,9 @@ from sqlalchemy.engine import make_url
 from fleetlight.cli.app import app
 from fleetlight.cli.settings import load_settings
 from scripts.container_health import ANSWER_TIMEOUT_S
-from tests.support.composition import CHECKOUT, COMPOSE_FILE, SERVERS, services, substituted
-from tests.support.product import FOLDERS
-from tests.support.prometheus import EXAMPLE
+from tests.support.servers.composition import CHECKOUT, COMPOSE_FILE, SERVERS, services, substituted
+from tests.support.servers.prometheus import EXAMPLE
+from tests.support.session.product import FOLDERS
 
 _SERVICES = services()
 _OURS = [name for name, service in _SERVICES.items() if "build" in service]

@@ -9,9 +9,9 @@ import pytest
 
 from fleetlight.cells.kinds.nova_db import tables
 from tests.contract.compute_fleet import Api, microversion
-from tests.support.documents import make_uuid
-from tests.support.nova_fleet import NovaFleet, nova_fleet
-from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.fleets.documents import make_uuid
+from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
+from tests.support.fleets.nova_tables import SmallNova, small_nova
 from tests.support.values import IMAGE
 
 pytestmark = pytest.mark.no_rerun

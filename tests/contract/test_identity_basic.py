@@ -12,7 +12,7 @@ from fleetlight.api.http.errors import DirectoryUnavailableError
 from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.limits.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet
-from tests.support.identity import weak_hash
+from tests.support.fleets.identity import weak_hash
 
 pytestmark = pytest.mark.no_rerun
 

@@ -15,7 +15,7 @@ from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
 from tests.support.callers import client_at
-from tests.support.identity import DEMO, OTHER, login, project_scope, weak_hash
+from tests.support.fleets.identity import DEMO, OTHER, login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.no_rerun

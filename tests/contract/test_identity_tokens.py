@@ -17,7 +17,7 @@ from fleetlight.api.identity.watched_file import WatchedFile
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
-from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash
+from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash
 
 pytestmark = pytest.mark.no_rerun
 

@@ -11,8 +11,8 @@ import pytest
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.node import NOT_STORED, STORED_NODE_FIELDS
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
-from tests.support.changing_nodes import ChangingNodes
-from tests.support.real_servers import own_prefix
+from tests.support.fleets.changing_nodes import ChangingNodes
+from tests.support.servers.real_servers import own_prefix
 
 ALL_FIELDS = ",".join(sorted(STORED_NODE_FIELDS))
 STRONG: Mapping[str, str] = {"Fleetlight-Consistency": "strong"}

@@ -14,7 +14,7 @@ from fleetlight.indexer.backends.base import CellProgress, Document, IndexSearch
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.fields import Record
-from tests.support.documents import make_document, make_uuid
+from tests.support.fleets.documents import make_document, make_uuid
 
 HERE, THERE = "c0", "c1"
 NODE = "node"

@@ -17,7 +17,7 @@ from fleetlight.cells.tables import compute_nodes, services
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.power_states import RUNNING as POWERED_ON
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet
-from tests.support.played_hosts import NODE, PlayedHosts, guest
+from tests.support.played.played_hosts import NODE, PlayedHosts, guest
 
 LIVE = "bootid,ctotal,cnos,cnodes,csockets,mtotal,mnode,mfree,dtotal,dfree"
 SAID = ["boot of north-host0", 16, 2, 1, 4, 1000, 100, 700, 5000, 3000]

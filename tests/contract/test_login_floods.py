@@ -14,7 +14,7 @@ from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE, MOST_WAITING_OF_AD
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
 from tests.support.callers import ELSEWHERE, HeldChecks, client_at, hang_up
-from tests.support.identity import PASSWORD, password_login, project_scope, weak_hash
+from tests.support.fleets.identity import PASSWORD, password_login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
 FLOOD = 200

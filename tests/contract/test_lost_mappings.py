@@ -22,8 +22,8 @@ from tests.contract.compute_fleet import (
     microversion,
     searching,
 )
-from tests.support.backups import Backup
-from tests.support.documents import make_uuid
+from tests.support.fleets.documents import make_uuid
+from tests.support.servers.backups import Backup
 
 HEADERS = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
 STRANGER = {**MEMBER, "X-Project-Id": "other", "X-User-Id": "bob"}

@@ -21,11 +21,11 @@ from fleetlight.query.filters import EVERYTHING, Ge
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support import cell_databases
-from tests.support.documents import make_document, make_uuid
-from tests.support.instance_operations import InstanceOperations
-from tests.support.memory_cell import MemoryCell
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets import cell_databases
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.memory.memory_cell import MemoryCell
+from tests.support.memory.memory_index import MemoryIndex
 
 fleet, cell, engine = cell_databases.fleet, cell_databases.cell, cell_databases.engine
 

@@ -24,7 +24,7 @@ from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.power_states import RUNNING
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
-from tests.support.played_hosts import PlayedHosts, guest
+from tests.support.played.played_hosts import PlayedHosts, guest
 
 CELL = "north"
 N0, N1, N2 = (f"{CELL}-host{number}" for number in range(3))

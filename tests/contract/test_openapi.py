@@ -33,7 +33,7 @@ from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream
-from tests.support.identity import password_login, project_scope
+from tests.support.fleets.identity import password_login, project_scope
 
 CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
 # Many calls take their time: this many seconds for each test.

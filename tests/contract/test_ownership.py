@@ -11,9 +11,9 @@ from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, Document, Inde
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.writing.ownership import GIVES_WAY, OwnWriter
-from tests.support.documents import make_document, make_uuid
-from tests.support.memory_fleet import MemoryOwners
-from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.memory.memory_fleet import MemoryOwners
+from tests.support.played.nova_cell import NOVA_CELL, MemoryNovaCell
 
 pytestmark = pytest.mark.no_rerun
 

@@ -24,7 +24,7 @@ from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.jobs.model import NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
-from tests.support.real_servers import new_databases
+from tests.support.servers.real_servers import new_databases
 
 NETWORK = "10fac6e0-60d8-4b6c-afd9-6bf6ce247eea"
 

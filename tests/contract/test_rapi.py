@@ -19,7 +19,7 @@ from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.identity_site import Site
-from tests.support.identity import OTHER, PASSWORD, weak_hash
+from tests.support.fleets.identity import OTHER, PASSWORD, weak_hash
 
 HA1 = hashlib.md5(b"digest:Ganeti Remote API:secret", usedforsecurity=False).hexdigest()
 USERS = f"""

@@ -15,7 +15,7 @@ from fleetlight.api.limits.login_limit import MOST_FAILURES
 from fleetlight.cli.logging import LogSettings, configure_logging
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import Site
-from tests.support.identity import login, password_login, weak_hash
+from tests.support.fleets.identity import login, password_login, weak_hash
 
 Events = Callable[[], list[Mapping[str, Any]]]
 

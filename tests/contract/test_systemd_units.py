@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from fleetlight.cli.app import app
-from tests.support.composition import CHECKOUT, SERVERS, services
+from tests.support.servers.composition import CHECKOUT, SERVERS, services
 
 _UNITS = sorted((CHECKOUT / "deploy" / "systemd").iterdir())
 _PROCESSES = [

@@ -20,7 +20,7 @@ from tests.contract.compute_fleet import (
     microversion,
     searching,
 )
-from tests.support.backups import Backup
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

@@ -17,9 +17,9 @@ from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.reconcile import verify
-from tests.support.documents import CREATED_AT, make_uuid
-from tests.support.nova_fleet import NovaFleet, nova_fleet
-from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.fleets.documents import CREATED_AT, make_uuid
+from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
+from tests.support.fleets.nova_tables import SmallNova, small_nova
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 CELLS = ("cell0", "cell1")

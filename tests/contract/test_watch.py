@@ -26,9 +26,9 @@ from fleetlight.listing.watches.positions import PositionCodec
 from fleetlight.listing.watches.watch import Watch, WatchRequest
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
-from tests.support.backups import Backup
-from tests.support.documents import make_record
-from tests.support.memory_cell import MemoryCell
+from tests.support.fleets.documents import make_record
+from tests.support.memory.memory_cell import MemoryCell
+from tests.support.servers.backups import Backup
 
 
 @pytest.fixture

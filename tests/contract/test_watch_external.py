@@ -14,7 +14,7 @@ from fleetlight.listing.watches import changelogs
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 from tests.contract.streams import stream
-from tests.support.documents import make_record, make_uuid
+from tests.support.fleets.documents import make_record, make_uuid
 
 
 class NovaCell:

@@ -20,7 +20,7 @@ from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.contract.streams import Stream, stream
-from tests.support.identity import DEMO, OTHER, weak_hash
+from tests.support.fleets.identity import DEMO, OTHER, weak_hash
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.no_rerun

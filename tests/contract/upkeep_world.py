@@ -24,9 +24,9 @@ from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.running_world import State, Truth, World
-from tests.support.backups import Backup
-from tests.support.nova_tables import small_nova
-from tests.support.rebuilding import Silent, open_parts
+from tests.support.fleets.nova_tables import small_nova
+from tests.support.fleets.rebuilding import Silent, open_parts
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 NOVA = "nova"

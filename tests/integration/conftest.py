@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
 from fleetlight.indexer.backends.settings import IndexSettings
-from tests.support.indexer_worlds import World, new_world
+from tests.support.fleets.indexer_worlds import World, new_world
 
 
 @pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])

@@ -45,9 +45,9 @@ from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.rabbitmq import management_port
 from scripts.servers.service import SECURED
-from tests.support.documents import make_document
-from tests.support.instance_operations import InstanceOperations
-from tests.support.memory_cell import CELL_UUID
+from tests.support.fleets.documents import make_document
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.memory.memory_cell import CELL_UUID
 from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 

@@ -19,10 +19,10 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
-from tests.support.indexer_worlds import in_thread
-from tests.support.memory_cell import MemoryCell
-from tests.support.memory_fleet import MemoryFailures
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.memory.memory_cell import MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 MESSAGES, PREFETCH = 300, 60

@@ -29,8 +29,8 @@ from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
-from tests.support.htools import Htools, htools
 from tests.support.rapi_calls import RapiCalls
+from tests.support.servers.htools import Htools, htools
 
 __all__ = ["htools"]
 

@@ -18,7 +18,7 @@ from fleetlight.indexer.errors import LeaseHeldError
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusUnavailableError
-from tests.support.indexer_worlds import World, in_thread
+from tests.support.fleets.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

@@ -32,9 +32,9 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from scripts.servers import process
 from scripts.servers.elasticsearch import NodeOfElasticsearch
 from scripts.servers.private import PrivateServer, private_server
-from tests.support.documents import TEMPLATE
-from tests.support.indexer_worlds import World, in_thread, new_world
-from tests.support.rebuilding import Silent, open_parts
+from tests.support.fleets.documents import TEMPLATE
+from tests.support.fleets.indexer_worlds import World, in_thread, new_world
+from tests.support.fleets.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.own_servers, pytest.mark.elasticsearch, pytest.mark.timeout(400)]

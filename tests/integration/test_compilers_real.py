@@ -36,8 +36,8 @@ from fleetlight.query.sort import SortOrder, nice_key
 from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS, search_after, sort, to_dsl, uuid_parts
 from fleetlight.query.to_sql import after, can_express, order_by, to_sql
 from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
-from tests.support.filter_oracle import expected_page
-from tests.support.list_route_checks import is_beyond_the_index
+from tests.support.oracles.filter_oracle import expected_page
+from tests.support.oracles.list_route_checks import is_beyond_the_index
 
 pytestmark = pytest.mark.no_rerun
 

@@ -15,7 +15,7 @@ from fleetlight.indexer.backends.elasticsearch.examination import examine
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
-from tests.support.indexer_worlds import World, new_world
+from tests.support.fleets.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch

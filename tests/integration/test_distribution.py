@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from scripts.servers.process import free_port
-from tests.support.product import FOLDERS, ROOT
+from tests.support.session.product import FOLDERS, ROOT
 from tests.support.waiting import wait_until
 
 

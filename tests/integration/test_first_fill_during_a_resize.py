@@ -20,11 +20,11 @@ from fleetlight.indexer.stream.external_follower import ExternalFollower
 from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.writing import rereading
 from fleetlight.indexer.writing.leases import CellLeases
-from tests.support.documents import CREATED_AT
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
-from tests.support.nova_fleet import NovaFleet, nova_fleet
-from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.fleets.documents import CREATED_AT
+from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
+from tests.support.fleets.nova_tables import SmallNova, small_nova
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.waiting import wait_until
 
 CELLS = ("cell0", "cell1")

@@ -19,7 +19,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.resources.clock import system_clock
-from tests.support.indexer_worlds import in_thread, new_world
+from tests.support.fleets.indexer_worlds import in_thread, new_world
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch

@@ -39,9 +39,9 @@ from fleetlight.indexer.transform.documents import ExternalChange
 from fleetlight.indexer.transform.messages import interpret
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
-from tests.support.indexer_worlds import World, new_world
-from tests.support.memory_cell import ROUTING_KEY, MemoryCell
-from tests.support.producers import PRODUCER_KEY, announcement, let_announce
+from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.memory.memory_cell import ROUTING_KEY, MemoryCell
+from tests.support.played.producers import PRODUCER_KEY, announcement, let_announce
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

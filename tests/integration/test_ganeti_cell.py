@@ -21,8 +21,8 @@ from fleetlight.indexer.reconcile.external_cell import ExternalComparisonResult,
 from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, searching
-from tests.support.memory_fleet import MemoryJournals
-from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
+from tests.support.memory.memory_fleet import MemoryJournals
+from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
 
 NAMES = ["db1.example.org", "web0.example.org", "web1.example.org"]
 RESERVED = instance(3, name="soon.example.org", forthcoming=True, status="ADMIN_down", admin_state="down")

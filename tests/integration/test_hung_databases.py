@@ -25,8 +25,8 @@ from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cli.processes import processes
 from fleetlight.indexer.backends.settings import IndexSettings
-from tests.support.indexer_worlds import RELAY, World, in_thread, indexing, new_world
-from tests.support.memory_cell import CELL_UUID
+from tests.support.fleets.indexer_worlds import RELAY, World, in_thread, indexing, new_world
+from tests.support.memory.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]

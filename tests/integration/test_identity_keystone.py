@@ -14,9 +14,9 @@ from fleetlight.api.settings import KeystoneSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.streams import stream
 from tests.integration.test_up import free_port
-from tests.support.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
-from tests.support.live_api import LiveApi, live_api
-from tests.support.played_keystone import played_keystone
+from tests.support.fleets.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
+from tests.support.played.played_keystone import played_keystone
+from tests.support.servers.live_api import LiveApi, live_api
 
 pytestmark = pytest.mark.no_rerun
 

@@ -16,9 +16,9 @@ from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cli.app import app
 from fleetlight.resources.clock import system_clock
-from tests.support.documents import make_uuid
-from tests.support.newer_messages import newer_message
-from tests.support.producers import announcement, let_announce
+from tests.support.fleets.documents import make_uuid
+from tests.support.played.newer_messages import newer_message
+from tests.support.played.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.timeout(400)]

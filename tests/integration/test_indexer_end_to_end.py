@@ -23,10 +23,10 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import encode, read_sample
 from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
-from tests.support.changing_nodes import ChangingNodes
-from tests.support.indexer_worlds import World
-from tests.support.instance_operations import InstanceOperations
-from tests.support.producers import announcement, let_announce
+from tests.support.fleets.changing_nodes import ChangingNodes
+from tests.support.fleets.indexer_worlds import World
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.played.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 NOW = 1_790_000_000_000_000

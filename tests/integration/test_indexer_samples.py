@@ -16,8 +16,8 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import Notification, encode, read_sample
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.resources.fields import Record
-from tests.support.indexer_worlds import World, new_world
-from tests.support.producers import announcement, let_announce
+from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.played.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import HostStatuses, ItemTemplate
-from tests.support.documents import make_document, make_uuid
+from tests.support.fleets.documents import make_document, make_uuid
 
 pytestmark = pytest.mark.elasticsearch
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.property.request_strategies import HORIZON, TIMES, fleets, requests
-from tests.support.requested_fleet import RequestedFleet, requested_fleet
+from tests.support.fleets.requested_fleet import RequestedFleet, requested_fleet
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
 

@@ -13,13 +13,13 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, lists
-from tests.support.list_route_checks import (
+from tests.support.fleets.list_routes import ListedFleet, listed_fleet
+from tests.support.oracles.list_route_checks import (
     check_paging_while_changes_arrive,
     check_that_all_routes_agree,
     check_that_all_routes_count_alike,
     check_that_all_routes_give_the_same_values,
 )
-from tests.support.list_routes import ListedFleet, listed_fleet
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
 

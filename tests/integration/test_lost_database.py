@@ -19,7 +19,7 @@ from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
-from tests.support.real_servers import new_databases
+from tests.support.servers.real_servers import new_databases
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
 

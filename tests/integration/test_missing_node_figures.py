@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from fleetlight.cli.app import app
 from fleetlight.resources.query_fields.cluster_parameters import POLICY_DEFAULTS
-from tests.support.htools import Htools, htools
-from tests.support.played_cluster import PASSWORD, USER, Item, PlayedCluster, instance, played_cluster
+from tests.support.played.played_cluster import PASSWORD, USER, Item, PlayedCluster, instance, played_cluster
+from tests.support.servers.htools import Htools, htools
 
 __all__ = ["htools"]
 

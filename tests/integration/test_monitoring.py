@@ -24,7 +24,7 @@ from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
 from tests.integration.test_up import free_port
-from tests.support.live_api import live_api
+from tests.support.servers.live_api import live_api
 
 T = TypeVar("T")
 

@@ -47,7 +47,7 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.payloads.fleetlight import InstancePayload
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from fleetlight.query.check import check
 from fleetlight.query.filters import Matches
 from fleetlight.query.page import PageRequest

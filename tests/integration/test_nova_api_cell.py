@@ -43,9 +43,9 @@ from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
-from tests.support.filter_oracle import expected_page
-from tests.support.live_api import LiveApi, live_api
-from tests.support.nice_order import parts
+from tests.support.oracles.filter_oracle import expected_page
+from tests.support.oracles.nice_order import parts
+from tests.support.servers.live_api import LiveApi, live_api
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)

@@ -18,7 +18,7 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
-from tests.support.documents import make_document, make_uuid
+from tests.support.fleets.documents import make_document, make_uuid
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.own_servers, pytest.mark.elasticsearch, pytest.mark.timeout(400)]
 

@@ -9,7 +9,7 @@ import kombu
 import pytest
 
 from fleetlight.bus import topology
-from tests.support.composition import Composition
+from tests.support.servers.composition import Composition
 from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_up import Up, free_port
-from tests.support.prometheus import alert_rules, panels, prometheus
+from tests.support.servers.prometheus import alert_rules, panels, prometheus
 from tests.support.waiting import wait_until
 
 _INTERVAL = "30s"

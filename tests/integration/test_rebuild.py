@@ -25,11 +25,11 @@ from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.documents import TEMPLATE, make_document
-from tests.support.indexer_worlds import World, in_thread, new_world
-from tests.support.killed_rebuild import Moment
-from tests.support.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_newer, store_other_version
-from tests.support.rebuilding import Silent, open_parts
+from tests.support.fleets.documents import TEMPLATE, make_document
+from tests.support.fleets.indexer_worlds import World, in_thread, new_world
+from tests.support.fleets.killed_rebuild import Moment
+from tests.support.fleets.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_newer, store_other_version
+from tests.support.fleets.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
@@ -213,7 +213,7 @@ def killed_rebuild(world: World, moment: Moment) -> int:
     """The return code of a process that rebuilds the index and dies at that moment."""
     arguments = [str(world.fleet_url), world.index.model_dump_json(exclude_unset=True), moment.value]
     process = subprocess.run(
-        [sys.executable, "-m", "tests.support.killed_rebuild", *arguments], timeout=_LATEST_END_S, check=False
+        [sys.executable, "-m", "tests.support.fleets.killed_rebuild", *arguments], timeout=_LATEST_END_S, check=False
     )
     return process.returncode
 

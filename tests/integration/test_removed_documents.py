@@ -7,8 +7,8 @@ import pytest
 
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from fleetlight.indexer.backends.settings import IndexSettings
-from tests.support.documents import make_document, make_uuid
-from tests.support.memory_cell import CELL_UUID
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.memory.memory_cell import CELL_UUID
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch]
 

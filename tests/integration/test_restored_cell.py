@@ -27,9 +27,9 @@ from fleetlight.indexer.reconcile.restored_cell import RestoreResult, forget_los
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.catch_up import catch_up
 from fleetlight.indexer.writing.epoch_history import History
-from tests.support.backups import Backup
-from tests.support.indexer_worlds import World, new_world
-from tests.support.rebuilding import Silent, open_parts
+from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.fleets.rebuilding import Silent, open_parts
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

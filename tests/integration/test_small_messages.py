@@ -10,8 +10,8 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.errors import MessageRefusedError
 from scripts.servers.private import private_server
 from scripts.servers.rabbitmq import RabbitMQ
-from tests.support.indexer_worlds import new_world
-from tests.support.memory_cell import CELL_UUID
+from tests.support.fleets.indexer_worlds import new_world
+from tests.support.memory.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.own_servers, pytest.mark.rabbitmq, pytest.mark.timeout(300)]

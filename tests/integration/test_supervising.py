@@ -16,13 +16,13 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Supervised:
-    """The processes of a story of tests.support.supervised. folder: also for what they keep while they run."""
+    """The processes of a story of tests.support.fleets.supervised. folder: also for what they keep while they run."""
 
     def __init__(self, folder: Path, story: str) -> None:
         self._output, self._log = folder / "output", folder / "log"
         with self._output.open("wb") as output, self._log.open("wb") as log:
             self.parent = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.supervised", story],
+                [sys.executable, "-m", "tests.support.fleets.supervised", story],
                 stdout=output,
                 stderr=log,
                 env=os.environ | {"TMPDIR": str(folder)},

@@ -29,7 +29,7 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
-from tests.support.documents import make_record
+from tests.support.fleets.documents import make_record
 
 pytestmark = pytest.mark.no_rerun
 

@@ -16,7 +16,7 @@ from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

@@ -26,8 +26,8 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.operations.actions.new_instance import new_record
-from tests.support.documents import make_record
-from tests.support.indexer_worlds import World, in_thread, new_world
+from tests.support.fleets.documents import make_record
+from tests.support.fleets.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

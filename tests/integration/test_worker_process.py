@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 from tests.support.waiting import wait_until
 
 EVENTS_OF_A_CREATION = 8

@@ -43,7 +43,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.property.reaching import keeping_filters
-from tests.support.filter_oracle import expected_page, is_behind
+from tests.support.oracles.filter_oracle import expected_page, is_behind
 
 FIELDS = ItemType(
     "thing",

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleetlight.operations.actions.new_instance import new_record
 from tests.contract.answering import words
-from tests.support.list_oracle import (
+from tests.support.fleets.requested_fleet import Change
+from tests.support.oracles.list_oracle import (
     FORBIDDEN,
     IGNORED,
     KNOWN_SINCE,
@@ -21,7 +22,6 @@ from tests.support.list_oracle import (
     Request,
     Times,
 )
-from tests.support.requested_fleet import Change
 
 CELLS = ("north", "east", "south")
 SECOND = 1_000_000

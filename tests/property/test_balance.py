@@ -15,8 +15,8 @@ from fleetlight.operations.balancing.moves import changes_of, changes_of_placing
 from fleetlight.operations.balancing.plan import plan_balance
 from fleetlight.operations.balancing.score import score, score_parts
 from fleetlight.operations.balancing.situation import NO_NODE, Situation, chosen_groups
-from tests.support.cluster_files import cluster_file
-from tests.support.htools import Htools
+from tests.support.oracles.cluster_files import cluster_file
+from tests.support.servers.htools import Htools
 
 RESERVED = (0.0, 0.3, 0.8)
 EXACT = 1e-6

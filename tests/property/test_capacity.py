@@ -9,8 +9,8 @@ from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of
 from fleetlight.operations.balancing.cluster import DiskTemplate
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.resources.amount import Amount
-from tests.support.cluster_files import cluster_file
-from tests.support.htools import Htools
+from tests.support.oracles.cluster_files import cluster_file
+from tests.support.servers.htools import Htools
 
 SIZE = Amount(4, 4096, 20480)
 SMALL = Amount(2, 1024, 10240)

@@ -19,8 +19,8 @@ from fleetlight.query.to_sql import after, order_by, to_sql
 from fleetlight.resources.fields import ItemType, Kind
 from tests.property.query_strategies import FIELDS, filters, orders, positions, record_sets, requests
 from tests.property.reaching import shares
-from tests.support.filter_oracle import expected_page, is_behind, is_kept
-from tests.support.things import THINGS, connected_things
+from tests.support.fleets.things import THINGS, connected_things
+from tests.support.oracles.filter_oracle import expected_page, is_behind, is_kept
 
 # A position holds stored values, in which a time is a number.
 STORED_FIELDS = ItemType(

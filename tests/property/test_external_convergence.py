@@ -21,11 +21,11 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
-from tests.support.documents import make_uuid
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_fleet import MemoryFailures
-from tests.support.memory_index import MemoryIndex
-from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
+from tests.support.fleets.documents import make_uuid
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_index import MemoryIndex
+from tests.support.played.nova_cell import NOVA_CELL, MemoryNovaCell
 
 _EVENTS = ("instance.update", "instance.reboot.end", "instance.live_migration_post.end", "instance.resize.end")
 

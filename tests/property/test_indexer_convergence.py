@@ -18,10 +18,10 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryFailures
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_index import MemoryIndex, versions
 
 _INSTANCES = tuple(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}" for number in range(3))
 _HOSTS = ("a", "b", None)

@@ -19,7 +19,7 @@ from fleetlight.cells.tables import jobs
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
 from fleetlight.operations.jobs.worker import Worker
-from tests.support.tiny_vocabulary import TINY, JobCell, conflicts, status_of
+from tests.support.fleets.tiny_vocabulary import TINY, JobCell, conflicts, status_of
 
 _OPERATIONS = st.lists(
     st.builds(

@@ -1,6 +1,6 @@
 """Lists over HTTP are what the contract says, whoever asks for what at which microversion, and the same by every route.
 
-The oracle (tests.support.list_oracle) reads the contract by itself: it shares no rule with the product.
+The oracle (tests.support.oracles.list_oracle) reads the contract by itself: it shares no rule with the product.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from tests.property.request_strategies import (
     requests,
     turns_of,
 )
-from tests.support.list_oracle import Asker, Request, expected_list
-from tests.support.requested_fleet import RequestedFleet, requested_fleet
+from tests.support.fleets.requested_fleet import RequestedFleet, requested_fleet
+from tests.support.oracles.list_oracle import Asker, Request, expected_list
 
 
 @pytest.fixture(scope="module")

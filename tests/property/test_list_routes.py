@@ -16,14 +16,14 @@ from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, filters, fleets, lasting_orders, lists
 from tests.property.reaching import shares
-from tests.support.filter_oracle import expected_page
-from tests.support.list_route_checks import (
+from tests.support.fleets.list_routes import ListedFleet, listed_fleet
+from tests.support.oracles.filter_oracle import expected_page
+from tests.support.oracles.list_route_checks import (
     check_paging_while_changes_arrive,
     check_that_all_routes_agree,
     check_that_all_routes_count_alike,
     check_that_all_routes_give_the_same_values,
 )
-from tests.support.list_routes import ListedFleet, listed_fleet
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from fleetlight.notifications.versioned import Wrapped
 from fleetlight.operations.simulation.simulated_instances import new_instance
 from fleetlight.resources.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
-from tests.support.memory_cell import NOW, MemoryCell
+from tests.support.memory.memory_cell import NOW, MemoryCell
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

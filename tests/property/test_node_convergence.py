@@ -29,10 +29,10 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
-from tests.support.changing_nodes import ChangingNodes
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_fleet import MemoryFailures
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.changing_nodes import ChangingNodes
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_index import MemoryIndex
 
 _REFUSED = RefusedAnnouncement("no announcement is taken")
 _HOSTS = ("host1", "host2", "host3")

@@ -1,4 +1,4 @@
-"""The node state cache in one process, by a model of random interleavings (tests/support/node_state_machine.py)."""
+"""The node state cache in one process, by a model of random interleavings (tests/support/oracles/node_state_machine.py)."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from fleetlight.operations.nodes.stores.store import Store
-from tests.support.memory_store import MemoryStore
-from tests.support.node_state_machine import TTL_S, NodeStateMachine
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.oracles.node_state_machine import TTL_S, NodeStateMachine
 
 
 class MemoryMachine(NodeStateMachine):

@@ -27,7 +27,7 @@ from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
-from tests.support.tiny_vocabulary import JobCell
+from tests.support.fleets.tiny_vocabulary import JobCell
 
 HOSTS = ("a", "b", "c")
 ROOM = Amount.of_gib(vcpus=8, memory_mib=2560, disk_gib=30)

@@ -18,9 +18,9 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
 from tests.property.instance_strategies import filters as any_filters
 from tests.property.reaching import shares
-from tests.support.documents import make_record
-from tests.support.filter_oracle import expected_page, is_kept
-from tests.support.list_routes import ListedFleet, listed_fleet
+from tests.support.fleets.documents import make_record
+from tests.support.fleets.list_routes import ListedFleet, listed_fleet
+from tests.support.oracles.filter_oracle import expected_page, is_kept
 
 _MOMENTS = (1, 2_000_000, 2_000_001, 5_000_000)
 _moments = st.one_of(st.none(), st.sampled_from(_MOMENTS))

@@ -26,7 +26,7 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 
 _BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}
 _NAMES = sorted(ACTIONS.keys() - {"create"})

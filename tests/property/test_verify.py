@@ -15,9 +15,9 @@ from fleetlight.indexer.reconcile.differences import DifferenceKind
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
-from tests.support.documents import make_record
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_record
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_index import MemoryIndex
 
 # Random ones, and ones with long common beginnings.
 UUIDS = st.one_of(st.uuids().map(str), st.integers(0, 300).map(lambda number: str(UUID(int=number))))

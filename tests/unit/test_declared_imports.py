@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.product import FOLDERS, FOR_DEVELOPERS, PROJECT, ROOT
+from tests.support.session.product import FOLDERS, FOR_DEVELOPERS, PROJECT, ROOT
 
 # Which modules an extra is for; others must do without what it installs.
 EXTRAS = {

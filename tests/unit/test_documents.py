@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.product import FOLDERS, FOR_DEVELOPERS, ROOT
+from tests.support.session.product import FOLDERS, FOR_DEVELOPERS, ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGES = [*FOLDERS, *FOR_DEVELOPERS]

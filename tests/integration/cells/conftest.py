@@ -12,7 +12,7 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -20,9 +20,9 @@ from fleetlight.cells.tables import instances
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.mapping_upkeep import MappingUpkeep
 from fleetlight.query.page import PageRequest
-from tests.support.backups import Backup
-from tests.support.documents import make_uuid
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.documents import make_uuid
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.servers.backups import Backup
 
 HOUR = 3600 * 1_000_000
 

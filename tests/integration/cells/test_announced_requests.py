@@ -17,7 +17,7 @@ from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import render_view
 from tests.contract.compute_fleet import ComputeFleet, microversion
-from tests.support.shown_items import shown_items
+from tests.support.oracles.shown_items import shown_items
 
 STRANGE = '\u2028\u2029\x7f"]\\,["\ufeff😀\ue000'
 CALLER = {"X-Project-Id": "red", "X-User-Id": "ada", **microversion("2.100")}

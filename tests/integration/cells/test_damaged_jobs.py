@@ -10,8 +10,8 @@ from fleetlight.cells.model import Cell
 from fleetlight.operations.actions.reclaiming import Reclaimer
 from fleetlight.operations.instances.instance_actions import ERROR, InstanceActionLog
 from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
-from tests.support.acting_cell import REQUEST, ActingCell
-from tests.support.indexer_worlds import in_thread
+from tests.support.fleets.acting_cell import REQUEST, ActingCell
+from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
 UNREADABLE = {

@@ -10,8 +10,8 @@ from fleetlight.cells.fleet.adoption import map_instances
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
-from tests.support.documents import make_uuid
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.documents import make_uuid
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 def test_disabled_cell_stays_registered_and_keeps_its_state(fleet: Fleet, cell: Cell) -> None:

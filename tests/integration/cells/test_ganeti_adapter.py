@@ -24,8 +24,8 @@ from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import ResultStatus
-from tests.support.filter_oracle import expected_page
-from tests.support.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
+from tests.support.oracles.filter_oracle import expected_page
+from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
 
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 NODE = {

@@ -23,7 +23,7 @@ from fleetlight.cells.tables import cell_state
 from fleetlight.resources.clock import Clock
 from tests.integration.cells.test_leases import END_THE_HOLDERS
 from tests.integration.cells.test_relay import SETTINGS, Bus, epochs_of
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgresql

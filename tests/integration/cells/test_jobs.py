@@ -21,7 +21,7 @@ from fleetlight.operations.jobs.model import NewOperation, Status
 from fleetlight.operations.jobs.pruning import Pruner
 from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.jobs.worker import Worker
-from tests.support.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of
+from tests.support.fleets.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of
 from tests.support.waiting import wait_until
 
 _SUCCESS = {Status.SUCCESS}

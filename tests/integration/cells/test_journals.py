@@ -11,7 +11,7 @@ from fleetlight.cells.fleet import journals as journals_module
 from fleetlight.cells.fleet.announced_instances import AnnouncedInstance
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.journals import DetectedChange, Journals
-from tests.support.documents import make_record, make_uuid
+from tests.support.fleets.documents import make_record, make_uuid
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 

@@ -34,8 +34,8 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.filter_oracle import expected_page, is_kept
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.oracles.filter_oracle import expected_page, is_kept
 
 NOW = 1_800_000_000_000_000
 NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]

@@ -25,7 +25,7 @@ from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.errors import PayloadError
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.resources.errors import UnknownFieldError
-from tests.support.instance_operations import Changed, InstanceOperations
+from tests.support.fleets.instance_operations import Changed, InstanceOperations
 
 UNUSED = "0c3b5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 FLAVOR = {"flavorid": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 10, "ephemeral_gb": 0, "name": "tiny"}

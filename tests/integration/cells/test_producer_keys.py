@@ -13,7 +13,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring, new_key
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import ProducerKeyring, RefusedAnnouncement
 from fleetlight.cells.model import Cell
-from tests.support.producers import PRODUCER_KEY, let_announce
+from tests.support.played.producers import PRODUCER_KEY, let_announce
 
 HOUR = 3_600_000_000
 MESSAGE = Message(b"body", "versioned_notifications.info", {})

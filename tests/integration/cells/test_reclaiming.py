@@ -12,7 +12,7 @@ from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.actions.accepting import Acceptance
 from fleetlight.operations.actions.reclaiming import Reclaimer
-from tests.support.acting_cell import ActingCell
+from tests.support.fleets.acting_cell import ActingCell
 from tests.support.waiting import wait_until
 
 _SECOND = 1_000_000

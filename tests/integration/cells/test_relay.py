@@ -30,8 +30,8 @@ from fleetlight.notifications.errors import BusError, BusUnavailableError, Envel
 from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
-from tests.support.indexer_worlds import in_thread
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

@@ -15,7 +15,7 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import RelaySettings
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 @pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])

@@ -11,7 +11,7 @@ from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, ItemRow
 from fleetlight.indexer.transform.messages import interpret, read_headers
 from fleetlight.indexer.transform.other_items import OtherItemChange
-from tests.support.changing_nodes import ChangingNodes
+from tests.support.fleets.changing_nodes import ChangingNodes
 
 Change = Callable[[ChangingNodes], object]
 

@@ -21,9 +21,9 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
-from tests.support.documents import make_uuid
-from tests.support.instance_operations import InstanceOperations
-from tests.support.shown_items import shown_items
+from tests.support.fleets.documents import make_uuid
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.oracles.shown_items import shown_items
 
 pytestmark = pytest.mark.no_rerun
 

@@ -17,7 +17,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.operations.native_cells import NativeCells
 from fleetlight.operations.usage import check_new_instances, in_use
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 def test_usage_is_the_sum_of_the_flavors_of_a_project(

@@ -30,8 +30,8 @@ from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
 from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
 from fleetlight.operations.jobs.worker import Worker
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
-from tests.support.indexer_worlds import in_thread
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
 _WORKER = """

@@ -14,7 +14,7 @@ import pytest
 from scripts.servers.certificates import unchecked_tls
 from tests.contract.compute_fleet import compute_fleet
 from tests.support.rapi_calls import RapiCalls
-from tests.support.real_cluster import RealCluster
+from tests.support.servers.real_cluster import RealCluster
 from tests.support.waiting import wait_until
 
 NAME = f"changes-{uuid4().hex[:8]}"

@@ -19,9 +19,9 @@ from fleetlight.indexer.reconcile.external_cell import compare_cell
 from fleetlight.resources.clock import system_clock
 from scripts.servers.certificates import unchecked_tls
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, searching
-from tests.support.htools import Htools
 from tests.support.rapi_calls import RapiCalls
-from tests.support.real_cluster import PASSWORD, USER, RealCluster
+from tests.support.servers.htools import Htools
+from tests.support.servers.real_cluster import PASSWORD, USER, RealCluster
 
 ITEM_TYPES = ("instance", "node", "group", "network", "job", "export", "filter")
 FOUR_HOURS_S = 4 * 3600

@@ -8,7 +8,7 @@ import pytest
 
 from fleetlight.agents.certificates import Role
 from fleetlight.operations.nodes.client import AgentClient
-from tests.support.agents import Certificates, ServedAgent, serving
+from tests.support.played.agents import Certificates, ServedAgent, serving
 
 NewAgent = Callable[..., ServedAgent]
 

@@ -18,8 +18,8 @@ from fleetlight.operations.nodes.client import AgentClient
 from fleetlight.operations.nodes.model import AgentNode, NodeResult
 from fleetlight.operations.nodes.rpc import NodeRpc
 from tests.integration.nodes.conftest import NewAgent
-from tests.support.agents import Certificates, ServedAgent, serving
-from tests.support.memory_store import MemoryStore
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.played.agents import Certificates, ServedAgent, serving
 from tests.support.waiting import wait_until
 
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 1}

@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetlight.agents.certificates import Role
 from fleetlight.operations.nodes.client import AgentClient
 from fleetlight.operations.nodes.model import AgentNode
-from tests.support.agents import Certificates
+from tests.support.played.agents import Certificates
 from tests.support.waiting import wait_until
 
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 1}

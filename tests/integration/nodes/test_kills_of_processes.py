@@ -22,8 +22,8 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
-from tests.support.agents import Certificates
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.played.agents import Certificates
 from tests.support.waiting import wait_until
 
 # Most of it is that processes start, which a machine with other things to do takes its time for.

@@ -10,7 +10,7 @@ import pytest
 
 from fleetlight.agents.drivers.libvirt import LibvirtDriver
 from fleetlight.agents.errors import AgentError
-from tests.support.libvirt_binding import libvirt_calls
+from tests.support.servers.libvirt_binding import libvirt_calls
 
 URI = "test:///default"
 HOST: Any = ("hypervisor", ["test"], {})

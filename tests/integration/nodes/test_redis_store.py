@@ -18,8 +18,8 @@ from fleetlight.operations.nodes.stores.store import StateChange, Store
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
-from tests.support.node_state_machine import TTL_S, NodeStateMachine
-from tests.support.played_nodes import ManualClock, PlayedNodes
+from tests.support.oracles.node_state_machine import TTL_S, NodeStateMachine
+from tests.support.played.played_nodes import ManualClock, PlayedNodes
 
 N1 = AgentNode("node1", "10.0.0.1")
 BOOT = {"bootid": True}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.nova import NovaWorld
-from tests.support.nova_fleet import NovaFleet, nova_fleet
+from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
+from tests.support.servers.nova import NovaWorld
 
 
 @pytest.fixture(scope="module")

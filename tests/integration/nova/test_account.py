@@ -21,7 +21,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import identifier
-from tests.support.nova import NovaWorld
+from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
 pytestmark = pytest.mark.timeout(600)

@@ -19,8 +19,8 @@ from fleetlight.query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, 
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.nice_order import parts
-from tests.support.nova_fleet import NovaFleet
+from tests.support.fleets.nova_fleet import NovaFleet
+from tests.support.oracles.nice_order import parts
 
 # The databases are made before the first test, which takes Nova a while.
 pytestmark = pytest.mark.timeout(600)

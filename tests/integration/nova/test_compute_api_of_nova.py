@@ -22,7 +22,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import DEMO, Asked, identifier
-from tests.support.nova import NovaWorld
+from tests.support.servers.nova import NovaWorld
 
 pytestmark = [
     pytest.mark.nova,

@@ -17,7 +17,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.query.page import PageRequest
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet, searching
-from tests.support.nova_tables import SmallNova, small_nova
+from tests.support.fleets.nova_tables import SmallNova, small_nova
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]

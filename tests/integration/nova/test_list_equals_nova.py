@@ -12,8 +12,8 @@ import pytest
 
 from tests.contract.compute_fleet import Api
 from tests.nova.questions import DEMO, REQUESTS, USER, Asked, identifier, requests_for
-from tests.support.nova import NovaWorld
-from tests.support.nova_fleet import NovaFleet
+from tests.support.fleets.nova_fleet import NovaFleet
+from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
 pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]

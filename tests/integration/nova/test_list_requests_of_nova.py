@@ -1,6 +1,6 @@
 """Random lists over the databases of a Nova deployment are what the contract says, from the cells and from an index.
 
-The oracle (tests.support.list_oracle) reads the contract by itself. What is in the cells it is told by the adapters,
+The oracle (tests.support.oracles.list_oracle) reads the contract by itself. What is in the cells it is told by the adapters,
 which are compared with Nova's own answers in test_list_equals_nova.
 """
 
@@ -22,9 +22,9 @@ from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api
 from tests.property.request_strategies import TIMES, Values, requests
-from tests.support.list_oracle import Times, expected_list
-from tests.support.nova_fleet import NovaFleet
-from tests.support.requested_fleet import ANY, BOUNDED, STRONG, ask_for, assert_same, check_pages
+from tests.support.fleets.nova_fleet import NovaFleet
+from tests.support.fleets.requested_fleet import ANY, BOUNDED, STRONG, ask_for, assert_same, check_pages
+from tests.support.oracles.list_oracle import Times, expected_list
 
 # The databases are made before the first test, which takes Nova a while.
 pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]

@@ -40,8 +40,8 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.nova import NovaServer, create_database, drop_databases
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.servers.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]

@@ -26,7 +26,7 @@ from fleetlight.indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.streams import Stream, stream
 from tests.integration.nova.test_nova_notifications import NovaCell, running_nova_cell
-from tests.support.memory_fleet import MemoryFailures, MemoryLeases
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryLeases
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]

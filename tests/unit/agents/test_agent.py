@@ -14,7 +14,7 @@ from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, Simula
 from fleetlight.agents.errors import AgentError, CallRefusedError, CallUnderWayError, DriverError
 from fleetlight.agents.journal import Journal
 from fleetlight.agents.wire import CallRequest
-from tests.support.agents import simulated_agent
+from tests.support.played.agents import simulated_agent
 
 SIZE = HostSize(vcpus=8, memory_mib=4096, disk_mib=10_000)
 WEB = {"instance": "web", "hypervisor": "fake", "memory": 1024, "vcpus": 2}

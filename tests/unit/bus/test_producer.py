@@ -18,7 +18,7 @@ from fleetlight.notifications.errors import EnvelopeError, PayloadError, Produce
 from fleetlight.notifications.event_types import INSTANCE_CREATE_END
 from fleetlight.notifications.payloads.parts import ExceptionPayload
 from tests.contract.payload_samples import instance_payload, samples
-from tests.support.producers import PRODUCER_KEY
+from tests.support.played.producers import PRODUCER_KEY
 
 CELL = str(uuid4())
 

@@ -15,7 +15,7 @@ from fleetlight.cli.app import app
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 _RUNNER = CliRunner()

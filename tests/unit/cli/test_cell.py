@@ -24,7 +24,7 @@ from fleetlight.cli.app import app
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from scripts.servers.certificates import CA_FILE, make_certificates
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 BUS = "amqp://guest:hidden@127.0.0.1:9//"

@@ -24,9 +24,9 @@ from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
-from tests.support.indexer_worlds import in_thread
-from tests.support.memory_cell import ROUTING_KEY
-from tests.support.nova_tables import CELL1, SmallNova, small_nova
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.fleets.nova_tables import CELL1, SmallNova, small_nova
+from tests.support.memory.memory_cell import ROUTING_KEY
 from tests.support.waiting import wait_until
 from tests.unit.cli.conftest import Run
 

@@ -26,7 +26,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"

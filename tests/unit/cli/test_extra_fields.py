@@ -12,7 +12,7 @@ from fleetlight.cli.processes.embedded import set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.extra_fields import Extra
-from tests.support.documents import make_document, make_uuid
+from tests.support.fleets.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 
 

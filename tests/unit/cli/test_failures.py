@@ -19,8 +19,8 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
-from tests.support.instance_operations import InstanceOperations
-from tests.support.memory_cell import NOW, ROUTING_KEY
+from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.memory.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run
 
 

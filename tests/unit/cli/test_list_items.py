@@ -14,7 +14,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 FLAVOR = {"flavorid": "1", "name": "small", "memory_mb": 1536, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}

@@ -14,7 +14,7 @@ from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
-from tests.support.played_hosts import PlayedHosts
+from tests.support.played.played_hosts import PlayedHosts
 from tests.unit.cli.conftest import Run
 
 FLEET, CELL = "sqlite:///fleet.db", "sqlite:///cell1.db"

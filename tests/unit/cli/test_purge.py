@@ -13,7 +13,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.clock import system_clock
-from tests.support.documents import make_document, make_uuid
+from tests.support.fleets.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 
 DAY = 86_400_000_000

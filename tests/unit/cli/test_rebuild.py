@@ -15,7 +15,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations, open_writer
 from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
 from fleetlight.indexer.writing.leases import CellLeases
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 

@@ -29,8 +29,8 @@ from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
 from fleetlight.indexer.transform.messages import Heartbeat, interpret
 from fleetlight.resources.clock import Clock, system_clock
-from tests.support.indexer_worlds import in_thread
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
 SETTINGS = Settings(

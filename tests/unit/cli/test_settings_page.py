@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel
 
-from tests.support.settings_page import PAGE, meanings, models, page
+from tests.support.pages.settings_page import PAGE, meanings, models, page
 
 
 @pytest.mark.parametrize(("section", "model"), list(models()))
@@ -12,4 +12,4 @@ def test_every_key_is_explained(section: str, model: type[BaseModel]) -> None:
 
 
 def test_page_of_the_settings_is_of_this_program() -> None:
-    assert page() == PAGE.read_text(encoding="utf-8"), "python -m tests.support.settings_page"
+    assert page() == PAGE.read_text(encoding="utf-8"), "python -m tests.support.pages.settings_page"

@@ -24,8 +24,8 @@ from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind,
 from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.resources.clock import system_clock
-from tests.support.documents import make_document, make_uuid
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 

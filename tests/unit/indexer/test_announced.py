@@ -10,9 +10,9 @@ from fleetlight.indexer.extra_fields import Extra
 from fleetlight.indexer.reconcile.announced import reconcile_announced
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.announced import AnnouncedKeeper, to_announced
-from tests.support.documents import make_record, make_uuid
-from tests.support.memory_fleet import MemoryAnnounced
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_record, make_uuid
+from tests.support.memory.memory_fleet import MemoryAnnounced
+from tests.support.memory.memory_index import MemoryIndex
 
 CELL = "c0"
 EXTRA = Extra("Newer 1.9", {"rack": "r7"}, {"rack": "text"})

@@ -22,11 +22,11 @@ from fleetlight.indexer.transform.other_items import OtherItemChange, other_item
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.query_fields.node import NODE
-from tests.support.documents import make_uuid
-from tests.support.indexer_worlds import in_thread
-from tests.support.memory_cell import CELL_UUID, LONG_AGO, MemoryCell
-from tests.support.memory_fleet import MemoryLeases, MemoryOwners
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.fleets.documents import make_uuid
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.memory.memory_cell import CELL_UUID, LONG_AGO, MemoryCell
+from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 NODE_UUID = make_uuid(900)

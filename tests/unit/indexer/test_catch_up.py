@@ -10,8 +10,8 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from fleetlight.indexer.writing.progress import ProgressTracker
-from tests.support.memory_cell import CELL_UUID, OTHER_UUID, MemoryCell
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_cell import CELL_UUID, OTHER_UUID, MemoryCell
+from tests.support.memory.memory_index import MemoryIndex, versions
 
 
 @dataclass

@@ -34,10 +34,10 @@ from fleetlight.query.page import PageRequest
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.views.compute.view import View, render_view
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)

@@ -14,10 +14,10 @@ from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.indexer.transform.announcers import no_producers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
-from tests.support.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
-from tests.support.memory_index import MemoryIndex, versions
-from tests.support.nova_cell import MemoryNovaCell
+from tests.support.memory.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.played.nova_cell import MemoryNovaCell
 
 
 class Droppable(MemoryFailures):

@@ -15,9 +15,9 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES
 from fleetlight.notifications.errors import MessageRefusedError
-from tests.support.memory_bus import MemoryBus, MemoryReceiver
-from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory.memory_bus import MemoryBus, MemoryReceiver
+from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures
 
 UUID = "7a1d5a0a-90b1-4f36-8f6e-0000000000aa"
 

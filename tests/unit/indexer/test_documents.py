@@ -5,7 +5,7 @@ from typing import Any
 from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.transform.documents import ExternalChange, merge, to_document
 from fleetlight.views.compute.view import render_view
-from tests.support.documents import make_record, make_uuid
+from tests.support.fleets.documents import make_record, make_uuid
 
 CELL = "c0"
 UUID = make_uuid(1)

@@ -30,7 +30,7 @@ from fleetlight.indexer.errors import (
     IndexUnavailableError,
 )
 from fleetlight.indexer.extra_fields import Extra
-from tests.support.documents import TEMPLATE, make_document
+from tests.support.fleets.documents import TEMPLATE, make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
 

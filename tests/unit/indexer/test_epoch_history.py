@@ -9,8 +9,8 @@ from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS
 from fleetlight.indexer.errors import CellRestoredError
 from fleetlight.indexer.writing.epoch_history import History
-from tests.support.memory_cell import MemoryCell
-from tests.support.memory_index import MemoryIndex
+from tests.support.memory.memory_cell import MemoryCell
+from tests.support.memory.memory_index import MemoryIndex
 
 _CURRENT = "00000000-0000-4000-8000-000000000001"
 _MANY = 20_000

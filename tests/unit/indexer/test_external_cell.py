@@ -15,10 +15,10 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.external_rows import settle
 from fleetlight.indexer.writing.journaling import CellJournal
-from tests.support.documents import make_record, make_uuid
-from tests.support.memory_fleet import MemoryJournals, MemoryOwners
-from tests.support.memory_index import MemoryIndex
-from tests.support.nova_cell import MemoryNovaCell
+from tests.support.fleets.documents import make_record, make_uuid
+from tests.support.memory.memory_fleet import MemoryJournals, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex
+from tests.support.played.nova_cell import MemoryNovaCell
 
 
 class Stage:

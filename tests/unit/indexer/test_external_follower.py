@@ -19,12 +19,12 @@ from fleetlight.indexer.stream.external_follower import ExternalFollower
 from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
-from tests.support.documents import make_record, make_uuid
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_cell import ROUTING_KEY
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory_index import MemoryIndex
-from tests.support.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
+from tests.support.fleets.documents import make_record, make_uuid
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_cell import ROUTING_KEY
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex
+from tests.support.played.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(retry_wait_max_s=0.02, sync_batch_size=2, comparison_interval_s=3600)

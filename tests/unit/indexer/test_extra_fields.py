@@ -14,9 +14,9 @@ from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import interpret
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import json_schema
-from tests.support.documents import make_uuid
-from tests.support.memory_cell import CELL_UUID, NOW
-from tests.support.newer_messages import newer_message
+from tests.support.fleets.documents import make_uuid
+from tests.support.memory.memory_cell import CELL_UUID, NOW
+from tests.support.played.newer_messages import newer_message
 
 SCHEMAS = {"rack": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "weight": {"type": "number"}}
 FIELDS = {"rack": "r7", "weight": 5, "colour": "red"}

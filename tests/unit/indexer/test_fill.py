@@ -12,8 +12,8 @@ from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from fleetlight.query.page import PageRequest
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_index import MemoryIndex, versions
 
 
 def filled_cell(count: int = 10) -> MemoryCell:

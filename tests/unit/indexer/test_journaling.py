@@ -7,10 +7,10 @@ import pytest
 from fleetlight.indexer.reconcile.external_cell import compare_cell
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
-from tests.support.documents import make_record
-from tests.support.memory_fleet import MemoryJournals
-from tests.support.memory_index import MemoryIndex
-from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
+from tests.support.fleets.documents import make_record
+from tests.support.memory.memory_fleet import MemoryJournals
+from tests.support.memory.memory_index import MemoryIndex
+from tests.support.played.nova_cell import NOVA_CELL, MemoryNovaCell
 
 CELL = NOVA_CELL.uuid
 

@@ -17,12 +17,12 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.throttle import Throttle
-from tests.support.documents import make_document
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryLeases, MemoryOwners
-from tests.support.memory_generations import MemoryGenerations
-from tests.support.memory_index import MemoryIndex
-from tests.support.rebuilding import Silent
+from tests.support.fleets.documents import make_document
+from tests.support.fleets.rebuilding import Silent
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory.memory_generations import MemoryGenerations
+from tests.support.memory.memory_index import MemoryIndex
 
 EXTRA = Extra("fleetlight/InstancePayload-1.9", {"rack": "r7"}, {"rack": "text"})
 

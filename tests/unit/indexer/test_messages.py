@@ -10,7 +10,7 @@ from fleetlight.indexer.transform.messages import Heartbeat, OtherNotification, 
 from fleetlight.notifications.envelope import Notification, encode
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.resources.fields import to_microseconds
-from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
+from tests.support.memory.memory_cell import CELL_UUID, NOW, MemoryCell
 
 SENT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 UUID = "7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"

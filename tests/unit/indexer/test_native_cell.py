@@ -15,10 +15,10 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.query.page import PageRequest
-from tests.support.documents import make_record, make_uuid
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryOwners
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_record, make_uuid
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex
 
 
 class World:

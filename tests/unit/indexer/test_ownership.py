@@ -10,9 +10,9 @@ from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.writing import ownership
 from fleetlight.indexer.writing.ownership import OwnWriter, PromptOwners
-from tests.support.documents import make_document, make_uuid
-from tests.support.memory_fleet import MemoryOwners
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.memory.memory_fleet import MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex
 
 ANNOUNCED = OLDEST_TIME_VERSION
 

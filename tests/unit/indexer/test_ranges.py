@@ -9,7 +9,7 @@ import pytest
 
 from fleetlight.cells.digests import RangeDigest, digests_of
 from fleetlight.indexer.reconcile.ranges import ComparisonCounts, differing
-from tests.support.documents import make_uuid
+from tests.support.fleets.documents import make_uuid
 
 
 @dataclass

@@ -21,11 +21,11 @@ from fleetlight.indexer.reconcile.rebuild import (
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.throttle import Throttle
-from tests.support.documents import make_document, make_uuid
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryLeases, MemoryOwners
-from tests.support.memory_generations import MemoryGenerations
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory.memory_generations import MemoryGenerations
+from tests.support.memory.memory_index import MemoryIndex, versions
 
 NOVA = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b33", "nova", CellKind.NOVA_API, "", "")
 

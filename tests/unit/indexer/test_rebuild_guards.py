@@ -13,11 +13,11 @@ from fleetlight.indexer.errors import LeaseLostError, RebuildError, RebuildRunni
 from fleetlight.indexer.reconcile.rebuild import RebuildPhase
 from fleetlight.indexer.reconcile.rebuild_cells import HISTORIES, RebuiltCell, open_cell
 from fleetlight.indexer.transform.documents import to_document
-from tests.support.documents import make_document
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryOwners
-from tests.support.memory_generations import MemoryGenerations
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.fleets.documents import make_document
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryOwners
+from tests.support.memory.memory_generations import MemoryGenerations
+from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.unit.indexer.test_rebuild import Stage, StoppedError, Watcher
 
 

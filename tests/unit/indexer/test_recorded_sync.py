@@ -15,9 +15,9 @@ from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
-from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryOwners
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory.memory_fleet import MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex, versions
 
 OTHER_UUID = "7d1a3c52-0000-4000-8000-00000000000b"
 

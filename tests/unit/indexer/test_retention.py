@@ -21,11 +21,11 @@ from fleetlight.indexer.reconcile.retention import Purger, announce, has_forgott
 from fleetlight.indexer.transform.announcers import no_producers
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.indexer.writing.leases import CellLeases
-from tests.support.documents import make_document
-from tests.support.indexer_worlds import in_thread
-from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_document
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex
 from tests.support.waiting import wait_until
 from tests.unit.indexer.test_dead_letter_retries import Droppable
 

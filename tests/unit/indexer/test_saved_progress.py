@@ -5,8 +5,8 @@ import pytest
 from fleetlight.cells.epochs import EpochHistory
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
 from fleetlight.indexer.stream.saved_progress import ReachedProgress, SavedProgress
-from tests.support.memory_cell import CELL_UUID, NOW
-from tests.support.memory_index import MemoryIndex
+from tests.support.memory.memory_cell import CELL_UUID, NOW
+from tests.support.memory.memory_index import MemoryIndex
 
 KNOWN = EpochHistory([("first", 0), ("second", 7)])
 

@@ -31,10 +31,10 @@ from fleetlight.indexer.stream.probes import IndexerProbes
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
-from tests.support.memory_bus import MemoryBus
-from tests.support.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_bus import MemoryBus
+from tests.support.memory.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, hole_timeout_s=0.02, retry_wait_max_s=0.02, sync_batch_size=3)

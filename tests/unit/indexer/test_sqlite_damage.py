@@ -15,7 +15,7 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.documents import TEMPLATE, make_document
+from tests.support.fleets.documents import TEMPLATE, make_document
 
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)
 

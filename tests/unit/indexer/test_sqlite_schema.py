@@ -17,7 +17,7 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.documents import TEMPLATE, make_document, make_uuid
+from tests.support.fleets.documents import TEMPLATE, make_document, make_uuid
 
 FINGERPRINT = "f7cd4db56578282d"
 

@@ -11,7 +11,7 @@ from fleetlight.indexer import status as of_index
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
 from fleetlight.notifications.errors import BusUnavailableError
-from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
+from tests.support.memory.memory_cell import CELL_UUID, NOW, MemoryCell
 
 PROGRESS = CellProgress(CELL_UUID, 3, NOW - 2_000_000, is_complete=True)
 

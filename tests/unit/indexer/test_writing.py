@@ -11,8 +11,8 @@ from fleetlight.indexer.backends.base import Document, PartlyWrittenError, Rejec
 from fleetlight.indexer.errors import IndexPausedError, IndexUnavailableError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
-from tests.support.documents import make_document
-from tests.support.memory_index import MemoryIndex
+from tests.support.fleets.documents import make_document
+from tests.support.memory.memory_index import MemoryIndex
 
 
 class Overloaded(MemoryIndex):

@@ -26,8 +26,8 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
 from fleetlight.views.projection import Projection
-from tests.support.documents import make_document, make_record
-from tests.support.shown_items import stored_item
+from tests.support.fleets.documents import make_document, make_record
+from tests.support.oracles.shown_items import stored_item
 
 TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])

@@ -20,8 +20,8 @@ from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.failures import ends_alone
 from fleetlight.operations.jobs.worker import Worker
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
-from tests.support.tiny_vocabulary import RememberingNodes
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.fleets.tiny_vocabulary import RememberingNodes
 
 
 @pytest.fixture

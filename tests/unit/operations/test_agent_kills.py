@@ -30,9 +30,9 @@ from fleetlight.operations.opcodes.instances.create_parameters import InstanceCr
 from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.submitting import JobSubmission
-from tests.support.acting_cell import FLAVOR, REQUEST
-from tests.support.hosts_with_agents import AgentCell
-from tests.support.memory_store import MemoryStore
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.played.hosts_with_agents import AgentCell
 
 MIRRORED: Mapping[str, Any] = {
     "instance_name": "web1",

@@ -23,9 +23,9 @@ from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.nodes import NodeSetParams
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.submitting import JobSubmission
-from tests.support.acting_cell import FLAVOR, REQUEST
-from tests.support.hosts_with_agents import GIB, SIZE, AgentCell
-from tests.support.memory_store import MemoryStore
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.played.hosts_with_agents import GIB, SIZE, AgentCell
 
 FREE = SIZE.disk_mib
 LARGE = {**FLAVOR, "flavorid": "m2", "name": "large", "memory_mb": 4096, "root_gb": 40}

@@ -23,7 +23,7 @@ from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
 from fleetlight.resources.amount import Amount
-from tests.support.acting_cell import FLAVOR, REQUEST, SIZE, ActingCell
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, SIZE, ActingCell
 
 HOSTS = [f"host{n}" for n in range(1, 6)]
 BUILD = ["instance.create.start", "instance.update", "instance.update", "instance.update"]

@@ -15,7 +15,7 @@ from fleetlight.cells.errors import (
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instance_action_events, migrations
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 
 BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "vcpus": 4}
 SELECT = ["scheduler.select_destinations.start", "scheduler.select_destinations.end"]

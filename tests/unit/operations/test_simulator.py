@@ -26,7 +26,7 @@ from fleetlight.operations.simulation.simulated_instances import (
 )
 from fleetlight.operations.simulation.simulator import SimulatedCell, Simulator
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.instance_operations import InstanceOperations
+from tests.support.fleets.instance_operations import InstanceOperations
 
 
 @pytest.fixture

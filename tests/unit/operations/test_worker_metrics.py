@@ -12,7 +12,7 @@ from fleetlight.operations.jobs.vocabulary import Vocabulary
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
-from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
+from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 
 _RECEIVED_AT = 1_700_000_000_000_000
 

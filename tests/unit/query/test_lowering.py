@@ -8,7 +8,7 @@ from fleetlight.query.filters import NOTHING, And, Eq, Filter, Le, any_of
 from fleetlight.query.lowering import beyond, fit, next_beyond
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.fields import Field, ItemType, Kind
-from tests.support.filter_oracle import is_behind, is_kept
+from tests.support.oracles.filter_oracle import is_behind, is_kept
 
 FIELDS = ItemType(
     "thing",

@@ -44,8 +44,8 @@ from fleetlight.query.tree import Store
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.property.query_strategies import ADDRESSES, EPOCH, FIELDS, FLOATS, NUMBERS, STATES, TAGS, TEXTS, TIMES
-from tests.support.filter_oracle import expected_page, is_kept
-from tests.support.things import THINGS, connected_things
+from tests.support.fleets.things import THINGS, connected_things
+from tests.support.oracles.filter_oracle import expected_page, is_kept
 
 
 def _uuid(number: int) -> str:

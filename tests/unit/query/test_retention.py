@@ -26,7 +26,7 @@ from fleetlight.query.filters import (
 from fleetlight.query.retention import forgotten, may_match_forgotten, remembered
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.filter_oracle import is_kept
+from tests.support.oracles.filter_oracle import is_kept
 
 HORIZON = 1_700_000_000_000_000
 AT = from_microseconds(HORIZON)

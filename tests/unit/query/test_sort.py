@@ -12,7 +12,7 @@ from fleetlight.query.to_sql import order_by
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import Field, ItemType, Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.nice_order import parts
+from tests.support.oracles.nice_order import parts
 
 
 def test_uuid_ends_every_order() -> None:

@@ -13,8 +13,8 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.server_status import WITH_FAULT
 from fleetlight.views.compute.view import ItemTemplate, render_view
 from fleetlight.views.projection import FieldValues
-from tests.support.documents import make_record
-from tests.support.shown_items import stored_item
+from tests.support.fleets.documents import make_record
+from tests.support.oracles.shown_items import stored_item
 
 BASES: Mapping[str, Any] = {"versioned_base": "http://api/v2.1", "plain_base": "http://api"}
 _FLAVOR = {"vcpus": 1, "memory_mb": 2, "root_gb": 3, "ephemeral_gb": 4, "name": "m1"}

@@ -7,8 +7,8 @@ import pytest
 
 from fleetlight.cells.kinds.nova_api.items import read_item
 from fleetlight.views.compute.view import ItemTemplate, render_view
-from tests.support.documents import CREATED_AT, make_record
-from tests.support.shown_items import stored_item
+from tests.support.fleets.documents import CREATED_AT, make_record
+from tests.support.oracles.shown_items import stored_item
 
 SECOND = 1_000_000
 

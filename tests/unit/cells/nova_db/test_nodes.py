@@ -17,8 +17,8 @@ from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import ResultStatus
-from tests.support.documents import CREATED_AT
-from tests.support.nova_tables import CELL1, SmallNova, small_nova
+from tests.support.fleets.documents import CREATED_AT
+from tests.support.fleets.nova_tables import CELL1, SmallNova, small_nova
 
 ALL = frozenset(ITEM_TYPES["node"])
 

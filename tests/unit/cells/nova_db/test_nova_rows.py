@@ -18,8 +18,8 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.documents import CREATED_AT, make_uuid
-from tests.support.nova_tables import CELL0, CELL1, SmallNova, small_nova
+from tests.support.fleets.documents import CREATED_AT, make_uuid
+from tests.support.fleets.nova_tables import CELL0, CELL1, SmallNova, small_nova
 
 
 @pytest.fixture

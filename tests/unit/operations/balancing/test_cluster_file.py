@@ -10,8 +10,8 @@ from fleetlight.operations.balancing.cluster import DEFAULT_POLICY, AllocationPo
 from fleetlight.operations.balancing.cluster_file import read_cluster
 from fleetlight.operations.balancing.cluster_file_writer import write_cluster
 from fleetlight.operations.balancing.errors import ClusterFileError
-from tests.support.cluster_files import cluster_file
-from tests.support.htools import Htools
+from tests.support.oracles.cluster_files import cluster_file
+from tests.support.servers.htools import Htools
 
 FILE = """\
 default|uuid-1|last_resort|one,two|net-1

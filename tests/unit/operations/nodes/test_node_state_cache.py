@@ -15,8 +15,8 @@ from fleetlight.operations.nodes.errors import RequestError
 from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.nodes.requests import NodeStateRequest
 from fleetlight.operations.nodes.rpc import NodeRpc
-from tests.support.memory_store import MemoryStore
-from tests.support.played_nodes import ManualClock, PlayedNodes, hypervisor_data
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.played.played_nodes import ManualClock, PlayedNodes, hypervisor_data
 from tests.support.waiting import wait_until
 
 TTL_S = 600

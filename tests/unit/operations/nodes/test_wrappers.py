@@ -15,9 +15,9 @@ from fleetlight.operations.nodes.cache import NodeStateCache
 from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.wrappers import all_instances_info, instance_info, node_info
-from tests.support.agents import simulated_agent
-from tests.support.memory_store import MemoryStore
-from tests.support.played_nodes import PlayedNodes
+from tests.support.memory.memory_store import MemoryStore
+from tests.support.played.agents import simulated_agent
+from tests.support.played.played_nodes import PlayedNodes
 
 N1, N2 = AgentNode("node1", "10.0.0.1"), AgentNode("node2", "10.0.0.2")
 SPECS: Any = [("fake", {})]

@@ -11,8 +11,8 @@ import pytest
 from fleetlight.resources.fields import to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate, render_view
-from tests.support.documents import make_record
-from tests.support.shown_items import stored_item
+from tests.support.fleets.documents import make_record
+from tests.support.oracles.shown_items import stored_item
 
 VERSIONED_BASE = "http://fleet.example/v2.1"
 PLAIN_BASE = "http://fleet.example"

@@ -16,7 +16,7 @@ from fleetlight.views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFa
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 from fleetlight.views.query2.pushdown import split
 from fleetlight.views.query2.values import Facts, as_json
-from tests.support.documents import make_record
+from tests.support.fleets.documents import make_record
 
 FLAVOR = {"memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 512}
 VOLUME = {"volume_id": "11111111-1111-4111-8111-111111111111", "device_name": "/dev/vdb"}

@@ -1,0 +1,69 @@
+"""A command of some children that only say what happens to them: `python -m tests.support.fleets.supervised STORY`.
+
+Each writes lines to standard output: `NAME begins PID`, and `NAME ends` after SIGTERM.
+"""
+
+import os
+import signal
+import sys
+from functools import partial
+from threading import Event
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from fleetlight.cli.endings import end_in_words
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
+from fleetlight.cli.settings import MonitoringSettings
+
+
+def say(text: str) -> None:
+    os.write(1, f"{text}\n".encode())
+
+
+def wait(name: str, context: ChildContext) -> None:
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    say(f"{name} begins {os.getpid()}")
+    with context.answering(CollectorRegistry(), CellHeartbeats()):
+        context.is_ready()
+        stop.wait()
+    say(f"{name} ends")
+
+
+def fail(error: Exception, _inside: ChildContext) -> None:
+    raise error
+
+
+def hang(name: str, context: ChildContext) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(f"{name} begins {os.getpid()}")
+    context.is_ready()
+    while True:
+        signal.pause()
+
+
+def main(story: str) -> None:
+    first, second = (Child(name, partial(wait, name), answers_lists=True) for name in ("first", "second"))
+    stages = {
+        "waits": [[first], [second]],
+        "fails": [[first], [Child("second", partial(fail, ConfigurationError("no such thing")))]],
+        "errs": [[first], [Child("second", partial(fail, RuntimeError("a mistake")))]],
+        "hangs": [[first], [Child("second", partial(hang, "second"))]],
+    }[story]
+    configure_logging(LogSettings())
+    try:
+        supervise(stages, MonitoringSettings(), lambda: say("ready"))
+    except CommandError as error:
+        try:
+            end_in_words(error)
+        except typer.Exit as ending:
+            sys.exit(ending.exit_code)
+    say("stopped")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

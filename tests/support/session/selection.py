@@ -1,0 +1,86 @@
+"""pytest hooks: tests whose server is missing are left out (not skipped), and the end of the run says so.
+
+With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, and a skipped test fails the run.
+"""
+
+import os
+
+import pytest
+
+from tests.support.session.requirements import ALL_VARIABLE, REQUIREMENTS, missing_requirements
+
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_OWN_SERVERS = "own_servers"
+_WORKER_KEY = "fleetlight_left_out"
+
+
+def _must_run_all() -> bool:
+    return os.environ.get(ALL_VARIABLE) == "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LEFT_OUT] = {}
+    missing = missing_requirements()
+    if _must_run_all() and missing:
+        names = ", ".join(f"{requirement.title} ({requirement.variable})" for requirement in missing)
+        raise pytest.UsageError(f"{ALL_VARIABLE}=1 needs every server and the samples, but these are missing: {names}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by the fixtures that they ask for, and leave out those whose requirement is missing.
+
+    Those that are marked `own_servers` come first.
+    """
+    missing = {requirement.marker for requirement in missing_requirements()}
+    counts = config.stash[_LEFT_OUT]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        for requirement in REQUIREMENTS:
+            if requirement.fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(requirement.marker)
+        absent = missing.intersection(mark.name for mark in item.iter_markers())
+        for marker in absent:
+            counts[marker] = counts.get(marker, 0) + 1
+        (left_out if absent else kept).append(item)
+    # xdist hands out tests in the order of the list, so those that share costly servers get to one worker.
+    kept.sort(key=lambda item: item.get_closest_marker(_OWN_SERVERS) is None)
+    items[:] = kept
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist hands its counts on to the process that reports; the reporter turns skips into a failure."""
+    worker_output = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output[_WORKER_KEY] = session.config.stash[_LEFT_OUT]
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if _must_run_all() and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """xdist: every worker collects all tests, so the counts of one are the counts of the run."""
+    counts = getattr(node, "workeroutput", {}).get(_WORKER_KEY)
+    if counts is not None:
+        node.config.stash[_LEFT_OUT] = counts  # type: ignore[attr-defined]  # WorkerController.config
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash[_LEFT_OUT]
+    missing = [requirement for requirement in missing_requirements() if left_out.get(requirement.marker)]
+    if missing:
+        terminalreporter.section("left out")
+        for requirement in missing:
+            terminalreporter.write_line(
+                f"{left_out.get(requirement.marker)} tests need {requirement.title}: {requirement.variable} is not set"
+            )
+    skipped = len(terminalreporter.stats.get("skipped", []))
+    if skipped and _must_run_all():
+        terminalreporter.write_line(
+            f"FAILED: {skipped} tests were skipped; with {ALL_VARIABLE}=1 none may be", red=True
+        )
