@@ -1,4 +1,4 @@
-"""The node state cache in one process, by a model of random interleavings (tests/support/oracles/node_state_machine.py)."""
+"""Random interleavings at the node state cache, in one process (tests/support/oracles/node_state_machine.py)."""
 
 from collections.abc import Sequence
 

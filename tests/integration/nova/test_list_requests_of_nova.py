@@ -1,7 +1,7 @@
 """Random lists over the databases of a Nova deployment are what the contract says, from the cells and from an index.
 
-The oracle (tests.support.oracles.list_oracle) reads the contract by itself. What is in the cells it is told by the adapters,
-which are compared with Nova's own answers in test_list_equals_nova.
+The oracle (tests.support.oracles.list_oracle) reads the contract by itself. What is in the cells it is told by the
+adapters, which are compared with Nova's own answers in test_list_equals_nova.
 """
 
 import re

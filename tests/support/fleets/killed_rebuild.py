@@ -1,4 +1,4 @@
-"""`python -m tests.support.fleets.killed_rebuild FLEET_URL INDEX_SETTINGS MOMENT`: a rebuild that is killed at a moment."""
+"""A rebuild that is killed: `python -m tests.support.fleets.killed_rebuild FLEET_URL INDEX_SETTINGS MOMENT`."""
 
 import os
 import signal

@@ -36,8 +36,8 @@ as soon as a process works on the cell.
 
 [Monitoring](../operations/monitoring.md) has alert rules and a dashboard that are made of these metrics.
 
-The tables are made of the program: `python -m tests.support.pages.metrics_page`, and a test compares them. A histogram is
-three series: `_bucket`, `_sum` and `_count`.
+The tables are made of the program: `python -m tests.support.pages.metrics_page`, and a test compares them. A histogram
+is three series: `_bucket`, `_sum` and `_count`.
 """
 _INDEXER_NOTE = """\
 Of several indexers one is active for a cell, and the figures of the others lag behind: take the highest one of each

@@ -1,4 +1,4 @@
-"""docs/reference/settings.md, made of the models that read the settings: `python -m tests.support.pages.settings_page`."""
+"""docs/reference/settings.md, made of the models: `python -m tests.support.pages.settings_page`."""
 
 import inspect
 import re
