@@ -22,7 +22,7 @@ DAY = 86_400_000_000
 @pytest.fixture
 def fleet(empty_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     """A cell of which the index has two instances, deleted 10 and 40 days ago."""
-    monkeypatch.setattr("fleetlight.cli.index.purge.grace_s", lambda _: 0.0)
+    monkeypatch.setattr("fleetlight.cli.index.purge.removal_delay_s", lambda _: 0.0)
     folder = DataFolder(empty_place / "fleetlight-data")
     folder.create()
     fleet = set_up_fleet(folder)
@@ -61,7 +61,7 @@ def test_nothing_is_waited_for_when_nothing_is_to_be_removed(
     run: Run, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "waiting 0 s" in run("index", "purge").stderr
-    monkeypatch.setattr("fleetlight.cli.index.purge.grace_s", lambda _: pytest.fail("why wait?"))
+    monkeypatch.setattr("fleetlight.cli.index.purge.removal_delay_s", lambda _: pytest.fail("why wait?"))
     result = run("index", "purge")
     assert (result.exit_code, result.stdout) == (0, "cell1: 0 deleted instances removed from the index\n")
     assert indexed() == {make_uuid(10)}
