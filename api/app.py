@@ -14,9 +14,9 @@ from fleetlight.api import capacity, maintenance
 from fleetlight.api.compute.routes import ComputeFace
 from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
+from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_route
 from fleetlight.api.http.request_metrics import RequestMetrics
-from fleetlight.api.http.utf8_addresses import Utf8Addresses
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
@@ -96,7 +96,7 @@ def create_app(parts: ApiParts) -> Application:
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request),  # outermost: counts refusals too
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
-            Middleware(Utf8Addresses, refusal=_no_route),  # what follows reads addresses as text
+            Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             Middleware(RepeatedRefusals),  # before anything is done for a request
         ],
         exception_handlers={HTTPException: answer_http_exception},

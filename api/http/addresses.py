@@ -1,14 +1,20 @@
-"""Refusing addresses that are no text, before a handler reads them."""
+"""Addresses as handlers get them: text, without empty parts."""
 
+import re
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+_SLASHES = re.compile("/{2,}")
 
-class Utf8Addresses:
-    """Passes on requests whose address is UTF-8; to all others it says that nothing is there.
+
+class Addresses:
+    """Passes on requests whose address is UTF-8; to all others it answers that nothing is there.
+
+    Several slashes are one, as for Nova and Keystone: clients join an endpoint that ends with a slash to a path that
+    begins with one.
 
     A server puts U+FFFD in the place of bytes that mean nothing, so `/tags/%ff` would be stored as a tag that no caller
     has asked for.
@@ -21,8 +27,12 @@ class Utf8Addresses:
         self._refusal = refusal
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and not _is_text(scope.get("raw_path") or b""):
-            return self._refusal(scope["method"], scope["path"])(scope, receive, send)
+        if scope["type"] == "http":
+            raw_path = scope.get("raw_path") or b""
+            if not _is_text(raw_path):
+                return self._refusal(scope["method"], scope["path"])(scope, receive, send)
+            if b"//" in raw_path:
+                scope["path"] = _SLASHES.sub("/", scope["path"])
         return self._app(scope, receive, send)
 
 
