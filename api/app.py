@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_route
+from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.image import routes as image
@@ -27,7 +29,7 @@ from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.rapi import routes as rapi
 from fleetlight.api.rapi.endpoint import is_rapi, unknown_address
-from fleetlight.api.rapi.faults import rapi_fault
+from fleetlight.api.rapi.faults import RapiError, rapi_fault
 from fleetlight.api.scheduling import routes as scheduling
 from fleetlight.api.services import Services
 from fleetlight.cells.fleet.fleet_clock import FleetClock
@@ -97,6 +99,7 @@ def create_app(parts: ApiParts) -> Application:
             Middleware(RequestMetrics, observe=services.metrics.count_request),  # outermost: counts refusals too
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
+            Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
             Middleware(RepeatedRefusals),  # before anything is done for a request
         ],
         exception_handlers={HTTPException: answer_http_exception},
@@ -105,6 +108,11 @@ def create_app(parts: ApiParts) -> Application:
     web.router.redirect_slashes = False
     application = Application(web, services, query_engine, live, health)
     return application
+
+
+def _refuse_foreign_page(path: str) -> Response:
+    text = "A page of another site must not change anything here."
+    return rapi_fault(RapiError(HTTPStatus.FORBIDDEN, text)) if is_rapi(path) else fault(403, text)
 
 
 def _no_route(method: str, path: str) -> Response:
