@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
@@ -27,12 +27,14 @@ async def serve(
     on_ready: Callable[[], None] | None = None,
     on_stop: Callable[[], None] = lambda: None,
     logs_requests: bool = False,
+    trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Accept connections at `listener` until `stop` is set, then close it.
 
     deadlines: when a request has to have arrived.
     on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
-    logs_requests: whether each request is logged.
+    logs_requests: whether each request is logged. trusted_proxies: addresses, or networks, of proxies whose
+        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
     Returns when the requests that were under way are answered, or some seconds later.
     """
@@ -45,6 +47,8 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     server = _Server(config, on_ready)

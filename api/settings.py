@@ -1,5 +1,6 @@
 """The sections `api`, `identity` and `keystone` of the configuration."""
 
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,13 @@ def _without_trailing_slash(url: str) -> str:
     return url.rstrip("/")
 
 
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text)) if "/" in text else str(ip_address(text))
+    except ValueError:
+        raise ValueError("must be an IP address, or a network such as 10.0.0.0/8") from None
+
+
 class ApiSettings(BaseModel):
     """How the faces are served.
 
@@ -19,6 +27,8 @@ class ApiSettings(BaseModel):
     port: the port to listen on, 0 for any free one; `--port` goes before it.
     processes: how many processes serve the API at that address, which `fleetlight api --processes` goes before. Unset:
         as many as there are processors that it may use, and one with `fleetlight up`.
+    trusted_proxies: addresses, or networks, of proxies in front of it. What they say in X-Forwarded-For and
+        X-Forwarded-Proto of a caller is believed; what others say there is not.
     max_limit: the largest page; also the page when a request names no limit.
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
@@ -48,6 +58,7 @@ class ApiSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8774, ge=0, le=65535)
     processes: int | None = Field(default=None, ge=1, le=256)
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None

@@ -6,7 +6,7 @@ _LONGEST = 255
 
 
 def address_of_client(scope: Scope) -> str | None:
-    """The address that a request came from; behind a proxy on this machine the one that the proxy names."""
+    """The address that a request came from; behind a trusted proxy the one that the proxy names."""
     client = scope.get("client")
     return None if client is None else str(client[0])
 

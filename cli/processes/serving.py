@@ -130,6 +130,7 @@ async def _serve(
                     on_ready=is_ready,
                     on_stop=app.services.feed.close,
                     logs_requests=settings.api.access_log,
+                    trusted_proxies=settings.api.trusted_proxies,
                 )
 
 

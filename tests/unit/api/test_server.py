@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from structlog.testing import capture_logs
 
+from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import InsecureListeningError
 from fleetlight.api.http.listening import address_of, listen
 from fleetlight.api.identity import refuse_open_listening
@@ -29,7 +30,12 @@ PATIENT = RequestDeadlines(headers_s=60, body_s=60, taking_s=60)
 
 @contextmanager
 def running(
-    app: Starlette, listener: socket.socket, deadlines: RequestDeadlines = PATIENT, *, logs_requests: bool = False
+    app: Starlette,
+    listener: socket.socket,
+    deadlines: RequestDeadlines = PATIENT,
+    *,
+    logs_requests: bool = False,
+    trusted_proxies: Sequence[str] = (),
 ) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
@@ -38,7 +44,15 @@ def running(
     async def run() -> None:
         stop = asyncio.Event()
         started.append((asyncio.get_running_loop(), stop))
-        await serve(app, listener, stop, deadlines=deadlines, on_ready=ready.set, logs_requests=logs_requests)
+        await serve(
+            app,
+            listener,
+            stop,
+            deadlines=deadlines,
+            on_ready=ready.set,
+            logs_requests=logs_requests,
+            trusted_proxies=trusted_proxies,
+        )
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
@@ -60,6 +74,21 @@ def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
     with running(app, listener), urllib.request.urlopen(address) as response:  # noqa: S310  # our own address
         assert response.read() == b"hello"
     assert listener.fileno() == -1
+
+
+@pytest.mark.parametrize(("trusted", "said"), [((), "127.0.0.1 http"), (("127.0.0.1",), "192.0.2.7 https")])
+def test_only_a_trusted_proxy_says_from_where_a_request_comes(trusted: Sequence[str], said: str) -> None:
+    app = Starlette()
+
+    async def caller(request: Request) -> Response:
+        return PlainTextResponse(f"{address_of_client(request.scope)} {request.url.scheme}")
+
+    app.add_route("/", caller)
+    listener = listen("127.0.0.1", 0)
+    forwarded = {"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
+    request = urllib.request.Request(address_of(listener), headers=forwarded)  # noqa: S310  # our own address
+    with running(app, listener, trusted_proxies=trusted), urllib.request.urlopen(request) as response:  # noqa: S310
+        assert response.read().decode() == said
 
 
 def test_request_for_a_whole_url_is_one_for_its_path() -> None:
