@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
@@ -22,7 +22,8 @@ class AgentDatabase:
         path = folder / _FILE
         try:
             # For its owner alone, whatever the umask; what SQLite lays beside it gets the same rights.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # A power cut must not take back what was answered.
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -110,7 +110,9 @@ async def _serve(
     loop.add_signal_handler(signal.SIGTERM, stop.set)
 
     def stop_from_any_thread() -> None:
-        loop.call_soon_threadsafe(stop.set)
+        # The loop of a process that is ending may be closed.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(stop.set)
 
     def is_ready() -> None:
         context.is_ready()

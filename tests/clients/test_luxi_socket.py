@@ -66,4 +66,4 @@ def test_socket_that_is_served_is_not_taken(live: LiveApi) -> None:
     assert f"another process serves the socket {served}" in ended.stderr
     nowhere = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert nowhere.returncode == 2
-    assert "add --socket PATH" in nowhere.stderr
+    assert "give --socket PATH" in nowhere.stderr

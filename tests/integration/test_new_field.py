@@ -46,7 +46,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import decode
-from fleetlight.notifications.payloads.fleetlight import InstancePayload
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from tests.support.fleets.instance_operations import InstanceOperations
 from fleetlight.query.check import check
 from fleetlight.query.filters import Matches
@@ -79,7 +79,7 @@ assert [row.record["rack"] for row in live] == ["r10", "r9"], live
 # On the bus, by the general way and by the short one.
 with engine.connect() as connection:
     bodies = connection.execute(select(changes.c.message).order_by(changes.c.id)).scalars().all()
-assert [InstancePayload.unwrap(decode(body).payload).rack for body in bodies] == ["r9", "r10", None, "x1"]
+assert [FullInstancePayload.unwrap(decode(body).payload).rack for body in bodies] == ["r9", "r10", None, "x1"]
 records = [read_record(body) for body in bodies]
 assert [record["rack"] for record in records] == ["r9", "r10", None, "x1"]
 

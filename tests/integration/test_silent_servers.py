@@ -52,7 +52,7 @@ def test_status_names_cells_buses_and_an_index_that_hang(
         fleet.add_cell(
             name, CellKind.NATIVE, f"postgresql://fleetlight@{silent}/{name}", f"amqp://guest:guest@{silent}//"
         )
-    monkeypatch.setattr(index, "_INDEX_PATIENCE_S", 0.5)
+    monkeypatch.setattr(index, "_INDEX_TIMEOUT_S", 0.5)
     monkeypatch.setattr(of_index, "_TIMEOUT_S", 0.5)
     monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["http://{silent}"]')

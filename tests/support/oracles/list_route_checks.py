@@ -14,6 +14,7 @@ from fleetlight.query.filters import (
     Filter,
     HasAddress,
     HasName,
+    HasOneName,
     HasOtherName,
     LacksAddress,
     Matches,
@@ -120,6 +121,7 @@ def is_beyond_the_index(request: PageRequest) -> bool:
     return any(key.collation is Collation.NICE and key.field not in _NICE for key in keys) or any(
         isinstance(leaf, HasAddress | LacksAddress)
         or (isinstance(leaf, HasName | HasOtherName) and len(leaf.name) > 255)
+        or (isinstance(leaf, HasOneName) and max(map(len, leaf.names), default=0) > 255)
         or (isinstance(leaf, Matches | NotMatches) and fields[leaf.field].kind is not Kind.TEXT)
         for leaf in leaves(request.filter)
     )
