@@ -143,7 +143,9 @@ def _run(servers: Iterable[Server], command: Sequence[str]) -> int:
         if _start_all(servers, found):
             return 1
         urls = {one.server.VARIABLE: one.url for one in found}
-        child = subprocess.Popen(command, env={**os.environ, **urls})
+        # Without the path by which Python found us: the command is to import `fleetlight.…`, not the folders.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        child = subprocess.Popen(command, env=inherited | urls)
         try:
             return child.wait()
         except KeyboardInterrupt:

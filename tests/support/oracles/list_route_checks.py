@@ -17,7 +17,9 @@ from fleetlight.query.filters import (
     HasOneName,
     HasOtherName,
     LacksAddress,
+    Leaf,
     Matches,
+    Not,
     NotMatches,
     leaves,
 )
@@ -123,8 +125,12 @@ def is_beyond_the_index(request: PageRequest) -> bool:
         or (isinstance(leaf, HasName | HasOtherName) and len(leaf.name) > 255)
         or (isinstance(leaf, HasOneName) and max(map(len, leaf.names), default=0) > 255)
         or (isinstance(leaf, Matches | NotMatches) and fields[leaf.field].kind is not Kind.TEXT)
-        for leaf in leaves(request.filter)
+        for leaf in map(_without_not, leaves(request.filter))
     )
+
+
+def _without_not(leaf: Leaf) -> Leaf:
+    return leaf.leaf if isinstance(leaf, Not) else leaf
 
 
 def check_paging_while_changes_arrive(fleet: ListedFleet, rows: Rows, order: SortOrder, limit: int, seed: int) -> None:

@@ -151,7 +151,7 @@ class Composition:
         ours = {variable: self._translated(value) for variable, value in services()[service]["environment"].items()}
         # A one-off container has ports of its own.
         ours.pop("FLEETLIGHT_MONITORING_PORT", None)
-        return inherited | ours | {"FLEETLIGHT_INDEX_PREFIX": self.prefix, "PYTHONPATH": str(CHECKOUT)}
+        return inherited | ours | {"FLEETLIGHT_INDEX_PREFIX": self.prefix}
 
     def _translated(self, value: str) -> str:
         value = substituted(value)

@@ -44,7 +44,6 @@ def run_apart() -> RunApart:
 
     def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fleetlight.cli", *arguments]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     return run_command

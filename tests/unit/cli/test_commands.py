@@ -333,7 +333,7 @@ def test_sync_on_a_terminal_says_what_came_of_it_below_the_bars(run: Run, cells:
     """What is printed between bars that are still drawn is overwritten, and moves them."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fleetlight.cli", "index", "sync", "--type", "OS::Nova::Server"]
-    environment = {**os.environ, "PYTHONPATH": str(SAMPLES.parents[1]), "TERM": "xterm"}
+    environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = read_terminal(ours)
