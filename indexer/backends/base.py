@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fleetlight.cells.digests import RangeDigest
+from fleetlight.indexer.backends.seal import Seal, SealState
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.counts import CountRequest, Counts, Group
@@ -113,16 +114,20 @@ class CellProgress:
     horizon: int = field(default=0, compare=False)
     epoch: str | None = field(default=None, compare=False)
 
-    def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
-        """As searchers report it; facts: state by its kind and the uuid of the cell.
+    def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState) -> "CellProgress":
+        """As searchers report it; facts: state by its kind and the uuid of the cell. seal: of the index.
 
         While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
-        restore says so; nor does it while rows make place for others.
+        restore says so; nor does it while rows make place for others. What another program may have written since the
+        seal held last is not known to be whole.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
+        is_repaired = epoch == BEING_RECONCILED or (REPAIRS, self.cell_uuid) in facts
+        held_at = self.fresh_as_of if seal.held_at is None else seal.held_at
         return replace(
             self,
-            is_complete=self.is_complete and epoch != BEING_RECONCILED and (REPAIRS, self.cell_uuid) not in facts,
+            fresh_as_of=min(self.fresh_as_of, held_at),
+            is_complete=self.is_complete and not is_repaired and not seal.reasons,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
         )
@@ -307,6 +312,9 @@ class IndexWriter(OtherItemStore, Protocol):
         those that were not searchable yet among them; no process may write rows of the cell meanwhile. What is cut off
         can be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
+
+    def open_seal(self) -> Seal:
+        """The seal of the index that is written to; closed with this."""
 
     def close(self) -> None: ...
 
