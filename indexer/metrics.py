@@ -80,6 +80,11 @@ class IndexerMetrics:
             "Times that another index, a restored or an empty one, was found in the place of the one that was prepared",
             registry=registry,
         )
+        self._seal_breaches = Counter(
+            "fleetlight_indexer_seal_broken",
+            "Times that writes were found in the index which no writer of ours accounts for",
+            registry=registry,
+        )
         self._audit_seconds = Gauge(
             "fleetlight_indexer_audit_round_seconds",
             "How long the last comparison of the whole cell with the index took, of `revisions` or of `content`",
@@ -178,6 +183,9 @@ class IndexerMetrics:
 
     def suspected(self, cell_uuid: str, *, is_suspected: bool) -> None:
         self._is_suspected.labels(cell_uuid).set(is_suspected)
+
+    def seal_broken(self) -> None:
+        self._seal_breaches.inc()
 
     def index_replaced(self) -> None:
         self._replacements.inc()

@@ -24,6 +24,7 @@ from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
 from fleetlight.indexer.reconcile.retention import Purger, removal_delay_s
+from fleetlight.indexer.reconcile.sealer import SealedCells, Sealer
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
@@ -126,11 +127,14 @@ def run_indexer(
             release_bus=partial(_release_bus, settings),
         )
 
-        def purge(until: Event) -> None:
-            # Before that there is nothing to look at, and at the very first start not even an index.
-            while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
-                pass
-            purger.run(until)
+        def after_preparation(run: Callable[[Event], None]) -> Callable[[Event], None]:
+            def run_then(until: Event) -> None:
+                # Before that there is nothing to look at, and at the very first start not even an index.
+                while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
+                    pass
+                run(until)
+
+            return run_then
 
         auditor = Auditor(
             lambda: service.audited,
@@ -141,8 +145,26 @@ def run_indexer(
             settings=settings.indexer,
             metrics=metrics,
         )
-        with watching(service), _beside("purger", purge) as purging, _beside("auditor", auditor.run) as auditing:
-            service.run(stop, [purging, auditing])
+        sealer = Sealer(
+            SealedCells(
+                fleet.cells,
+                open_changelog_adapter,
+                partial(open_adapter, clock=fleet.clock),
+                owners=fleet,
+                journals=fleet.journals,
+                clock=fleet.clock,
+            ),
+            writer=writer,
+            leases=leases,
+            metrics=metrics,
+        )
+        with (
+            watching(service),
+            _beside("purger", after_preparation(purger.run)) as purging,
+            _beside("auditor", auditor.run) as auditing,
+            _beside("sealer", after_preparation(sealer.run)) as sealing,
+        ):
+            service.run(stop, [purging, auditing, sealing])
 
 
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:

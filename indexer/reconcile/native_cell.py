@@ -82,6 +82,10 @@ class NativeComparison(Comparison):
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
+    def differing_among(self, uuids: Collection[str]) -> Sequence[Difference]:
+        """Which of these instances differ, by content; nothing is repaired."""
+        return self._confirmed(sorted(uuids))
+
     def count_deleted(self) -> int:
         # Digests do not show it.
         is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
