@@ -244,6 +244,9 @@ class IndexWriter(OtherItemStore, Protocol):
         Those that are damaged are left out, and named in the log.
         """
 
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        """The versions of the documents there are among `ids`, damaged or not; otherwise as `read`."""
+
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:

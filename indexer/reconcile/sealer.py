@@ -125,7 +125,8 @@ class Sealer:
         tolerance_s = min(_TOLERANCE_S + _TOLERANCE_OF_LATENESS * self._late_s, _MOST_TOLERANCE_S)
         breach = seal.check(self._are_right, tolerance_s)
         if breach is not None:
-            _log.warning("indexer.seal_broken", reason=breach.reason, instances=breach.uuids and len(breach.uuids))
+            instances = "any" if breach.uuids is None else len(breach.uuids)
+            _log.warning("indexer.seal_broken", reason=breach.reason, instances=instances)
             self._metrics.seal_broken()
             self._compare_all(breach, stop)
             seal.mend(breach)

@@ -184,6 +184,8 @@ _named = itemgetter(*NICE_KEYS)
 
 
 class _Found(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
+    found: bool = False
     source: _Source | None = msgspec.field(name="_source", default=None)  # type: ignore[valid-type]
     version: int = msgspec.field(name="_version", default=0)
     error: Cause | None = None
@@ -382,6 +384,17 @@ def from_found(answer: bytes) -> Iterator[Document]:
             except KeyError as error:
                 raise IndexDocumentError.caused_by(error, found.source.uuid) from error
             yield document
+
+
+def from_found_versions(answer: bytes) -> dict[str, int]:
+    """The versions of the documents that a multi-get without sources found, by id. Raises IndexUnavailableError."""
+    versions: dict[str, int] = {}
+    for found in decoded(_FOUND_ANSWER, answer).docs:
+        if found.error is not None:
+            raise IndexUnavailableError(f"a document could not be read: {found.error}")
+        if found.found:
+            versions[found.id] = found.version
+    return versions
 
 
 def _bulk_line(document: Document) -> bytes:

@@ -110,6 +110,8 @@ class ElasticsearchSeal:
         # Writes of which it was seen that they say what the cells say.
         self._right: Missing = {}
         self._mended: set[str] = set()
+        # By writer, as of the last look at which the seal held.
+        self._unanswered: dict[str, int] = {}
         self._is_loaded = False
         self._save_due_s = 0.0
         # When each account was last seen to be another one.
@@ -140,10 +142,13 @@ class ElasticsearchSeal:
         if self._look is None:
             look.until.update(self._until(accounts))
             self._look = look
-        is_late = time.monotonic() - look.since_s > tolerance_s
-        if not is_late and any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items()):
+        may_be_ours = any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items())
+        if may_be_ours and time.monotonic() - look.since_s <= tolerance_s:
             return None
-        return self._judge(look, missing, are_right)
+        may_be_ours = may_be_ours or any(
+            account.unanswered > self._unanswered.get(writer, 0) for writer, account in accounts.items()
+        )
+        return self._judge(look, missing, are_right if may_be_ours else None)
 
     def mend(self, breach: Breach) -> None:
         self._sealed = dict(breach.mark)
@@ -154,6 +159,8 @@ class ElasticsearchSeal:
     def _load(self) -> Breach | None:
         """What a process that checked it before has left."""
         self._sealed = _load_sealed(self._state)
+        gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
+        self._state.save_state(SEALED, dict.fromkeys(gone))
         self._is_loaded = True
         for name, fact in self._state.load_state(SEAL).items():
             if name != HELD and name not in self._mended:
@@ -206,12 +213,16 @@ class ElasticsearchSeal:
                 to_come = 0 if writer == self._account.id else _REPORTS_TO_COME
                 yield writer, account.reports + to_come
 
-    def _judge(self, look: _Look, missing: Missing, are_right: AreRight) -> Breach | None:
-        """Whose writes are missing: of a writer that was killed, if all are there and say what the cells say."""
+    def _judge(self, look: _Look, missing: Missing, are_right: AreRight | None) -> Breach | None:
+        """Whose writes are missing.
+
+        are_right: None where they are no writer's of ours. Else they are those of one that was killed, or got no
+        answer, if all of them are there and say what the cells say.
+        """
         count = sum(map(len, missing.values()))
         found = dict(self._numbered(missing)) if count <= _MOST_NAMED else {}
         is_all = sum(map(len, found.values())) == count
-        if is_all and count <= _MOST_LOOKED_AT and are_right(_by_cell(found.values())):
+        if are_right and is_all and count <= _MOST_LOOKED_AT and are_right(_by_cell(found.values())):
             for place, numbers in missing.items():
                 self._right[place] = self._right.get(place, Numbers()).union(numbers)
             return None
@@ -236,6 +247,7 @@ class ElasticsearchSeal:
         """All that the shards had given out by that look is accounted for."""
         self._look = None
         self._right = {}
+        self._unanswered = {writer: account.unanswered for writer, account in accounts.items()}
         # Of an index that a rebuild fills, or has replaced, the seal stays.
         self._sealed = {**self._sealed, **look.given}
         self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})

@@ -37,11 +37,13 @@ class Account(msgspec.Struct):
     """What a writer says of itself.
 
     reports: how often it has done so. oldest: how often it had when the oldest request that is under way began; as
-    `reports` where none is. is_at_work: whether other requests may have begun since.
+    `reports` where none is. is_at_work: whether other requests may have begun since. unanswered: how many requests had
+    no answer, so that it is not known what they have written.
     """
 
     reports: int
     oldest: int
+    unanswered: int
     is_at_work: bool
     numbers: dict[str, dict[str, list[tuple[int, int]]]]
 
@@ -70,7 +72,7 @@ class WriteAccount:
         self._changed = Condition()
         # By request, the number of reports when it began.
         self._under_way: dict[object, int] = {}
-        self._reports = 0
+        self._reports = self._unanswered = 0
         self._is_at_work = self._is_closed = False
         self._written_at_s = 0.0
         self._thread: Thread | None = None
@@ -85,11 +87,14 @@ class WriteAccount:
                 self._is_at_work = True
                 self._start()
             self._under_way[request] = self._reports
+        has_answer = False
         try:
             yield
+            has_answer = True
         finally:
             with self._changed:
                 del self._under_way[request]
+                self._unanswered += not has_answer
                 self._written_at_s = time.monotonic()
 
     def add(self, index: str, written: Iterable[tuple[str, int]]) -> None:
@@ -156,7 +161,13 @@ class WriteAccount:
             for index, shards in self._got.items()
         }
         oldest = min(self._under_way.values(), default=self._reports)
-        return {"reports": self._reports, "oldest": oldest, "is_at_work": is_at_work, "numbers": numbers}
+        return {
+            "reports": self._reports,
+            "oldest": oldest,
+            "unanswered": self._unanswered,
+            "is_at_work": is_at_work,
+            "numbers": numbers,
+        }
 
     def _forget_what_is_sealed(self) -> None:
         if sum(len(numbers.ranges) for shards in self._got.values() for numbers in shards.values()) < _MANY_RANGES:

@@ -40,6 +40,7 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     check_state_saved,
     from_field_counts,
     from_found,
+    from_found_versions,
     from_progress_hits,
     from_removals,
     from_state_hits,
@@ -171,6 +172,12 @@ class ElasticsearchWriter:
             return {}
         answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
         return {document.id: document for document in from_found(answer)}
+
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        if not ids:
+            return {}
+        path = f"/{self._names.write}/_mget?_source=false"
+        return from_found_versions(send(self._client, "POST", path, {"ids": list(ids)}))
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
@@ -334,7 +341,7 @@ class ElasticsearchWriter:
             self._forget_what_is_deleted()
             # Another process that has removed something meanwhile may have ended the forgetting for all, and too early.
             newer = self._delete(dict.fromkeys(deleted, 0))
-            deleted = newer - self.read(newer).keys()
+            deleted = newer - self.versions(newer).keys()
             if not deleted:
                 return
         raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
@@ -495,6 +502,9 @@ class ElasticsearchWriter:
         seal_new(self._client, self, system_clock, self._names.write, self._names.items)
 
     def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:
+        if account["reports"] == 1 and not physical_indexes(self._client, self._names.state):
+            # The server would make one, with a mapping that it guesses.
+            raise IndexAbsentError(f"there is no index {self._names.state}: start the indexer")
         self.save_state(ACCOUNTS, {writer: account})
 
     def _set_gc_deletes(self, duration: str | None) -> None:

@@ -179,6 +179,15 @@ class SqliteWriter:
                 found.update((document.id, document) for document in map(document_of, rows))
         return found
 
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        with self._using():
+            for batch in batched(ids, _READ_BATCH):
+                marks = ", ".join("?" * len(batch))
+                statement = f"SELECT uuid, version FROM {self._documents.name} WHERE uuid IN ({marks})"  # noqa: S608
+                found.update(self._connection.execute(statement, batch).fetchall())
+        return found
+
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:

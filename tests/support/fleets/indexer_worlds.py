@@ -18,7 +18,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.native.relay import Publishes, Relay
-from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.settings import RelaySettings
@@ -28,6 +28,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.reconcile.sealer import SealedCells, Sealer
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
@@ -37,6 +38,7 @@ from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.fleets.instance_operations import InstanceOperations
@@ -91,6 +93,25 @@ class World:
                 metrics=IndexerMetrics(CollectorRegistry()),
             )
             with in_thread(auditor.run):
+                yield
+
+    @contextmanager
+    def sealing(self) -> Iterator[None]:
+        """The sealer of the index, as an indexer has it."""
+        with (
+            closing(open_writer(self.index)) as writer,
+            closing(CellLeases(self.fleet.open_leases("test sealer"))) as leases,
+        ):
+            sealed = SealedCells(
+                self.fleet.cells,
+                open_changelog_adapter,
+                open_adapter,
+                owners=self.fleet,
+                journals=self.fleet.journals,
+                clock=system_clock,
+            )
+            sealer = Sealer(sealed, writer=writer, leases=leases, metrics=IndexerMetrics(CollectorRegistry()))
+            with in_thread(sealer.run):
                 yield
 
     def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:

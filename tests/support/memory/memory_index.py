@@ -120,6 +120,9 @@ class MemoryIndex:
             self.reads.append(set(ids))
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
 
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        return {uuid: document.version for uuid, document in self.read(ids).items()}
+
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
