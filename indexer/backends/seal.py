@@ -62,5 +62,7 @@ class SealState:
     def of(cls, facts: Mapping[tuple[str, str], Any]) -> "SealState":
         """facts: state by its kind and name."""
         found = {name: value for (kind, name), value in facts.items() if kind == SEAL}
-        held_at = int(found.pop(HELD, 0))
-        return cls(held_at, tuple(str(each["reason"]) for each in found.values()))
+        held_at = found.pop(HELD, 0)
+        # Another program may have written anything there.
+        reasons = tuple(str(each.get("reason")) if isinstance(each, dict) else str(each) for each in found.values())
+        return cls(held_at if isinstance(held_at, int) else 0, reasons)

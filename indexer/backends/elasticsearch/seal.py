@@ -8,8 +8,9 @@ begun by then has ended. The seal held as of the moment of the first of these lo
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -22,6 +23,8 @@ from fleetlight.indexer.backends.elasticsearch.write_account import Account, Flo
 from fleetlight.indexer.backends.seal import HELD, SEAL, AreRight, Breach
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError
 from fleetlight.resources.clock import Clock
+
+T = TypeVar("T")
 
 ACCOUNTS = "write accounts"
 """The kind of state that has the account of each writer, by its id."""
@@ -59,6 +62,13 @@ class _Look:
     until: dict[str, int] = field(default_factory=dict)
 
 
+class _UnmendedBreach(msgspec.Struct):
+    """As state. uuids: see Breach."""
+
+    reason: str
+    uuids: frozenset[str] | None
+
+
 Missing = dict[tuple[str, str], Numbers]
 """Numbers by physical index and shard."""
 
@@ -91,7 +101,16 @@ def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str
 
 
 def _load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
-    return {name: msgspec.convert(fact, WrittenIndex) for name, fact in state.load_state(SEALED).items()}
+    return _facts(state, SEALED, WrittenIndex)
+
+
+def _facts(state: KeepsState, kind: str, fact_type: type[T]) -> dict[str, T]:
+    """The facts of a kind, by name. What another program has written there is none."""
+    facts: dict[str, T] = {}
+    for name, fact in state.load_state(kind).items():
+        with suppress(msgspec.ValidationError):
+            facts[name] = msgspec.convert(fact, fact_type)
+    return facts
 
 
 class ElasticsearchSeal:
@@ -162,10 +181,9 @@ class ElasticsearchSeal:
         gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
         self._state.save_state(SEALED, dict.fromkeys(gone))
         self._is_loaded = True
-        for name, fact in self._state.load_state(SEAL).items():
-            if name != HELD and name not in self._mended:
-                named = fact["uuids"]
-                return Breach(name, fact["reason"], None if named is None else frozenset(named), self._given())
+        for name, fact in _facts(self._state, SEAL, _UnmendedBreach).items():
+            if name not in self._mended:
+                return Breach(name, fact.reason, fact.uuids, self._given())
         return None
 
     def _given(self) -> dict[str, WrittenIndex]:
@@ -191,10 +209,7 @@ class ElasticsearchSeal:
         return None
 
     def _load_accounts(self) -> dict[str, Account]:
-        saved = {
-            writer: msgspec.convert(account, Account) for writer, account in self._state.load_state(ACCOUNTS).items()
-        }
-        return saved | {self._account.id: self._account.now()}
+        return _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
 
     def _missing(self, look: _Look, accounts: Mapping[str, Account]) -> Missing:
         missing: Missing = {}
@@ -238,8 +253,7 @@ class ElasticsearchSeal:
 
     def _breach(self, reason: str, uuids: frozenset[str] | None, given: Mapping[str, WrittenIndex]) -> Breach:
         breach = Breach(uuid4().hex, reason, uuids, given)
-        named = None if uuids is None else sorted(uuids)
-        self._state.save_state(SEAL, {breach.id: {"reason": reason, "uuids": named}})
+        self._state.save_state(SEAL, {breach.id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
         self._look = None
         return breach
 
