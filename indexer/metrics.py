@@ -85,6 +85,11 @@ class IndexerMetrics:
             "Times that writes were found in the index which no writer of ours accounts for",
             registry=registry,
         )
+        self._seal_held = Gauge(
+            "fleetlight_indexer_seal_held_seconds",
+            "Time up to which no other program is known to have written to the index; of the indexer that checks it",
+            registry=registry,
+        )
         self._audit_seconds = Gauge(
             "fleetlight_indexer_audit_round_seconds",
             "How long the last comparison of the whole cell with the index took, of `revisions` or of `content`",
@@ -186,6 +191,10 @@ class IndexerMetrics:
 
     def seal_broken(self) -> None:
         self._seal_breaches.inc()
+
+    def seal_held(self, moment: int) -> None:
+        """moment: microseconds."""
+        self._seal_held.set(moment / MICROSECONDS_PER_SECOND)
 
     def index_replaced(self) -> None:
         self._replacements.inc()

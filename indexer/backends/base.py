@@ -17,6 +17,7 @@ from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.counts import CountRequest, Counts, Group
 from fleetlight.query.page import PageRequest
+from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import View
@@ -316,8 +317,8 @@ class IndexWriter(OtherItemStore, Protocol):
         can be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
 
-    def open_seal(self) -> Seal:
-        """The seal of the index that is written to; closed with this."""
+    def open_seal(self, clock: Clock) -> Seal:
+        """The seal of the index that is written to; closed with this. clock: of the fleet."""
 
     def close(self) -> None: ...
 

@@ -37,6 +37,10 @@ class Breach:
 class Seal(Protocol):
     """The seal of one index, for the one process that checks it. Calls raise as those of IndexWriter do."""
 
+    @property
+    def held_at(self) -> int:
+        """The moment, in microseconds, of the last look that has found no breach; 0 before there was one."""
+
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
         """Look for writes that are not accounted for, and say as of when there were none (`HELD`).
 

@@ -117,7 +117,7 @@ class Sealer:
 
     def _seal_of_index(self) -> Seal:
         if self._seal is None:
-            self._seal = self._writer.open_seal()
+            self._seal = self._writer.open_seal(self._sealed.clock)
             self._in_doubt = dict.fromkeys(self._writer.load_state(REPAIRS))
         return self._seal
 
@@ -130,7 +130,9 @@ class Sealer:
             self._metrics.seal_broken()
             self._compare_all(breach, stop)
             seal.mend(breach)
-        elif self._in_doubt and time.monotonic() >= self._retry_due_s:
+            return
+        self._metrics.seal_held(seal.held_at)
+        if self._in_doubt and time.monotonic() >= self._retry_due_s:
             self._retry(stop)
 
     def _compare_all(self, breach: Breach, stop: Event) -> None:

@@ -124,6 +124,7 @@ class ElasticsearchSeal:
         self._state = state
         self._account = account
         self._clock = clock
+        self.held_at = 0
         self._sealed: dict[str, WrittenIndex] = {}
         self._look: _Look | None = None
         # Writes of which it was seen that they say what the cells say.
@@ -265,6 +266,7 @@ class ElasticsearchSeal:
         # Of an index that a rebuild fills, or has replaced, the seal stays.
         self._sealed = {**self._sealed, **look.given}
         self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
+        self.held_at = look.at
         self._mended.clear()
         if time.monotonic() >= self._save_due_s:
             self._state.save_state(SEALED, {name: msgspec.to_builtins(look.given[name]) for name in look.given})

@@ -85,7 +85,7 @@ from fleetlight.indexer.errors import (
     IndexUnavailableError,
     IndexVersionError,
 )
-from fleetlight.resources.clock import system_clock
+from fleetlight.resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
@@ -301,8 +301,8 @@ class ElasticsearchWriter:
         self._have_forgotten(last)
         return removed
 
-    def open_seal(self) -> ElasticsearchSeal:
-        return ElasticsearchSeal(self._client, self._names, self, self._account, system_clock)
+    def open_seal(self, clock: Clock) -> ElasticsearchSeal:
+        return ElasticsearchSeal(self._client, self._names, self, self._account, clock)
 
     def close(self) -> None:
         self._threads.shutdown()
