@@ -23,8 +23,9 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.retention import Purger, removal_delay_s
-from fleetlight.indexer.reconcile.sealer import SealedCells, Sealer
+from fleetlight.indexer.reconcile.sealer import Sealer
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
@@ -136,28 +137,18 @@ def run_indexer(
 
             return run_then
 
-        auditor = Auditor(
-            lambda: service.audited,
-            open_adapter=open_changelog_adapter,
+        repair = CellRepair(
+            fleet.cells,
+            open_changelog_adapter,
+            partial(open_adapter, clock=fleet.clock),
             writer=writer,
             leases=leases,
             owners=fleet,
-            settings=settings.indexer,
-            metrics=metrics,
+            journals=fleet.journals,
+            clock=fleet.clock,
         )
-        sealer = Sealer(
-            SealedCells(
-                fleet.cells,
-                open_changelog_adapter,
-                partial(open_adapter, clock=fleet.clock),
-                owners=fleet,
-                journals=fleet.journals,
-                clock=fleet.clock,
-            ),
-            writer=writer,
-            leases=leases,
-            metrics=metrics,
-        )
+        auditor = Auditor(lambda: service.audited, repair, settings.indexer, metrics)
+        sealer = Sealer(repair, metrics)
         with (
             watching(service),
             _beside("purger", after_preparation(purger.run)) as purging,

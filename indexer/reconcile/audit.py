@@ -25,15 +25,14 @@ import structlog
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.model import Cell, ChangelogAdapter
-from fleetlight.indexer.backends.base import REPAIRS, IndexWriter
+from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.errors import IndexerError, StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.native_cell import NativeComparison, Suspects
 from fleetlight.indexer.reconcile.other_items import OtherItemComparison
-from fleetlight.indexer.reconcile.reconcile import WarnedLists, reconcile
+from fleetlight.indexer.reconcile.reconcile import WarnedLists
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.ownership import KnowsOwners
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
@@ -108,26 +107,20 @@ class _CellAudit:
 class Auditor:
     """Audits the cells of an indexer that number their changes; `run` in a thread.
 
-    cells: those that it keeps up now, by uuid. open_adapter: raises CellUnreachableError. leases: a cell is repaired
-    under the one for bulk work. What is away is passed over until the next round.
+    cells: those that it keeps up now, by uuid. What is away is passed over until the next round.
     """
 
     def __init__(
         self,
         cells: Callable[[], Mapping[str, AuditedCell]],
-        *,
-        open_adapter: Callable[[Cell], ChangelogAdapter],
-        writer: IndexWriter,
-        leases: CellLeases,
-        owners: KnowsOwners,
+        repair: CellRepair,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
     ) -> None:
         self._cells = cells
-        self._open_adapter = open_adapter
-        self._writer = writer
-        self._leases = leases
-        self._owners = owners
+        self._repairs = repair
+        self._open_adapter = repair.open_adapter
+        self._writer = repair.writer
         self._settings = settings
         self._metrics = metrics
         self._audits: dict[str, _CellAudit] = {}
@@ -287,46 +280,18 @@ class Auditor:
 
     def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
         """What is known to differ, and what else does; if it fails it is tried again after the next round."""
-
-        def on_step() -> None:
-            if stop.is_set():
-                raise StopRequestedError
-            confirm()
-
-        def pause(seconds: float) -> None:
-            stop.wait(seconds)
-            on_step()
-
+        WarnedLists(self._writer, cell.uuid, stop.wait).suspect()
         try:
-            with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
-                if not self._is_suspected(cell):
-                    # The holder of the lease before has ended what was not ours.
-                    audit.is_all_suspected = False
-                    if not audit.unrepaired:
-                        self._metrics.suspected(cell.uuid, is_suspected=False)
-                        return
-                WarnedLists(self._writer, cell.uuid, _without_pause).suspect()
-                comparison = NativeComparison(
-                    adapter,
-                    self._writer,
-                    catch_up_timeout_s=_CATCH_UP_S,
-                    owners=self._owners,
-                    contents_at_once=_PAGE_ROWS if audit.is_all_suspected else None,
-                    first=audit.unrepaired,
-                    pause=pause,
-                )
-                repaired, wrong = 0, set[str]()
-                for differences in reconcile(comparison, repair=True, on_step=on_step):
-                    repaired += sum(difference.is_repaired for difference in differences)
-                    wrong.update(difference.uuid for difference in differences if difference.is_wrong)
+            result = self._repairs.repair(cell, None if audit.is_all_suspected else frozenset(audit.unrepaired), stop)
         except StopRequestedError:
             return
-        except _AWAY as error:
-            _log.warning("indexer.audit_repair_postponed", cell=cell.name, reason=str(error))
+        if result is None:
             return
-        audit.unrepaired, audit.is_all_suspected = wrong, False
-        self._metrics.suspected(cell.uuid, is_suspected=bool(wrong))
-        _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(wrong))
+        if not result.wrong:
+            WarnedLists(self._writer, cell.uuid, stop.wait).end()
+        audit.unrepaired, audit.is_all_suspected = set(result.wrong), False
+        self._metrics.suspected(cell.uuid, is_suspected=bool(result.wrong))
+        _log.info("indexer.audit_repaired", cell=cell.name, repaired=result.repaired, remaining=len(result.wrong))
 
     def _raise_mistakes(self) -> None:
         for audit in self._audits.values():
@@ -334,7 +299,7 @@ class Auditor:
                 audit.repair.result()
 
     def _comparison(self, adapter: ChangelogAdapter) -> NativeComparison:
-        return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._owners)
+        return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._repairs.owners)
 
 
 def _without_pause(_seconds: float) -> None:

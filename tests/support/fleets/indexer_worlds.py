@@ -28,7 +28,8 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
-from fleetlight.indexer.reconcile.sealer import SealedCells, Sealer
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
+from fleetlight.indexer.reconcile.sealer import Sealer
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
@@ -79,40 +80,33 @@ class World:
     def auditing(self, service: IndexerService) -> Iterator[None]:
         """The audit of what the service follows, as fast as it can."""
         settings = INDEXER.model_copy(update={"audit_interval_s": 0.1, "audit_share": 1})
-        with (
-            closing(open_writer(self.index)) as writer,
-            closing(CellLeases(self.fleet.open_leases("test audit"))) as leases,
-        ):
-            auditor = Auditor(
-                lambda: service.audited,
-                open_adapter=open_changelog_adapter,
-                writer=writer,
-                leases=leases,
-                owners=self.fleet,
-                settings=settings,
-                metrics=IndexerMetrics(CollectorRegistry()),
-            )
+        with self._repairing() as repair:
+            auditor = Auditor(lambda: service.audited, repair, settings, IndexerMetrics(CollectorRegistry()))
             with in_thread(auditor.run):
                 yield
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
         """The sealer of the index, as an indexer has it."""
+        with self._repairing() as repair, in_thread(Sealer(repair, IndexerMetrics(CollectorRegistry())).run):
+            yield
+
+    @contextmanager
+    def _repairing(self) -> Iterator[CellRepair]:
         with (
             closing(open_writer(self.index)) as writer,
-            closing(CellLeases(self.fleet.open_leases("test sealer"))) as leases,
+            closing(CellLeases(self.fleet.open_leases("test repair"))) as leases,
         ):
-            sealed = SealedCells(
+            yield CellRepair(
                 self.fleet.cells,
                 open_changelog_adapter,
                 open_adapter,
+                writer=writer,
+                leases=leases,
                 owners=self.fleet,
                 journals=self.fleet.journals,
                 clock=system_clock,
             )
-            sealer = Sealer(sealed, writer=writer, leases=leases, metrics=IndexerMetrics(CollectorRegistry()))
-            with in_thread(sealer.run):
-                yield
 
     def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:
         if not signs:
