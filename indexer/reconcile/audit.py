@@ -1,7 +1,10 @@
-"""The audit: indexers compare what they follow with the cells all the time, at a share of their time, and repair it.
+"""The audit: indexers compare what they follow with the cells all the time, at a small share of their time, and repair
+it.
 
-Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
-that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
+What other programs write the seal shows at once (fleetlight.indexer.reconcile.sealer). The audit is there for what it
+cannot see: mistakes of ours. Revisions are compared by digests, in ranges, each cell as a whole once in
+`audit_interval_s` if the share is enough for that; content is read page by page beside it, and takes as long as it
+takes. What differs at first sight is suspected,
 and looked at again when the index has got as far as the cell was then. What still differs is suspected at once, so that
 lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconcile.reconcile). Lists rely on the index
 again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
@@ -50,9 +53,6 @@ _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
 # The index gets there with the next refresh, or not soon.
 _CATCH_UP_S = 5.0
-# Of the time, while ranges wait. They find more for what they cost.
-_SHARE_OF_PAGES = 0.2
-_MOST_CREDIT_S = 1.0
 _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
 
 
@@ -124,7 +124,6 @@ class Auditor:
         self._settings = settings
         self._metrics = metrics
         self._audits: dict[str, _CellAudit] = {}
-        self._credit_s = 0.0
 
     def run(self, stop: Event) -> None:
         """Audit until `stop` is set."""
@@ -153,17 +152,15 @@ class Auditor:
         open_ = [(uuid, audit) for uuid, audit in idle.items() if not _has_enough_suspects(audit)]
         ranges_due_s, of_range = min(((audit.due_s, uuid) for uuid, audit in open_), default=(inf, ""))
         page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in open_), default=(inf, ""))
-        has_range, has_page = ranges_due_s <= now_s, page_due_s <= now_s
-        if has_page and (not has_range or self._credit_s > 0):
+        if min(ranges_due_s, page_due_s) > now_s:
+            return False
+        # What is to go on at once is due since its last piece, so that ranges and pages take turns.
+        if page_due_s < ranges_due_s:
             self._guarded(idle[of_page], partial(self._compare_page, cells[of_page].cell, idle[of_page]))
-            self._credit_s -= time.monotonic() - now_s if has_range else 0
-        elif has_range:
-            self._guarded(
-                idle[of_range], partial(self._compare_range, cells[of_range].cell, idle[of_range], repairs, stop)
-            )
-            earned_s = (time.monotonic() - now_s) * _SHARE_OF_PAGES / (1 - _SHARE_OF_PAGES)
-            self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_S)
-        return has_range or has_page
+        else:
+            work = partial(self._compare_range, cells[of_range].cell, idle[of_range], repairs, stop)
+            self._guarded(idle[of_range], work)
+        return True
 
     def _guarded(self, audit: _CellAudit, work: Callable[[], None]) -> None:
         try:
