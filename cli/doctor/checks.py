@@ -117,7 +117,8 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
     def run() -> Findings:
         if is_in_process(cells[0]):
             return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
-        return [ok(about, broker_version(cells[0].transport_url, settings))]
+        has_others = not cells[0].can.numbers_changes
+        return [ok(about, broker_version(cells[0].transport_url, settings, has_others=has_others))]
 
     return Check(about, run, _START_BUS)
 
