@@ -158,6 +158,16 @@ def following_check(cell: Cell, known: IndexKnows, settings: Settings, clock: Cl
     return Check(about, run, _START_DATABASE)
 
 
+def hosts_of(settings: Settings) -> Iterator[Finding]:
+    """Which hosts the listeners answer requests for, as this configuration says."""
+    listeners = {"api": settings.api.served_hosts}
+    if settings.monitoring.port is not None:
+        listeners["monitoring"] = settings.monitoring.served_hosts
+    for section, hosts in listeners.items():
+        about, says = f"hosts of {section}", f"serves {hosts.meaning}"
+        yield ok(about, says) if hosts.names is not None else unknown(about, f"{says}: {section}.hosts can limit that")
+
+
 def disk_checks(settings: Settings, cells: Sequence[Cell]) -> list[Check]:
     """The disks that files of ours are on; those of servers they tell themselves."""
     files = [file_of(settings.fleet.database_url.get_secret_value())]

@@ -16,6 +16,7 @@ from fleetlight.cli.doctor.checks import (
     disk_checks,
     fleet_check,
     following_check,
+    hosts_of,
     index_check,
     progress_check,
 )
@@ -73,7 +74,7 @@ def _examined(settings: Settings) -> list[Finding]:
                 progress_check(settings, fleet, known),
             ]
         )
-        return [own, *first, *answers(_about_cells(settings, known, tuple(cells)))]
+        return [own, *hosts_of(settings), *first, *answers(_about_cells(settings, known, tuple(cells)))]
 
 
 def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:

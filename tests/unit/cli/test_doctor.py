@@ -77,6 +77,23 @@ def test_cell_that_no_process_follows_is_found(run: Run, cell: Cell) -> None:
     assert "`fleetlight indexer`" in remedy
 
 
+@pytest.mark.usefixtures("cell")
+def test_hosts_that_are_served_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings() -> dict[str, tuple[str, str]]:
+        found = json.loads(run("doctor", "--json").stdout)
+        return {each["about"]: (each["state"], each["found"]) for each in found if each["about"].startswith("hosts")}
+
+    assert findings() == {"hosts of api": ("ok", "serves addresses, localhost")}
+    monkeypatch.setenv("FLEETLIGHT_API_HOST", "10.0.0.5")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_HOST", "10.0.0.5")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_PORT", "9100")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_HOSTS", '["api1"]')
+    assert findings() == {
+        "hosts of api": ("unknown", "serves any name: api.hosts can limit that"),
+        "hosts of monitoring": ("ok", "serves addresses, localhost, api1"),
+    }
+
+
 def test_disabled_cell_is_not_asked(run: Run, cell: Cell) -> None:
     with closing(fleet_of_folder()) as fleet:
         fleet.set_disabled(cell.uuid, True)
