@@ -103,7 +103,8 @@ class CellProgress:
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         fleetlight.indexer.reconcile.retention; only searchers report it.
     epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
-    Kept as the horizon is.
+    doubt: why lists do without the index of a cell that it has had whole, as a sentence. Both are kept as the horizon
+        is.
     """
 
     cell_uuid: str
@@ -112,19 +113,29 @@ class CellProgress:
     is_complete: bool
     horizon: int = field(default=0, compare=False)
     epoch: str | None = field(default=None, compare=False)
+    doubt: str | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
-        """As searchers report it; facts: state by its kind and the uuid of the cell.
+        """As searchers report it; facts: state by its kind, one of CELL_FACTS, and the uuid of the cell.
 
         While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
         restore says so; nor does it while rows make place for others.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
+        doubt = None
+        if epoch == BEING_RECONCILED:
+            doubt = "the cell was restored, and its index is being made equal to it"
+        elif (REPAIRS, self.cell_uuid) in facts:
+            doubt = (
+                "the index was found to differ from the cell, and is repaired by an indexer, or by "
+                "`fleetlight index verify --repair`"
+            )
         return replace(
             self,
-            is_complete=self.is_complete and epoch != BEING_RECONCILED and (REPAIRS, self.cell_uuid) not in facts,
+            is_complete=self.is_complete and doubt is None,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
+            doubt=doubt,
         )
 
 
@@ -177,6 +188,9 @@ RECONCILIATIONS = "reconciliations"
 
 REPAIRS = "repairs"
 """The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
+
+CELL_FACTS = (HORIZONS, EPOCHS, REPAIRS)
+"""The kinds of state that CellProgress.with_facts reads."""
 
 
 def ignore_removed(_rows: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     file_of,
@@ -129,6 +129,6 @@ class SqliteSearcher:
 
 def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
     # First, since a watermark that was read before may be of an earlier epoch.
-    found = connection.execute(_READ_FACTS, (HORIZONS, EPOCHS, REPAIRS))
+    found = connection.execute(_READ_FACTS, CELL_FACTS)
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
     return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}
