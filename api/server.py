@@ -8,10 +8,12 @@ from urllib.parse import unquote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlight.api.http.access_log import AccessLog
 from fleetlight.api.http.faults import fault
+from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
 from fleetlight.api.limits.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
@@ -28,17 +30,19 @@ async def serve(
     on_stop: Callable[[], None] = lambda: None,
     logs_requests: bool = False,
     trusted_proxies: Sequence[str] = (),
+    hosts: ServedHosts = ANY_HOST,
 ) -> None:
     """Accept connections at `listener` until `stop` is set, then close it.
 
     deadlines: when a request has to have arrived.
     on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
     logs_requests: whether each request is logged. trusted_proxies: addresses, or networks, of proxies whose
-        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing.
+        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing. hosts: those that requests
+        may be for.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
     Returns when the requests that were under way are answered, or some seconds later.
     """
-    checked = _OneLength(_OriginForm(app))
+    checked = _OneLength(_OriginForm(_KnownHost(app, hosts)))
     config = uvicorn.Config(
         AccessLog(checked) if logs_requests else checked,
         http=protocol_with(deadlines),
@@ -76,6 +80,19 @@ class _OneLength:
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+
+class _KnownHost:
+    """Refuses a request for a host that is not served here (RFC 9110, 15.5.20)."""
+
+    def __init__(self, app: ASGIApp, hosts: ServedHosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Headers(scope=scope).getlist("host") if scope["type"] == "http" else []
+        app = self._app if self._hosts.serves(asked) else fault(421, self._hosts.refusal(asked, "api.hosts"))
+        await app(scope, receive, send)
 
 
 class _OriginForm:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, host_of, is_loopback
+
 
 def _without_trailing_slash(url: str) -> str:
     if not url.startswith(("http://", "https://")):
@@ -27,6 +29,9 @@ class ApiSettings(BaseModel):
     port: the port to listen on, 0 for any free one; `--port` goes before it.
     processes: how many processes serve the API at that address, which `fleetlight api --processes` goes before. Unset:
         as many as there are processors that it may use, and one with `fleetlight up`.
+    hosts: names under which the API is called, besides addresses, localhost and that of compute_link_prefix; a request
+        for another one is refused. Unset, a trusted proxy decides that where there is one; without, any name is served
+        unless host is a loopback address or auth is `none`.
     trusted_proxies: addresses, or networks, of proxies in front of it. What they say in X-Forwarded-For and
         X-Forwarded-Proto of a caller is believed; what others say there is not.
     max_limit: the largest page; also the page when a request names no limit.
@@ -58,6 +63,7 @@ class ApiSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8774, ge=0, le=65535)
     processes: int | None = Field(default=None, ge=1, le=256)
+    hosts: tuple[HostName, ...] = ()
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
@@ -77,6 +83,15 @@ class ApiSettings(BaseModel):
     luxi_socket: Path | None = None
     access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
+
+    @property
+    def served_hosts(self) -> ServedHosts:
+        """The hosts that requests may be for. A page that takes our address for its own has no login of ours."""
+        needs_names = is_loopback(self.host) or self.auth == "none"
+        if not self.hosts and (self.trusted_proxies or not needs_names):
+            return ANY_HOST
+        outside = None if self.compute_link_prefix is None else host_of(self.compute_link_prefix)
+        return ServedHosts(frozenset({*self.hosts, *filter(None, [outside])}))
 
 
 class IdentitySettings(BaseModel):

@@ -23,6 +23,7 @@ from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
     IdentityServiceError,
+    NoEventsError,
     UnauthorizedError,
     UnsupportedMediaTypeError,
     UnsupportedMicroversionError,
@@ -38,6 +39,8 @@ from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.consistency.tokens import ChangeToken
+
+EVENT_STREAM = "text/event-stream"
 
 _log = structlog.get_logger(__name__)
 _READING = frozenset({"GET", "HEAD"})
@@ -72,6 +75,11 @@ class ApiRequest:
     include: Include
     is_relaxed: bool = False
     request_id: str = ""
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether nothing but a stream of events is accepted: the one type by which an answer is chosen."""
+        return self.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     @property
     def origin(self) -> RequestContext:
@@ -113,7 +121,10 @@ class Middleware:
 
         async def answer(http: HttpRequest) -> Response:
             async def respond(minor: int) -> Response:
-                return await handler(await self.request(http, minor))
+                request = await self.request(http, minor)
+                if request.wants_events:
+                    raise NoEventsError
+                return await handler(request)
 
             return await self.answer(http, respond)
 

@@ -133,6 +133,7 @@ async def _serve(
                     on_stop=app.services.feed.close,
                     logs_requests=settings.api.access_log,
                     trusted_proxies=settings.api.trusted_proxies,
+                    hosts=settings.api.served_hosts,
                 )
 
 

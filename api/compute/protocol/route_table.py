@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body
-from fleetlight.api.http.errors import GoneError, NotInMicroversionError
+from fleetlight.api.http.errors import GoneError, NoEventsError, NotInMicroversionError
 from fleetlight.api.http.faults import no_such_route
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
@@ -146,6 +146,8 @@ class RouteTable:
             route = next((route for route in spans if route.is_in(minor)), None)
             if route is None:
                 raise NotInMicroversionError(minor)
+            if request.wants_events and route.events is None:
+                raise NoEventsError
             if route.method == "GET" or route.query is not NO_PARAMETERS:
                 route.query.accept(request.query, minor)
             return await route.handler(request)

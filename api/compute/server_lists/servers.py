@@ -124,7 +124,7 @@ class ServerListHandlers:
 
     async def detail(self, request: ApiRequest) -> Response:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
-        if self._watches.is_wanted(request):
+        if request.wants_events:
             stream = await self._watches.open(request)
             # The stream of a HEAD would hold the connection, and a slot among the watches, for nothing.
             return HeadResponse(stream) if _is_head(request) else stream

@@ -166,7 +166,7 @@ class NativeAdapter:
             return first
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
-        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message")
+        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message", "previous")
         statement = (
             select(*(changes.c[name] for name in wanted))
             .where(changes.c.sequence > sequence)

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import InsecureListeningError
+from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
 from fleetlight.api.http.listening import address_of, listen
 from fleetlight.api.identity import refuse_open_listening
 from fleetlight.api.limits.request_deadlines import RequestDeadlines
@@ -36,6 +37,7 @@ def running(
     *,
     logs_requests: bool = False,
     trusted_proxies: Sequence[str] = (),
+    hosts: ServedHosts = ANY_HOST,
 ) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
@@ -52,6 +54,7 @@ def running(
             on_ready=ready.set,
             logs_requests=logs_requests,
             trusted_proxies=trusted_proxies,
+            hosts=hosts,
         )
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
@@ -104,6 +107,17 @@ def test_request_for_a_whole_url_is_one_for_its_path() -> None:
             assert answer_to(listener, scheme + b"://api.org/a/b%23c?d=e").endswith(b"api.org b#c d=e")
         for wrong in (b"http://[::1/a/b", b"http://[x]/a/b", b"http://a\xe2\x84\x80b/a/b"):
             assert answer_to(listener, wrong).startswith(b"HTTP/1.1 400 ")
+
+
+def test_host_that_is_not_served_gets_nothing() -> None:
+    app = Starlette()
+    app.add_route("/", hello)
+    with running(app, listener := listen("127.0.0.1", 0), hosts=ServedHosts(frozenset({"api.org"}))):
+        assert answer_to(listener, b"http://api.org/").endswith(b"hello")
+        for target in (b"http://evil.example/", b"http://api.org.evil.example/nothing"):
+            refused = answer_to(listener, target)
+            assert refused.startswith(b"HTTP/1.1 421 ")
+            assert b"is not served here, only addresses, localhost, api.org; api.hosts can name more hosts" in refused
 
 
 def answer_to(listener: socket.socket, target: bytes) -> bytes:
