@@ -34,6 +34,7 @@ CellError
     ├── InvalidTransitionError   its state does not allow the operation
     ├── InstanceLockedError      its owner or an administrator has locked it
     ├── InstanceNotReadyError    it is on no host
+    ├── InstanceOfflineError     an operator has marked it offline: it is not to run
     └── MirroredDisksError       its disks are on two nodes, which only Ganeti's operations move
 """
 
@@ -313,6 +314,13 @@ class MirroredDisksError(StateConflictError):
     def __init__(self, uuid: str) -> None:
         text = f"Instance {uuid} has mirrored disks, which are moved by Ganeti's remote API (migrate, failover)"
         super().__init__(uuid, text)
+
+
+class InstanceOfflineError(StateConflictError):
+    """An operator has marked the instance `uuid` offline, for which the compute API has no word."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(uuid, f"Instance {uuid} is marked offline, until Ganeti's remote API modifies it to be online")
 
 
 class InstanceLockedError(StateConflictError):

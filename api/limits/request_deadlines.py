@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fleetlight.api.http.strict_lines import StrictLines
+
 _MESSAGE = b"408 Request Timeout\n\nThe request did not arrive in time.\n"
 # Of the server's side of a connection, as long as it has not begun to answer.
 _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
@@ -37,7 +39,7 @@ def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
     return Protocol
 
 
-class _TimedProtocol(H11Protocol):
+class _TimedProtocol(StrictLines):
     """A connection that is closed when what it has to send now is late.
 
     A request that was not answered yet gets 408 before. For the application that reads the body its client has gone.

@@ -19,6 +19,7 @@ from fleetlight.cells.errors import (
     InstanceLockedError,
     InstanceNotFoundError,
     InstanceNotReadyError,
+    InstanceOfflineError,
     InvalidTransitionError,
     MirroredDisksError,
     NotResizedError,
@@ -56,16 +57,18 @@ from fleetlight.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.power_states import NO_STATE
-from fleetlight.resources.query_fields.ganeti import own_value
+from fleetlight.resources.query_fields.ganeti import is_offline, own_value
 
 _FIRST_REVISION = 1
 _CREATE = "create"
 _DELETING = "deleting"
 _SOFT_DELETING = "soft-deleting"
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
-# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
+# They would have the guest run, if only for a moment.
+_RUN_THE_GUEST = frozenset({"os-start", "reboot SOFT", "reboot HARD", "rescue", "rebuild", "unshelve", "restore"})
 # They would leave the copies of mirrored disks behind, which have to be on two nodes of one group.
 _LEAVE_THE_HOST = frozenset({*(action.name for action in MOVES), "shelve", "shelveOffload"})
+# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
 _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 
 
@@ -398,6 +401,8 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
         raise InstanceNotReadyError(uuid)
     if action.name in _LEAVE_THE_HOST and own_value(record, "snodes"):
         raise MirroredDisksError(uuid)
+    if action.name in _RUN_THE_GUEST and is_offline(record):
+        raise InstanceOfflineError(uuid)
     if action.vm_states and vm_state not in action.vm_states:
         raise InvalidTransitionError(uuid, action.word, vm_state)
     if action.task_states and task_state not in action.task_states:

@@ -328,7 +328,8 @@ def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answ
     with hanging_pool(fleet, "south") as pool:
         api = fleet.api(search=searching(staleness_limit_s=30, cell_timeout_s=0.2), pool=pool.cells)
         api.get("/v2.1/servers")
-        wait_until(pool.cells.hanging)
+        # The event loop goes on only while it is asked.
+        wait_until(lambda: api.readiness() and pool.cells.hanging())
         pages = pool.pages["south"]
         with capture_logs() as logs:
             api.get("/v2.1/servers")

@@ -147,6 +147,22 @@ def test_reservation_gets_what_it_lacks_by_its_uuid_and_then_becomes_real(rapi: 
     assert (server["name"], server["status"]) == ("now.example.com", "ACTIVE")
 
 
+def test_disk_of_a_reservation_gets_another_size_with_the_room_for_it(rapi: RapiCalls) -> None:
+    uuid = reserve(rapi, **{**FULL, "disk_template": "drbd", "pnode": "north-host1", "snode": "north-host2"})
+    for size, stored in (("3g", 3072), (1024, 1024)):
+        told = rapi.result("PUT", f"/instances/{uuid}/modify", {"disks": [["modify", 0, {"size": size}]]})
+        assert told == [["disk.size/0", stored]]
+        assert rapi.get(f"/instances/{uuid}")["disk.sizes"] == [stored]
+    large = {"disks": [[0, {"size": "100t"}]], "ignore_ipolicy": True}
+    assert rapi.failure("PUT", f"/instances/{uuid}/modify", large)[1] == "insufficient_resources"
+    assert "100t" not in str(rapi.get(f"/instances/{uuid}")["disk.sizes"])
+    assert rapi.failure("PUT", f"/instances/{uuid}/modify", {"disks": [[0, {"vg": "x"}]]})[0] == (
+        "Of a disk that is there mode, name, spindles and size can be changed, and not vg"
+    )
+    rapi.result("POST", f"/instances/{uuid}/create", {})
+    assert rapi.get(f"/instances/{uuid}")["disk.sizes"] == [1024]
+
+
 @pytest.mark.parametrize("by", ["name", "uuid"])
 def test_commit_goes_to_the_reserved_nodes_and_merges_the_request(rapi: RapiCalls, by: str) -> None:
     uuid = reserve(rapi, **{**FULL, "disk_template": "drbd", "pnode": "north-host1", "snode": "north-host2"})
