@@ -1,6 +1,7 @@
 """Serving an application over HTTP until told to stop."""
 
 import asyncio
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from fleetlight.api.limits.request_deadlines import RequestDeadlines, TimedProto
 # What uvicorn still waits for when everything is answered, or disconnected: for the tasks to end.
 _TASKS_TIMEOUT_S = 5
 _LOOK_INTERVAL_S = 0.05
+_ACCEPTING_TIMEOUT_S = 1.0
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -155,11 +157,29 @@ class _Server(uvicorn.Server):
         await asyncio.sleep(_LOOK_INTERVAL_S)
         while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110  # uvicorn has no event for it
             await asyncio.sleep(_LOOK_INTERVAL_S)
-        for connection in self._under_way():
-            if connection.cycle.response_started:
-                connection.transport.abort()
+        late = self._under_way()
         self._ending.give_up()
+        await self._stop_accepting(sockets or ())
+        for connection in late:
+            if connection.is_under_way:
+                # Half of its answer is sent, or its client takes none.
+                connection.transport.abort()
         await super().shutdown(sockets)
+
+    async def _stop_accepting(self, listeners: Sequence[socket.socket]) -> None:
+        waiting = select.poll()
+        for listener in listeners:
+            waiting.register(listener, select.POLLIN)
+        # The kernel resets what waits to be accepted; callers who come all the time do not keep the server.
+        until = time.monotonic() + _ACCEPTING_TIMEOUT_S
+        while waiting.poll(0) and time.monotonic() < until:  # noqa: ASYNC110  # uvloop accepts one in a round
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            listener.close()
+        # What was accepted last is read and refused, before uvicorn closes all that is idle.
+        await asyncio.sleep(_LOOK_INTERVAL_S)
 
     def _under_way(self) -> Sequence[TimedProtocol]:
         """The connections whose clients have not got, or not taken, the whole answer to what they have sent."""

@@ -5,10 +5,12 @@ import logging
 import socket
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
+import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -108,6 +110,12 @@ async def running(
             server.stop.set()
 
 
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """In a loop as that of an API."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario)
+
+
 def is_refusal(answer: bytes) -> bool:
     head = answer.lower()
     return head.startswith(b"http/1.1 503 ") and b"\r\nconnection: close\r\n" in head and b"\r\nretry-after: " in head
@@ -137,22 +145,24 @@ def test_requests_under_way_are_answered_and_later_ones_refused() -> None:
                 assert b"\r\nconnection: close\r\n" in answer
             assert server.asked == 60
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
-def test_request_that_waits_to_be_accepted_is_answered() -> None:
-    """Its connection is in the hands of the kernel when the server is told to stop."""
+def test_requests_that_wait_to_be_accepted_are_answered() -> None:
+    """Their connections are in the hands of the kernel when the server is told to stop."""
 
     async def scenario() -> None:
         async with running(60) as (server, _):
-            with socket.create_connection(server.address) as waiting:
-                waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n")
-                server.stop.set()
-                client = Client(*await asyncio.open_connection(sock=waiting.dup()))
+            waiting = [socket.create_connection(server.address) for _ in range(100)]
+            for each in waiting:
+                each.sendall(b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n")
+            server.stop.set()
+            for each in waiting:
+                client = Client(*await asyncio.open_connection(sock=each))
                 assert is_refusal(await client.answer())
                 client.close()
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_request_that_is_late_is_refused() -> None:
@@ -164,7 +174,7 @@ def test_request_that_is_late_is_refused() -> None:
             server.stop.set()
             assert is_refusal(await client.answer())
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_stream_ends_at_once_and_whole() -> None:
@@ -178,7 +188,7 @@ def test_stream_ends_at_once_and_whole() -> None:
             assert (await client.answer()).endswith(b"last\r\n0\r\n\r\n")
         assert time.monotonic() - began < 10
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_stream_that_does_not_end_is_cut_off() -> None:
@@ -190,7 +200,7 @@ def test_stream_that_does_not_end_is_cut_off() -> None:
             server.stop.set()
             assert not (await client.answer()).endswith(b"0\r\n\r\n")
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_client_that_does_not_take_its_answer_does_not_keep_the_server() -> None:
@@ -203,4 +213,4 @@ def test_client_that_does_not_take_its_answer_does_not_keep_the_server() -> None
             server.stop.set()
         assert time.monotonic() - began < 5
 
-    asyncio.run(scenario())
+    run(scenario())
