@@ -25,18 +25,21 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     """The answer to a request that failed with `error`.
 
     What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
-    is_change: of the request: while a database is away it is answered with 503 and when to try again, which programs
-    know what to do with. Reading is answered as by Nova (contracts/nova-servers, 6).
+    is_change: of the request. While the fleet database is away, or that of a cell that is to be changed, the answer is
+    503 and when to try again, which programs know what to do with. Who reads a cell that is down gets what Nova answers
+    (contracts/nova-servers, 6).
     """
     status = status_of(error) or 500
     headers = error.headers if isinstance(error, TryAgainLaterError) else None
-    if is_change and comes_back(error):
+    if comes_back(error) and (is_change or isinstance(error, FleetUnreachableError)):
         status, headers = 503, WHEN_AWAY
     message = str(error)
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if isinstance(error, CellUnreachableError):
         message = str(CellDownError(error.cell))
+    elif status == 503 and isinstance(error, FleetUnreachableError):
+        message = "The fleet database cannot be reached. Try again later."
     elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message, headers)

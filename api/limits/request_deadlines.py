@@ -33,13 +33,13 @@ class RequestDeadlines:
 def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
     """What uvicorn takes as `http`."""
 
-    class Protocol(_TimedProtocol):
+    class Protocol(TimedProtocol):
         allowed = deadlines
 
     return Protocol
 
 
-class _TimedProtocol(StrictLines):
+class TimedProtocol(StrictLines):
     """A connection that is closed when what it has to send now is late.
 
     A request that was not answered yet gets 408 before. For the application that reads the body its client has gone.
@@ -50,6 +50,12 @@ class _TimedProtocol(StrictLines):
     _taking: asyncio.TimerHandle | None = None
     # The state of the client, and the request before or of it: together they are new whenever a timer has to begin.
     _awaited: tuple[object, object] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a request is not answered, or its answer not taken."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return not is_answered or bool(self.transport.get_write_buffer_size())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)

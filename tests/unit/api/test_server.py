@@ -52,6 +52,7 @@ def running(
             listener,
             stop,
             deadlines=deadlines,
+            shutdown_timeout_s=60,
             on_ready=ready.set,
             logs_requests=logs_requests,
             trusted_proxies=trusted_proxies,
