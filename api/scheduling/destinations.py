@@ -168,21 +168,25 @@ class DestinationsHandler:
 
     async def _survey(self, asked: _Asked) -> OfCells[CellCapacity]:
         """What the cells have that answer in time. Raises NotSupportedError, CellDownError."""
-        native, count = self._access.native, len(asked.uuids)
-        cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
+        cells = [cell for cell in await self._access.ask(self._access.native.cells) if not cell.disabled]
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take an instance.")
-        answered = await self._access.ask_some(
-            cells, lambda cell: read_capacity(native.engine(cell), cell, asked.demand, asked.spec, count=count)
-        )
+        answered = await self._access.ask_some(cells, partial(self._capacity, asked))
         if not answered.answers:
             raise CellDownError(answered.down[0].name)
         return answered
 
+    def _capacity(self, asked: _Asked, cell: Cell) -> CellCapacity:
+        engine = self._access.native.engine(cell)
+        return read_capacity(engine, cell, asked.demand, asked.spec, count=len(asked.uuids))
+
     async def _try(self, body: DestinationsBody, asked: _Asked, answered: OfCells[CellCapacity]) -> _Found:
         """What would be claimed. Raises ConflictError, CellUnreachableError."""
         engine, attempts = self._access.native.engine, self._max_attempts(body)
-        for way in _ways(asked, answered):
+        cells = [cell for cell, _ in answered.answers]
+        claimed = await self._access.ask_some(cells, lambda cell: claimed_in(engine(cell), cell, asked.uuids))
+        _refuse_claimed(claimed.answers)
+        for way in _ways(asked, [capacity for _, capacity in answered.answers]):
             found: dict[str, Sequence[Selection]] = {}
             with suppress(NoValidHostError):
                 for cell, uuids in way:
@@ -195,13 +199,17 @@ class DestinationsHandler:
         self, request: ApiRequest, body: DestinationsBody, asked: _Asked, answered: OfCells[CellCapacity]
     ) -> _Found:
         """Claim hosts for all instances or none. Raises ConflictError, CellUnreachableError, FleetUnreachableError."""
-        fleet, group = self._access.fleet, asked.spec.group
+        fleet, group, engine = self._access.fleet, asked.spec.group, self._access.native.engine
+        cells = [cell for cell, _ in answered.answers]
+        surveyed = [capacity for _, capacity in answered.answers]
         with fleet.lock(_CLAIMS, *([] if group is None else [f"server group {group.uuid}"])):
-            self._refuse_claimed(asked, [cell for cell, _ in answered.answers])
+            _refuse_claimed([(cell, claimed_in(engine(cell), cell, asked.uuids)) for cell in cells])
             if group is not None:
-                group = self._group(group.uuid)
-                asked = replace(asked, spec=with_members(replace(asked.spec, group=group), asked.uuids))
-            for way in _ways(asked, answered):
+                # Others may have claimed for it since the cells were asked.
+                spec = replace(asked.spec, group=self._group(group.uuid))
+                asked = replace(asked, spec=with_members(spec, asked.uuids))
+                surveyed = [self._capacity(asked, cell) for cell in cells]
+            for way in _ways(asked, surveyed):
                 found: dict[str, Sequence[Selection]] = {}
                 with suppress(NoValidHostError), ExitStack() as transactions:
                     # In one order, so that no two of these transactions wait for each other.
@@ -212,12 +220,6 @@ class DestinationsHandler:
                         fleet.server_groups.add_members(group.uuid, asked.uuids, limit=UNLIMITED)
                     return found
         raise ConflictError(str(NoValidHostError(asked.spec.unsupported)))
-
-    def _refuse_claimed(self, asked: _Asked, cells: Sequence[Cell]) -> None:
-        """As placement refuses a consumer that it knows. Raises ConflictError, CellUnreachableError."""
-        for cell in cells:
-            if claimed := claimed_in(self._access.native.engine(cell), cell, asked.uuids):
-                raise ConflictError(f"{claimed[0]} has claims in cell {cell.name} already: give them back first.")
 
     def _claimed(
         self, request: ApiRequest, body: DestinationsBody, asked: _Asked, cell: Cell, uuids: Sequence[str]
@@ -294,9 +296,16 @@ class DestinationsHandler:
         }
 
 
-def _ways(asked: _Asked, answered: OfCells[CellCapacity]) -> Iterator[Sequence[tuple[Cell, Sequence[str]]]]:
+def _refuse_claimed(claimed: Sequence[tuple[Cell, Sequence[str]]]) -> None:
+    """As placement refuses a consumer that it knows. claimed: uuids, by cell. Raises ConflictError."""
+    for cell, uuids in claimed:
+        if uuids:
+            raise ConflictError(f"{uuids[0]} has claims in cell {cell.name} already: give them back first.")
+
+
+def _ways(asked: _Asked, surveyed: Sequence[CellCapacity]) -> Iterator[Sequence[tuple[Cell, Sequence[str]]]]:
     """The ways to give the instances to cells, the best first: which go to each."""
-    ranked = rank_cells([capacity for _, capacity in answered.answers], asked.cells)
+    ranked = rank_cells(surveyed, asked.cells)
     for way in ways_to_place(ranked, len(asked.uuids), asked.cells):
         uuids = iter(asked.uuids)
         yield [(cell, list(islice(uuids, count))) for cell, count in way]
