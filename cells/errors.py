@@ -221,10 +221,16 @@ class AggregateInUseError(CellError):
 
 
 class NoValidHostError(CellError):
-    """No host may take the instance and has room for it."""
+    """No host may take the instance and has room for it.
 
-    def __init__(self) -> None:
-        super().__init__("No valid host was found. There are not enough hosts available.")
+    unsupported: what no host at all can do of the extra specs of its flavor, such as `hw:numa_nodes=2`.
+    """
+
+    def __init__(self, unsupported: Sequence[str] = ()) -> None:
+        reason = "There are not enough hosts available."
+        if unsupported:
+            reason = f"No host supports these extra specs of the flavor: {', '.join(unsupported)}."
+        super().__init__(f"No valid host was found. {reason}")
 
 
 class MaxRetriesExceededError(NoValidHostError):

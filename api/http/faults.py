@@ -1,6 +1,7 @@
 """Error bodies of the compute API (contracts/nova-servers, section 10)."""
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
@@ -17,6 +18,7 @@ from fleetlight.api.http.errors import (
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
 from fleetlight.listing.errors import CellDownError, ListingError
 
+REQUEST_ID_HEADERS = ("X-Openstack-Request-Id", "X-Compute-Request-Id")
 _AWAY = (CellDownError, CellUnreachableError, FleetUnreachableError)
 _BROKEN = (FleetUnusableError, UnreadableRowError)
 
@@ -59,3 +61,11 @@ def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -
 def no_such_route() -> Response:
     """What an unknown path, or a known one with another method, gets."""
     return PlainTextResponse("404 Not Found\n\nThere is nothing at this address.\n", 404)
+
+
+def no_such_address() -> Response:
+    """The same for a request of which no endpoint has made the id yet."""
+    request_id, response = f"req-{uuid4()}", no_such_route()
+    for name in REQUEST_ID_HEADERS:
+        response.headers[name] = request_id
+    return response

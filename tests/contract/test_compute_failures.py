@@ -502,10 +502,11 @@ def test_flavor_and_image_of_a_server_whose_cell_is_down_come_from_the_index(fle
         for enabled in (True, False)
     )
     links = [{"rel": "bookmark", "href": "http://api.test/images/abc"}]
-    assert known["image"] == {"id": "abc", "links": links}
+    assert known["image"] == {"id": "abc", "links": links, "properties": {"a": "b"}}
     assert known["OS-EXT-AZ:availability_zone"] == "az1"
     assert (unknown["image"], unknown["flavor"], unknown["OS-EXT-AZ:availability_zone"]) == ("", {}, "UNKNOWN")
-    assert known.keys() == unknown.keys()
+    assert (known["status"], unknown["status"]) == ("ACTIVE", "UNKNOWN")
+    assert known.keys() > unknown.keys()
 
 
 def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
