@@ -49,6 +49,8 @@ class ApiSettings(BaseModel):
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
+    shutdown_timeout_s: how long requests that are under way when a process is stopped may take to be answered; new ones
+        get 503 meanwhile, and those that are late.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
@@ -79,6 +81,7 @@ class ApiSettings(BaseModel):
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     response_timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    shutdown_timeout_s: float = Field(default=15.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
     luxi_socket: Path | None = None
     access_log: bool = False

@@ -210,7 +210,7 @@ class ItemsAdapter(CellAdapter, Protocol):
     ) -> Sequence[Record]:
         """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in whichever order.
 
-        A cell that takes changes also has an item of the type
+        A cell that takes changes, or is a cluster of Ganeti's, also has an item of the type
         fleetlight.resources.query_fields.cluster_parameters.CLUSTER.
 
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the

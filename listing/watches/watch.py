@@ -103,6 +103,8 @@ class Watch:
         """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self))
+            if self._has_ended:
+                return
             since = newest if self._since is None else self._since
             # What a cell without a number had, it has had from the beginning.
             self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in newest}

@@ -355,7 +355,8 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         stop = asyncio.Event()
-        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=RequestDeadlines(60, 60, 60)))
+        deadlines = RequestDeadlines(60, 60, 60)
+        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=deadlines, shutdown_timeout_s=5))
         client.connect(listener.getsockname())
         reader, writer = await asyncio.open_connection(sock=client)
         writer.write(b"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
@@ -455,6 +456,10 @@ def test_stop_of_the_process_ends_every_stream(small_fleet: ComputeFleet) -> Non
             api.services.feed.close()
             async with asyncio.timeout(PATIENCE_S):
                 await watch.ended.wait()
+        # One whose request was under way.
+        async with stream(api, last_id=watch.last_id) as late, asyncio.timeout(PATIENCE_S):
+            await late.ended.wait()
+            assert (late.status, late.is_silent) == (200, True)
 
     api.run(scenario())
 

@@ -143,8 +143,8 @@ class ServerListHandlers:
         if names_no_status(query, minor):
             # Nova looks no further, at neither the rest of the filter nor the marker.
             return _Listed(Page(b"", 0, None, ()), query, limit)
-        order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=action)
+        order = build_order(query, minor, is_admin=caller.is_admin)
         if _is_head(request):
             limit = min(limit, 1)
         async with request.admission.page():

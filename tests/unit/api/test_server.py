@@ -1,6 +1,7 @@
 """The server listens where it was told, says when it is ready, and ends when it is told to."""
 
 import asyncio
+import re
 import socket
 import threading
 import urllib.request
@@ -51,6 +52,7 @@ def running(
             listener,
             stop,
             deadlines=deadlines,
+            shutdown_timeout_s=60,
             on_ready=ready.set,
             logs_requests=logs_requests,
             trusted_proxies=trusted_proxies,
@@ -153,6 +155,48 @@ def test_request_that_says_twice_where_it_ends_is_refused_and_nothing_after_it_i
         assert b"hello" not in answer
         one_length = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         assert said_to(listener, one_length).endswith(b"hello")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\nHost: a\n\n",
+        b"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_folded_header_and_line_without_cr_are_refused_also_behind_another_request(
+    head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What reads them otherwise sees another request (RFC 9112, 2.2 and 5.2)."""
+    app = Starlette()
+    app.add_route("/", hello, methods=["GET", "POST"])
+    body = b"a\n b\n\n"  # a body has its own lines
+    good = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with running(app, listener := listen("127.0.0.1", 0)):
+        for before in (b"", good, good + good):
+            answer = said_to(listener, before + head + good)
+            said = re.findall(rb"HTTP/1\.1 (\d+)", answer)
+            assert said == [b"200"] * before.count(b"POST") + [b"400"], answer
+            assert b"CR LF, and no header goes on in the next line." in answer
+            assert b"connection: close" in answer.lower()
+    assert "Traceback" not in caplog.text
+
+
+def test_head_that_comes_in_pieces_is_taken() -> None:
+    app = Starlette()
+    app.add_route("/", hello)
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with (
+        running(app, listener := listen("127.0.0.1", 0)),
+        socket.create_connection(listener.getsockname(), timeout=60) as connection,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(head)):
+            connection.sendall(head[place : place + 1])
+        assert b"".join(iter(lambda: connection.recv(4096), b"")).endswith(b"hello")
 
 
 def test_each_request_is_logged_where_that_is_switched_on() -> None:
