@@ -35,9 +35,10 @@ class IndexerSettings(BaseModel):
     poll_interval_s: the same, for a cell that announces nothing, a Ganeti cluster: the indexer, and with it watches,
         learn of changes there so much later.
     audit_interval_s: how often the revisions of every instance and node that the index has are compared with those of
-        the cell, which finds what was lost, added or altered; longer if audit_share is not enough for that.
-    audit_share: of the time by the clock, how much is spent comparing at most, in all cells together: 0.05 is a
-        twentieth. Servers that answer a query with several processors take more of these. What documents say is
+        the cell, which finds mistakes of this program (the seal shows what others write); longer if audit_share is not
+        enough for that.
+    audit_share: of the time by the clock, how much is spent comparing at most, in all cells together: 0.005 is half a
+        percent. Servers that answer a query with several processors take more of these. What documents say is
         compared beside the revisions.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.
@@ -56,8 +57,8 @@ class IndexerSettings(BaseModel):
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
     comparison_interval_s: PositiveSeconds = 600.0
     poll_interval_s: PositiveSeconds = 30.0
-    audit_interval_s: PositiveSeconds = 60.0
-    audit_share: float = Field(default=0.05, gt=0, le=1)
+    audit_interval_s: PositiveSeconds = 600.0
+    audit_share: float = Field(default=0.005, gt=0, le=1)
     liveness_timeout_s: PositiveSeconds = 60.0
     retry_wait_max_s: PositiveSeconds = 5.0
 

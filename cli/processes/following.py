@@ -23,7 +23,9 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.retention import Purger, removal_delay_s
+from fleetlight.indexer.reconcile.sealer import Sealer
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
@@ -126,23 +128,34 @@ def run_indexer(
             release_bus=partial(_release_bus, settings),
         )
 
-        def purge(until: Event) -> None:
-            # Before that there is nothing to look at, and at the very first start not even an index.
-            while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
-                pass
-            purger.run(until)
+        def after_preparation(run: Callable[[Event], None]) -> Callable[[Event], None]:
+            def run_then(until: Event) -> None:
+                # Before that there is nothing to look at, and at the very first start not even an index.
+                while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
+                    pass
+                run(until)
 
-        auditor = Auditor(
-            lambda: service.audited,
-            open_adapter=open_changelog_adapter,
+            return run_then
+
+        repair = CellRepair(
+            fleet.cells,
+            open_changelog_adapter,
+            partial(open_adapter, clock=fleet.clock),
             writer=writer,
             leases=leases,
             owners=fleet,
-            settings=settings.indexer,
-            metrics=metrics,
+            journals=fleet.journals,
+            clock=fleet.clock,
         )
-        with watching(service), _beside("purger", purge) as purging, _beside("auditor", auditor.run) as auditing:
-            service.run(stop, [purging, auditing])
+        auditor = Auditor(lambda: service.audited, repair, settings.indexer, metrics)
+        sealer = Sealer(repair, metrics)
+        with (
+            watching(service),
+            _beside("purger", after_preparation(purger.run)) as purging,
+            _beside("auditor", auditor.run) as auditing,
+            _beside("sealer", after_preparation(sealer.run)) as sealing,
+        ):
+            service.run(stop, [purging, auditing, sealing])
 
 
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:

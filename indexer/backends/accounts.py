@@ -15,6 +15,7 @@ class Numbers:
     """A set of numbers."""
 
     __slots__ = ("_ranges",)
+    __hash__ = None  # type: ignore[assignment]  # it can be added to
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
         self._ranges: list[Range] = _merged((begin, end) for begin, end in ranges)

@@ -37,6 +37,10 @@ class Breach:
 class Seal(Protocol):
     """The seal of one index, for the one process that checks it. Calls raise as those of IndexWriter do."""
 
+    @property
+    def held_at(self) -> int:
+        """The moment, in microseconds, of the last look that has found no breach; 0 before there was one."""
+
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
         """Look for writes that are not accounted for, and say as of when there were none (`HELD`).
 
@@ -62,5 +66,11 @@ class SealState:
     def of(cls, facts: Mapping[tuple[str, str], Any]) -> "SealState":
         """facts: state by its kind and name."""
         found = {name: value for (kind, name), value in facts.items() if kind == SEAL}
-        held_at = int(found.pop(HELD, 0))
-        return cls(held_at, tuple(str(each["reason"]) for each in found.values()))
+        held_at = found.pop(HELD, 0)
+        # Another program may have written anything there.
+        reasons = tuple(str(each.get("reason")) if isinstance(each, dict) else str(each) for each in found.values())
+        return cls(held_at if isinstance(held_at, int) else 0, reasons)
+
+
+CHECKED_BY_SEARCHES = SealState(None)
+"""Of an index whose searches fail where the seal is broken."""

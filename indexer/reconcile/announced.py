@@ -59,3 +59,26 @@ def reconcile_announced(
             restored += result.applied
         on_step()
     return restored
+
+
+def altered_announced(
+    cell_uuid: str, index: IndexWriter, store: AnnouncedStore, uuids: Collection[str]
+) -> Mapping[str, int]:
+    """Documents of announced instances that do not say what the journal has, or that it does not know; versions by
+    uuid. Raises as `reconcile_announced`.
+    """
+    kept = {each.instance_uuid: of_announced(cell_uuid, each) for each in store.read(cell_uuid, uuids)}
+    return {
+        uuid: document.version
+        for uuid, document in index.read(uuids).items()
+        if document.cell_uuid == cell_uuid and is_time(document.version) and kept.get(uuid) != document
+    }
+
+
+def remove_altered(cell_uuid: str, index: IndexWriter, store: AnnouncedStore, uuids: Collection[str] | None) -> None:
+    """Remove documents of announced instances that another program has written, so that the journal gives them back.
+
+    uuids: those that were written; None where any may have been: what the journal does not know is kept then.
+    """
+    for batch in batched(sorted(store.versions(cell_uuid) if uuids is None else uuids), _AT_ONCE):
+        index.remove(altered_announced(cell_uuid, index, store, batch))

@@ -1,7 +1,10 @@
-"""The audit: indexers compare what they follow with the cells all the time, at a share of their time, and repair it.
+"""The audit: indexers compare what they follow with the cells all the time, at a small share of their time, and repair
+it.
 
-Revisions are compared by digests, in ranges, each cell as a whole once in `audit_interval_s` if the share is enough for
-that; content is read page by page beside it, and takes as long as it takes. What differs at first sight is suspected,
+What other programs write the seal shows at once (fleetlight.indexer.reconcile.sealer). The audit is there for what it
+cannot see: mistakes of ours. Revisions are compared by digests, in ranges, each cell as a whole once in
+`audit_interval_s` if the share is enough for that; content is read page by page beside it, and takes as long as it
+takes. What differs at first sight is suspected,
 and looked at again when the index has got as far as the cell was then. What still differs is suspected at once, so that
 lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconcile.reconcile). Lists rely on the index
 again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
@@ -25,15 +28,14 @@ import structlog
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.model import Cell, ChangelogAdapter
-from fleetlight.indexer.backends.base import REPAIRS, IndexWriter
+from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.errors import IndexerError, StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.native_cell import NativeComparison, Suspects
 from fleetlight.indexer.reconcile.other_items import OtherItemComparison
-from fleetlight.indexer.reconcile.reconcile import WarnedLists, reconcile
+from fleetlight.indexer.reconcile.reconcile import WarnedLists
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.ownership import KnowsOwners
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 _log = structlog.get_logger(__name__)
@@ -51,9 +53,6 @@ _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
 # The index gets there with the next refresh, or not soon.
 _CATCH_UP_S = 5.0
-# Of the time, while ranges wait. They find more for what they cost.
-_SHARE_OF_PAGES = 0.2
-_MOST_CREDIT_S = 1.0
 _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
 
 
@@ -108,30 +107,23 @@ class _CellAudit:
 class Auditor:
     """Audits the cells of an indexer that number their changes; `run` in a thread.
 
-    cells: those that it keeps up now, by uuid. open_adapter: raises CellUnreachableError. leases: a cell is repaired
-    under the one for bulk work. What is away is passed over until the next round.
+    cells: those that it keeps up now, by uuid. What is away is passed over until the next round.
     """
 
     def __init__(
         self,
         cells: Callable[[], Mapping[str, AuditedCell]],
-        *,
-        open_adapter: Callable[[Cell], ChangelogAdapter],
-        writer: IndexWriter,
-        leases: CellLeases,
-        owners: KnowsOwners,
+        repair: CellRepair,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
     ) -> None:
         self._cells = cells
-        self._open_adapter = open_adapter
-        self._writer = writer
-        self._leases = leases
-        self._owners = owners
+        self._repairs = repair
+        self._open_adapter = repair.open_adapter
+        self._writer = repair.writer
         self._settings = settings
         self._metrics = metrics
         self._audits: dict[str, _CellAudit] = {}
-        self._credit_s = 0.0
 
     def run(self, stop: Event) -> None:
         """Audit until `stop` is set."""
@@ -151,6 +143,7 @@ class Auditor:
             self._audits[uuid].start_over()
         for uuid in cells.keys() - self._audits.keys():
             self._audits[uuid] = _CellAudit()
+            self._metrics.audit_began(uuid)
         now_s = time.monotonic()
         idle = {uuid: self._audits[uuid] for uuid in cells if _is_idle(self._audits[uuid], now_s)}
         for uuid, audit in idle.items():
@@ -160,17 +153,15 @@ class Auditor:
         open_ = [(uuid, audit) for uuid, audit in idle.items() if not _has_enough_suspects(audit)]
         ranges_due_s, of_range = min(((audit.due_s, uuid) for uuid, audit in open_), default=(inf, ""))
         page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in open_), default=(inf, ""))
-        has_range, has_page = ranges_due_s <= now_s, page_due_s <= now_s
-        if has_page and (not has_range or self._credit_s > 0):
+        if min(ranges_due_s, page_due_s) > now_s:
+            return False
+        # What is to go on at once is due since its last piece, so that ranges and pages take turns.
+        if page_due_s < ranges_due_s:
             self._guarded(idle[of_page], partial(self._compare_page, cells[of_page].cell, idle[of_page]))
-            self._credit_s -= time.monotonic() - now_s if has_range else 0
-        elif has_range:
-            self._guarded(
-                idle[of_range], partial(self._compare_range, cells[of_range].cell, idle[of_range], repairs, stop)
-            )
-            earned_s = (time.monotonic() - now_s) * _SHARE_OF_PAGES / (1 - _SHARE_OF_PAGES)
-            self._credit_s = min(self._credit_s + earned_s, _MOST_CREDIT_S)
-        return has_range or has_page
+        else:
+            work = partial(self._compare_range, cells[of_range].cell, idle[of_range], repairs, stop)
+            self._guarded(idle[of_range], work)
+        return True
 
     def _guarded(self, audit: _CellAudit, work: Callable[[], None]) -> None:
         try:
@@ -287,46 +278,18 @@ class Auditor:
 
     def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
         """What is known to differ, and what else does; if it fails it is tried again after the next round."""
-
-        def on_step() -> None:
-            if stop.is_set():
-                raise StopRequestedError
-            confirm()
-
-        def pause(seconds: float) -> None:
-            stop.wait(seconds)
-            on_step()
-
+        WarnedLists(self._writer, cell.uuid, stop.wait).suspect()
         try:
-            with self._leases.bulk(cell) as confirm, closing(self._open_adapter(cell)) as adapter:
-                if not self._is_suspected(cell):
-                    # The holder of the lease before has ended what was not ours.
-                    audit.is_all_suspected = False
-                    if not audit.unrepaired:
-                        self._metrics.suspected(cell.uuid, is_suspected=False)
-                        return
-                WarnedLists(self._writer, cell.uuid, _without_pause).suspect()
-                comparison = NativeComparison(
-                    adapter,
-                    self._writer,
-                    catch_up_timeout_s=_CATCH_UP_S,
-                    owners=self._owners,
-                    contents_at_once=_PAGE_ROWS if audit.is_all_suspected else None,
-                    first=audit.unrepaired,
-                    pause=pause,
-                )
-                repaired, wrong = 0, set[str]()
-                for differences in reconcile(comparison, repair=True, on_step=on_step):
-                    repaired += sum(difference.is_repaired for difference in differences)
-                    wrong.update(difference.uuid for difference in differences if difference.is_wrong)
+            result = self._repairs.repair(cell, None if audit.is_all_suspected else frozenset(audit.unrepaired), stop)
         except StopRequestedError:
             return
-        except _AWAY as error:
-            _log.warning("indexer.audit_repair_postponed", cell=cell.name, reason=str(error))
+        if result is None:
             return
-        audit.unrepaired, audit.is_all_suspected = wrong, False
-        self._metrics.suspected(cell.uuid, is_suspected=bool(wrong))
-        _log.info("indexer.audit_repaired", cell=cell.name, repaired=repaired, remaining=len(wrong))
+        if not result.wrong:
+            WarnedLists(self._writer, cell.uuid, stop.wait).end()
+        audit.unrepaired, audit.is_all_suspected = set(result.wrong), False
+        self._metrics.suspected(cell.uuid, is_suspected=bool(result.wrong))
+        _log.info("indexer.audit_repaired", cell=cell.name, repaired=result.repaired, remaining=len(result.wrong))
 
     def _raise_mistakes(self) -> None:
         for audit in self._audits.values():
@@ -334,7 +297,7 @@ class Auditor:
                 audit.repair.result()
 
     def _comparison(self, adapter: ChangelogAdapter) -> NativeComparison:
-        return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._owners)
+        return NativeComparison(adapter, self._writer, catch_up_timeout_s=0, owners=self._repairs.owners)
 
 
 def _without_pause(_seconds: float) -> None:

@@ -201,6 +201,10 @@ class ExternalComparison(Comparison):
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
         return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s, on_step)
 
+    def differing_among(self, uuids: Collection[str]) -> Sequence[Difference]:
+        """Which of these instances differ, by content; nothing is repaired."""
+        return self._look_for(uuids).differences
+
     def remove(self, versions: Mapping[str, int]) -> None:
         if self._journal is not None:
             self._journal.record_deleted(self.index.read(versions).values())

@@ -82,6 +82,10 @@ class NativeComparison(Comparison):
                 on_step()
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
+    def differing_among(self, uuids: Collection[str]) -> Sequence[Difference]:
+        """Which of these instances differ, by content; nothing is repaired."""
+        return self._confirmed(sorted(uuids))
+
     def count_deleted(self) -> int:
         # Digests do not show it.
         is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
@@ -246,11 +250,12 @@ class NativeComparison(Comparison):
         documents = self._writer.read(uuids) if uuids else {}
         self.seen.rows_read += len(documents)
         missing = sorted(set(uuids) - documents.keys())
-        damaged = {
-            uuid: Document(self._cell_uuid, version, {"uuid": uuid}, ())
-            for batch in batched(missing, _PREFIXES_AT_ONCE)
-            for uuid, version in self._index.revisions(batch).items()
-        }
+        # What another program has written may name any cell.
+        versions = self._writer.versions(missing)
+        damaged = {uuid: Document("", version, {"uuid": uuid}, ()) for uuid, version in versions.items()}
+        for batch in batched(missing, _PREFIXES_AT_ONCE):
+            for uuid, version in self._index.revisions(batch).items():
+                damaged[uuid] = Document(self._cell_uuid, version, {"uuid": uuid}, ())
         return {**documents, **damaged}
 
 

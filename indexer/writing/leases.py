@@ -5,6 +5,7 @@
 `removal`  one alone, with no follower and no bulk work: no process writes a row of a cell that is being removed
 `unfollowed`  one alone, with no follower: no process binds the queue of a cell while it is unbound
 `rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
+`seal`     one alone, of the whole index: its holder checks whether another program has written to it
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,6 +19,7 @@ from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError, RebuildRun
 
 _POLL_INTERVAL_S = 0.2
 _REBUILD = "index-rebuild"
+_SEAL = "index-seal"
 
 
 class CellLeases:
@@ -103,6 +105,10 @@ class CellLeases:
             yield confirm
         finally:
             self._leases.release(_REBUILD)
+
+    def seal(self) -> bool:
+        """Whether this process checks the seal of the index: it has that lease, or can take it now."""
+        return self._leases.holds(_SEAL) or self._leases.acquire(_SEAL)
 
     def close(self) -> None:
         """Give everything back."""

@@ -25,6 +25,7 @@ from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.fleets.documents import TEMPLATE, make_document, make_uuid
 from tests.support.fleets.other_version_indexes import store_other_version
@@ -69,7 +70,7 @@ class Index:
         self.searcher = SqliteSearcher(path)
         self.writer = SqliteWriter(path)
         self.writer.prepare()
-        self.seal = self.writer.open_seal()
+        self.seal = self.writer.open_seal(system_clock)
         self.fill()
 
     def fill(self) -> None:
@@ -101,7 +102,9 @@ class Index:
         for read in self.reads():
             read()
         assert self.is_complete()
+        now = system_clock()
         assert self.check() is None
+        assert self.seal.held_at >= now
 
     def require_doubted(self) -> None:
         for read in self.reads():
@@ -241,7 +244,7 @@ def test_breach_outlives_the_process_and_is_found_by_the_next(index: Index) -> N
     index.writer = SqliteWriter(index.path)
     index.writer.prepare()
     index.writer.write([make_document(5)])
-    index.seal = index.writer.open_seal()
+    index.seal = index.writer.open_seal(system_clock)
     index.require_doubted()
     index.repair()
     index.require_whole()
@@ -285,7 +288,7 @@ def test_no_page_of_an_older_copy_is_shown_with_later_progress(index: Index) -> 
         with pytest.raises(IndexUnsealedError, match="older copy"):
             read()
     index.writer = SqliteWriter(index.path)
-    index.seal = index.writer.open_seal()
+    index.seal = index.writer.open_seal(system_clock)
     assert index.is_complete()
     index.require_whole()
 

@@ -6,6 +6,7 @@ parsed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -81,8 +82,9 @@ class BulkOutcome(msgspec.Struct):
     schema_violations: int = 0
 
 
-class RemovalOutcome(msgspec.Struct):
-    """What one removal by query did. total: rows that it found, of which some may have changed meanwhile."""
+@dataclass(frozen=True, slots=True)
+class RemovalOutcome:
+    """What one removal of found rows did. total: of which some may have changed meanwhile."""
 
     deleted: int
     total: int
@@ -103,6 +105,22 @@ class _BulkAnswer(msgspec.Struct):
 
 class _StateBulkAnswer(msgspec.Struct):
     items: list[dict[str, _Written]]
+
+
+class _Write(msgspec.Struct, gc=False):
+    index: str = msgspec.field(name="_index")
+    id: str = msgspec.field(name="_id")
+    seq_no: int = msgspec.field(name="_seq_no", default=-1)
+
+
+class _WritesAnswer(msgspec.Struct):
+    items: list[dict[str, _Write]]
+
+
+class _FoundWrite(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
+    seq_no: int = msgspec.field(name="_seq_no")
+    primary_term: int = msgspec.field(name="_primary_term")
 
 
 class _Progress(msgspec.Struct):
@@ -166,6 +184,8 @@ _named = itemgetter(*NICE_KEYS)
 
 
 class _Found(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
+    found: bool = False
     source: _Source | None = msgspec.field(name="_source", default=None)  # type: ignore[valid-type]
     version: int = msgspec.field(name="_version", default=0)
     error: Cause | None = None
@@ -180,7 +200,8 @@ _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
 _PROGRESS_ANSWER = search_decoder(_ProgressHit)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
 _FACT_ANSWER = search_decoder(_FactHit)
-_REMOVED_ANSWER = msgspec.json.Decoder(RemovalOutcome)
+_WRITES_ANSWER = msgspec.json.Decoder(_WritesAnswer)
+_FOUND_WRITES = search_decoder(_FoundWrite)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
@@ -311,10 +332,42 @@ def from_field_counts(answer: bytes) -> dict[str, int]:
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
 
-def from_removal(answer: bytes) -> RemovalOutcome:
-    """What a removal by query did."""
-    removed: RemovalOutcome = decoded(_REMOVED_ANSWER, answer)
-    return removed
+WRITES_ASKED = "items.*._index,items.*._id,items.*._seq_no,items.*.status,items.*.error"
+"""Of the answer to a bulk request: what `from_writes` reads, and what came of each document."""
+
+
+def from_writes(answer: bytes) -> dict[str, list[tuple[str, int]]]:
+    """What a bulk request has written: by physical index the ids of documents, and the numbers of their writes."""
+    written: dict[str, list[tuple[str, int]]] = {}
+    for item in decoded(_WRITES_ANSWER, answer).items:
+        for write in item.values():
+            # What was refused has none.
+            if write.seq_no >= 0:
+                written.setdefault(write.index, []).append((write.id, write.seq_no))
+    return written
+
+
+def to_exact_removals(found: bytes) -> bytes:
+    """The body of a bulk request that removes what a search has found, as it was found; empty if that is nothing."""
+    lines = [
+        _encode({"delete": {"_id": hit.id, "if_seq_no": hit.seq_no, "if_primary_term": hit.primary_term}})
+        for hit in decoded(_FOUND_WRITES, found).hits.hits
+    ]
+    return b"\n".join([*lines, b""]) if lines else b""
+
+
+def from_removals(answer: bytes) -> RemovalOutcome:
+    """What came of such a request. Raises IndexUnavailableError or IndexRequestError when one could not be removed."""
+    statuses = []
+    for item in decoded(_STATE_BULK_ANSWER, answer).items:
+        [written] = item.values()
+        if written.status not in (*_CREATED_OR_UPDATED, _NOT_FOUND, _CONFLICT):
+            failure = (
+                IndexUnavailableError if is_of_index(written.status, written.error or Cause()) else IndexRequestError
+            )
+            raise failure(f"a document was not removed: status {written.status}, {written.error or Cause()}")
+        statuses.append(written.status)
+    return RemovalOutcome(sum(status in _CREATED_OR_UPDATED for status in statuses), len(statuses))
 
 
 def from_found(answer: bytes) -> Iterator[Document]:
@@ -331,6 +384,17 @@ def from_found(answer: bytes) -> Iterator[Document]:
             except KeyError as error:
                 raise IndexDocumentError.caused_by(error, found.source.uuid) from error
             yield document
+
+
+def from_found_versions(answer: bytes) -> dict[str, int]:
+    """The versions of the documents that a multi-get without sources found, by id. Raises IndexUnavailableError."""
+    versions: dict[str, int] = {}
+    for found in decoded(_FOUND_ANSWER, answer).docs:
+        if found.error is not None:
+            raise IndexUnavailableError(f"a document could not be read: {found.error}")
+        if found.found:
+            versions[found.id] = found.version
+    return versions
 
 
 def _bulk_line(document: Document) -> bytes:

@@ -5,7 +5,7 @@ index is blocked; the server says that it is as soon as what was under way has e
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import msgspec
@@ -64,6 +64,8 @@ class ElasticsearchGenerations:
             "aliases": {self._names.next: {}},
         }
         send(self._client, "PUT", f"/{new_physical_name(self._names)}", body)
+        with closing(self.open_next()) as writer:
+            writer.seal_new()
 
     def take_previous_as_next(self) -> None:
         name = self._existing(self._names.previous)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from fleetlight.indexer.backends.elasticsearch.client import (
 )
 from fleetlight.indexer.backends.elasticsearch.documents import (
     MAX_ROWS,
+    WRITES_ASKED,
     Bulk,
     BulkOutcome,
     RemovalOutcome,
@@ -38,12 +40,15 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     check_state_saved,
     from_field_counts,
     from_found,
+    from_found_versions,
     from_progress_hits,
-    from_removal,
+    from_removals,
     from_state_hits,
+    from_writes,
     progress_of,
     state_of,
     to_bulks,
+    to_exact_removals,
     to_outcome,
     to_progress_bulk,
     to_state_bulk,
@@ -59,6 +64,7 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
     state_mapping,
 )
 from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
+from fleetlight.indexer.backends.elasticsearch.numbering import routing_of
 from fleetlight.indexer.backends.elasticsearch.pause import end_pause
 from fleetlight.indexer.backends.elasticsearch.physical import (
     alias_changes,
@@ -66,8 +72,10 @@ from fleetlight.indexer.backends.elasticsearch.physical import (
     make_usable,
     physical_indexes,
 )
+from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_floors, seal_new
 from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
 from fleetlight.indexer.backends.elasticsearch.versions import require_usable
+from fleetlight.indexer.backends.elasticsearch.write_account import WriteAccount
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import (
@@ -77,6 +85,7 @@ from fleetlight.indexer.errors import (
     IndexUnavailableError,
     IndexVersionError,
 )
+from fleetlight.resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
@@ -101,6 +110,7 @@ class ElasticsearchWriter:
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
         self._target = Target(self._client, self._names)
+        self._account = WriteAccount(self._save_account, partial(routing_of, self._client), partial(load_floors, self))
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
@@ -116,6 +126,7 @@ class ElasticsearchWriter:
         self._settle_progress(physical)
         self._target.take()
         self._forget_what_is_void()
+        self.seal_new()
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
@@ -161,6 +172,12 @@ class ElasticsearchWriter:
             return {}
         answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
         return {document.id: document for document in from_found(answer)}
+
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        if not ids:
+            return {}
+        path = f"/{self._names.write}/_mget?_source=false"
+        return from_found_versions(send(self._client, "POST", path, {"ids": list(ids)}))
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
@@ -266,7 +283,7 @@ class ElasticsearchWriter:
         make_usable(self._client, names.read, names.write, names.progress, names.state, names.items)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
+        self._remove_all(self._names.progress, {"ids": {"values": [cell_uuid]}})
         self.make_searchable()
         of_cell = {"term": {"cell_uuid": cell_uuid}}
         while self._remove_matching(self._names.items, of_cell).deleted:
@@ -284,8 +301,12 @@ class ElasticsearchWriter:
         self._have_forgotten(last)
         return removed
 
+    def open_seal(self, clock: Clock) -> ElasticsearchSeal:
+        return ElasticsearchSeal(self._client, self._names, self, self._account, clock)
+
     def close(self) -> None:
         self._threads.shutdown()
+        self._account.close()
         self._client.close()
 
     def _search(self, body: Mapping[str, Any]) -> bytes:
@@ -297,8 +318,15 @@ class ElasticsearchWriter:
         return send(self._client, "POST", path, body)
 
     def _send_items(self, lines: bytes) -> bytes:
-        path = f"/{self._names.items}/_bulk?require_alias=true"
-        return send(self._client, "POST", path, lines, content_type=NDJSON)
+        return self._send_writes(f"/{self._names.items}/_bulk?require_alias=true", lines)
+
+    def _send_writes(self, path: str, lines: bytes) -> bytes:
+        """The answer to a bulk request; every write to instances or items goes through here, and is accounted for."""
+        with self._account.writing():
+            answer = send(self._client, "POST", f"{path}&filter_path={WRITES_ASKED}", lines, content_type=NDJSON)
+            for index, written in from_writes(answer).items():
+                self._account.add(index, written)
+        return answer
 
     def _some_of(self, query: dict[str, Any]) -> Collection[str]:
         """The ids of enough searchable documents to have some of every shard, if there are as many."""
@@ -313,16 +341,15 @@ class ElasticsearchWriter:
             self._forget_what_is_deleted()
             # Another process that has removed something meanwhile may have ended the forgetting for all, and too early.
             newer = self._delete(dict.fromkeys(deleted, 0))
-            deleted = newer - self.read(newer).keys()
+            deleted = newer - self.versions(newer).keys()
             if not deleted:
                 return
         raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
 
     def _delete(self, versions: Mapping[str, int]) -> set[str]:
         """Delete documents, each unless it is newer; which are, or were when they were deleted before."""
-        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
-        body = compared.to_removal_bulk(versions)
-        return compared.newer_in(send(self._client, "POST", path, body, content_type=NDJSON), list(versions))
+        path = f"/{self._names.write}/_bulk?require_alias=true"
+        return compared.newer_in(self._send_writes(path, compared.to_removal_bulk(versions)), list(versions))
 
     def _forget_what_is_deleted(self) -> None:
         """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
@@ -344,9 +371,9 @@ class ElasticsearchWriter:
 
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.
-        path = f"/{self._target.alias}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
+        path = f"/{self._target.alias}/_bulk?require_alias=true"
         try:
-            return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
+            return to_outcome(bulk, self._send_writes(path, bulk.body))
         except TooLargeError as failure:
             if len(bulk.numbers) > 1:
                 return BulkOutcome(unwritten=bulk.numbers, failure=failure, schema_violations=bulk.schema_violations)
@@ -358,6 +385,7 @@ class ElasticsearchWriter:
         """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""
         try:
             self._create_items()
+            self.seal_new()
             self._target.keep_up()
         except IndexVersionError as error:
             return error
@@ -456,9 +484,28 @@ class ElasticsearchWriter:
         """That of the index of items; nothing where there is none."""
         return next((each.uuid for each in physical_indexes(self._client, self._names.items).values()), "")
 
-    def _remove_matching(self, index: str, query: dict[str, Any]) -> RemovalOutcome:
-        path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
-        return from_removal(send(self._client, "POST", path, {"query": query}))
+    def _remove_matching(self, alias: str, query: dict[str, Any]) -> RemovalOutcome:
+        """Remove some of those that a query finds. The server's own removal by query does not say which numbers it got.
+
+        What has changed since it was found stays.
+        """
+        body = {"size": _REMOVE_BATCH, "track_total_hits": False, "_source": False, "seq_no_primary_term": True}
+        answer = send(
+            self._client, "POST", f"/{alias}/_search?allow_partial_search_results=false", {**body, "query": query}
+        )
+        if not (lines := to_exact_removals(answer)):
+            return RemovalOutcome(0, 0)
+        return from_removals(self._send_writes(f"/{alias}/_bulk?require_alias=true&refresh=true", lines))
+
+    def seal_new(self) -> None:
+        """Seal the indexes that are written to, where nothing was ever written to them."""
+        seal_new(self._client, self, system_clock, self._names.write, self._names.items)
+
+    def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:
+        if account["reports"] == 1 and not physical_indexes(self._client, self._names.state):
+            # The server would make one, with a mapping that it guesses.
+            raise IndexAbsentError(f"there is no index {self._names.state}: start the indexer")
+        self.save_state(ACCOUNTS, {writer: account})
 
     def _set_gc_deletes(self, duration: str | None) -> None:
         """None: as long as the server does by default."""

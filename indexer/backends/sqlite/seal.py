@@ -16,6 +16,7 @@ from typing import Protocol
 from fleetlight.indexer.backends.seal import AreRight, Breach
 from fleetlight.indexer.backends.sqlite.schema import NEXT_SUFFIX, PREVIOUS_SUFFIX, SCHEMA_VERSION, schema_version
 from fleetlight.indexer.errors import IndexUnsealedError
+from fleetlight.resources.clock import Clock
 
 REASON = "another program has changed rows or tables of the index"
 TABLE = "seal"
@@ -112,15 +113,19 @@ class SealedFile(Protocol):
 class SqliteSeal:
     """fleetlight.indexer.backends.seal.Seal. A breach is what the two counts differ by, so it needs no saving."""
 
-    def __init__(self, writer: SealedFile) -> None:
+    def __init__(self, writer: SealedFile, clock: Clock) -> None:
         self._writer = writer
+        self._clock = clock
+        self.held_at = 0
         self._found: Breach | None = None
 
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
         """A killed writer has written nothing, and none is late: nobody is asked, and nothing waited for."""
+        looked_at = self._clock()
         account = self._writer.read_account()
         if account is not None and not account.unaccounted:
             self._found = None
+            self.held_at = looked_at
         elif self._found is None or account is None or account.unaccounted != self._found.mark:
             self._found = self._find()
         return self._found

@@ -51,6 +51,7 @@ from fleetlight.indexer.backends.sqlite.schema import (
 )
 from fleetlight.indexer.backends.sqlite.seal import Account, SqliteSeal, account_for, make_seal, read_account
 from fleetlight.indexer.errors import IndexDamagedError, IndexReplacedError, IndexUnreadableError
+from fleetlight.resources.clock import Clock
 
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
@@ -177,8 +178,8 @@ class SqliteWriter:
             raise IndexReplacedError(str(self._path))
         self.read_account()
 
-    def open_seal(self) -> Seal:
-        return SqliteSeal(self)
+    def open_seal(self, clock: Clock) -> Seal:
+        return SqliteSeal(self, clock)
 
     def read_account(self) -> Account | None:
         """What the seal says. Raises IndexReplacedError where more was accounted for before."""
@@ -200,6 +201,15 @@ class SqliteWriter:
                 marks = ", ".join("?" * len(batch))
                 rows = self._connection.execute(f"SELECT * FROM {self._documents.name} WHERE uuid IN ({marks})", batch)  # noqa: S608
                 found.update((document.id, document) for document in map(document_of, rows))
+        return found
+
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        with self._using():
+            for batch in batched(ids, _READ_BATCH):
+                marks = ", ".join("?" * len(batch))
+                statement = f"SELECT uuid, version FROM {self._documents.name} WHERE uuid IN ({marks})"  # noqa: S608
+                found.update(self._connection.execute(statement, batch).fetchall())
         return found
 
     def digests(

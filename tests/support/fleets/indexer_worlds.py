@@ -18,7 +18,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.native.relay import Publishes, Relay
-from fleetlight.cells.kinds.opening import open_changelog_adapter
+from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.settings import RelaySettings
@@ -28,6 +28,8 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import Auditor
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
+from fleetlight.indexer.reconcile.sealer import Sealer
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.follower import FollowerParts
@@ -37,6 +39,7 @@ from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.fleets.instance_operations import InstanceOperations
@@ -77,21 +80,33 @@ class World:
     def auditing(self, service: IndexerService) -> Iterator[None]:
         """The audit of what the service follows, as fast as it can."""
         settings = INDEXER.model_copy(update={"audit_interval_s": 0.1, "audit_share": 1})
+        with self._repairing() as repair:
+            auditor = Auditor(lambda: service.audited, repair, settings, IndexerMetrics(CollectorRegistry()))
+            with in_thread(auditor.run):
+                yield
+
+    @contextmanager
+    def sealing(self) -> Iterator[None]:
+        """The sealer of the index, as an indexer has it."""
+        with self._repairing() as repair, in_thread(Sealer(repair, IndexerMetrics(CollectorRegistry())).run):
+            yield
+
+    @contextmanager
+    def _repairing(self) -> Iterator[CellRepair]:
         with (
             closing(open_writer(self.index)) as writer,
-            closing(CellLeases(self.fleet.open_leases("test audit"))) as leases,
+            closing(CellLeases(self.fleet.open_leases("test repair"))) as leases,
         ):
-            auditor = Auditor(
-                lambda: service.audited,
-                open_adapter=open_changelog_adapter,
+            yield CellRepair(
+                self.fleet.cells,
+                open_changelog_adapter,
+                open_adapter,
                 writer=writer,
                 leases=leases,
                 owners=self.fleet,
-                settings=settings,
-                metrics=IndexerMetrics(CollectorRegistry()),
+                journals=self.fleet.journals,
+                clock=system_clock,
             )
-            with in_thread(auditor.run):
-                yield
 
     def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:
         if not signs:

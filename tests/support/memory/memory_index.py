@@ -17,10 +17,31 @@ from fleetlight.indexer.backends.base import (
     WriteResult,
     ignore_removed,
 )
+from fleetlight.indexer.backends.seal import AreRight, Breach
 from fleetlight.indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
 from fleetlight.query.retention import forgotten, remembered
+from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.oracles.filter_oracle import is_kept
+
+
+class MemorySeal:
+    """The seal of an index in memory: what is put into `breaches` is found, one after the other."""
+
+    def __init__(self) -> None:
+        self.clock: Clock = system_clock
+        self.held_at = 0
+        self.breaches: list[Breach] = []
+        self.mended: list[Breach] = []
+
+    def check(self, _are_right: AreRight, _tolerance_s: float) -> Breach | None:
+        if self.breaches:
+            return self.breaches.pop(0)
+        self.held_at = self.clock()
+        return None
+
+    def mend(self, breach: Breach) -> None:
+        self.mended.append(breach)
 
 
 @dataclass
@@ -43,6 +64,7 @@ class MemoryIndex:
     before_write: Callable[[], object] | None = None
     is_replaced: bool = False
     is_blocked: bool = False
+    seal: MemorySeal = field(default_factory=MemorySeal)
     _lock: Any = field(default_factory=Lock)
 
     def prepare(self) -> None:
@@ -119,6 +141,13 @@ class MemoryIndex:
             self._maybe_fail()
             self.reads.append(set(ids))
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
+
+    def open_seal(self, clock: Clock) -> MemorySeal:
+        self.seal.clock = clock
+        return self.seal
+
+    def versions(self, ids: Collection[str]) -> Mapping[str, int]:
+        return {uuid: document.version for uuid, document in self.read(ids).items()}
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False

@@ -15,17 +15,19 @@ from fleetlight.cells.model import Cell, ChangelogAdapter, DamagedRecord, Instan
 from fleetlight.indexer.backends.base import HORIZONS, REPAIRS, CellProgress
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import AuditedCell, Auditor
+from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.query_fields.node import NODE
 from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.memory.memory_cell import CELL_UUID, LONG_AGO, MemoryCell
-from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
@@ -81,16 +83,18 @@ class Stage:
         def open_adapter(_cell: Cell) -> ChangelogAdapter:
             return adapter
 
-        auditor = Auditor(
-            self.audited,
-            open_adapter=open_adapter,
+        repair = CellRepair(
+            lambda: [self.cell.cell],
+            open_adapter,
+            open_adapter,
             writer=self.index,
             leases=CellLeases(self.leases),
             owners=MemoryOwners(),
-            settings=IndexerSettings(audit_interval_s=0.01, audit_share=1),
-            metrics=IndexerMetrics(self.registry),
+            journals=MemoryJournals(),
+            clock=system_clock,
         )
-        with in_thread(auditor.run):
+        settings = IndexerSettings(audit_interval_s=0.01, audit_share=1)
+        with in_thread(Auditor(self.audited, repair, settings, IndexerMetrics(self.registry)).run):
             yield
 
     def sample(self, name: str, **labels: str) -> float | None:
@@ -111,6 +115,18 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr("fleetlight.indexer.reconcile.reconcile.LISTS_DELAY_S", 0)
     return Stage()
+
+
+@pytest.mark.parametrize("compared", ["revisions", "content"])
+def test_time_of_the_last_comparison_of_the_whole_cell_is_shown(stage: Stage, compared: str) -> None:
+    def audited_at() -> float:
+        labels = {"cell": CELL_UUID, "compared": compared}
+        return stage.registry.get_sample_value("fleetlight_indexer_audited_seconds", labels) or 0
+
+    with stage.auditing():
+        wait_until(lambda: audited_at() > 0)
+        began = audited_at()
+        wait_until(lambda: audited_at() > began)
 
 
 @pytest.mark.parametrize("what", ["hole", "surplus", "older", "newer", "other cell", "content"])

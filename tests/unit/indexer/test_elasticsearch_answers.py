@@ -146,6 +146,7 @@ def test_document_that_is_too_large_by_itself_is_rejected_and_no_reason_to_wait(
         return sent(ApiError("no", meta(413), b""))
 
     monkeypatch.setattr("fleetlight.indexer.backends.elasticsearch.writer.send", refuse)
+    monkeypatch.setattr(ElasticsearchWriter, "_save_account", lambda *_: None)
     with closing(ElasticsearchWriter(IndexSettings(backend="elasticsearch"))) as writer:
         [rejection] = writer.write([make_document(1)]).rejected
         assert "status 413" in rejection.reason

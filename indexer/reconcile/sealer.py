@@ -1,0 +1,135 @@
+"""The sealer: it checks the seal of the index all the time, and has repaired what another program has written.
+
+One indexer does it for the whole index, under a lease. A breach (fleetlight.indexer.backends.seal) puts all cells in
+doubt at once; each is then repaired. A cell that cannot be repaired now stays in doubt alone, and the index is sealed
+anew for the others.
+"""
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import structlog
+
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.indexer.backends.base import REPAIRS
+from fleetlight.indexer.backends.seal import Breach, Seal
+from fleetlight.indexer.errors import StopRequestedError
+from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.cell_repair import AWAY, CellRepair
+from fleetlight.indexer.reconcile.reconcile import WarnedLists
+
+_log = structlog.get_logger(__name__)
+
+_INTERVAL_S = 0.5
+_CELLS_AT_ONCE = 4
+_RETRY_S = 5.0
+# How late a writer at work may be. On a machine that is busy all are late, and the sealer is too.
+_TOLERANCE_S = 1.0
+_TOLERANCE_OF_LATENESS = 8
+_MOST_TOLERANCE_S = 5.0
+_LATENESS_KEPT = 0.8
+
+
+class Sealer:
+    """`run` in a thread. cells: of the fleet, with the writer of this process."""
+
+    def __init__(self, cells: CellRepair, metrics: IndexerMetrics) -> None:
+        self._cells = cells
+        self._metrics = metrics
+        self._seal: Seal | None = None
+        self._problem: str | None = None
+        self._late_s = 0.0
+        # What was written of cells that could not be repaired, by their uuids; None for anything.
+        self._in_doubt: dict[str, frozenset[str] | None] = {}
+        self._retry_due_s = 0.0
+
+    def run(self, stop: Event) -> None:
+        """Check the seal until `stop` is set."""
+        due_s = time.monotonic()
+        while not stop.is_set():
+            due_s = max(due_s + _INTERVAL_S, time.monotonic())
+            stop.wait(due_s - time.monotonic())
+            try:
+                if self._is_ours() and not stop.is_set():
+                    self._step(self._seal_of_index(), stop)
+                self._report(None)
+            except StopRequestedError:
+                return
+            except AWAY as error:
+                self._report(str(error))
+            # A late check shows how late others may be.
+            self._late_s = max(self._late_s * _LATENESS_KEPT, time.monotonic() - due_s)
+
+    def _is_ours(self) -> bool:
+        try:
+            is_ours = self._cells.leases.seal()
+        except FleetUnreachableError:
+            # Two that check it do no harm; with none lists would ask the cells.
+            return self._seal is not None
+        if not is_ours:
+            self._seal = None
+        return is_ours
+
+    def _seal_of_index(self) -> Seal:
+        if self._seal is None:
+            self._seal = self._cells.writer.open_seal(self._cells.clock)
+            self._in_doubt = dict.fromkeys(self._cells.writer.load_state(REPAIRS))
+        return self._seal
+
+    def _step(self, seal: Seal, stop: Event) -> None:
+        tolerance_s = min(_TOLERANCE_S + _TOLERANCE_OF_LATENESS * self._late_s, _MOST_TOLERANCE_S)
+        breach = seal.check(self._are_right, tolerance_s)
+        if breach is None:
+            self._metrics.seal_held(seal.held_at)
+            if self._in_doubt and time.monotonic() >= self._retry_due_s:
+                self._retry(stop)
+            return
+        instances = "any" if breach.uuids is None else len(breach.uuids)
+        _log.warning("indexer.seal_broken", reason=breach.reason, instances=instances)
+        self._metrics.seal_broken()
+        self._repair_all(breach, stop)
+        seal.mend(breach)
+
+    def _repair_all(self, breach: Breach, stop: Event) -> None:
+        cells = self._cells.cells()
+        differed = 0
+        with ThreadPoolExecutor(_CELLS_AT_ONCE, thread_name_prefix="seal-repair") as threads:
+            results = threads.map(lambda cell: self._cells.repair(cell, breach.uuids, stop), cells)
+            for cell, result in zip(cells, results, strict=True):
+                if result is None:
+                    WarnedLists(self._cells.writer, cell.uuid, stop.wait).suspect()
+                    self._in_doubt[cell.uuid] = breach.uuids
+                else:
+                    differed += result.repaired
+        _log.warning("indexer.seal_mended", differed=differed, cells_in_doubt=len(self._in_doubt))
+
+    def _retry(self, stop: Event) -> None:
+        """Repair the cells that could not be repaired when the seal was broken, or by another process."""
+        for cell in self._cells.cells():
+            if cell.uuid not in self._in_doubt:
+                continue
+            result = self._cells.repair(cell, self._in_doubt[cell.uuid], stop)
+            if result is not None and not result.wrong:
+                WarnedLists(self._cells.writer, cell.uuid, stop.wait).end()
+                del self._in_doubt[cell.uuid]
+        self._retry_due_s = time.monotonic() + _RETRY_S
+
+    def _are_right(self, documents: Mapping[str, Collection[str]]) -> bool:
+        """fleetlight.indexer.backends.seal.AreRight."""
+        cells = {cell.uuid: cell for cell in self._cells.cells()}
+        try:
+            return all(
+                uuid in cells and self._cells.is_right(cells[uuid], frozenset(written))
+                for uuid, written in documents.items()
+            )
+        except CellUnreachableError:
+            return False
+
+    def _report(self, problem: str | None) -> None:
+        if problem is not None and self._problem is None:
+            _log.warning("indexer.seal_unknown", reason=problem)
+        elif problem is None and self._problem is not None:
+            _log.info("indexer.seal_known_again")
+        self._problem = problem
