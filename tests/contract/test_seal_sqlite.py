@@ -58,6 +58,7 @@ CHANGES = {
     "a trigger of its own": "CREATE TRIGGER own AFTER INSERT ON state BEGIN DELETE FROM documents; END",
     "a dropped seal": "DROP TABLE seal",
     "an emptied seal": "DELETE FROM seal",
+    "a seal without numbers": "UPDATE seal SET changed = NULL",
 }
 
 

@@ -56,7 +56,7 @@ def read_account(connection: sqlite3.Connection) -> Account | None:
         if str(error).startswith("no such"):
             return None
         raise
-    return None if found is None else Account(*found)
+    return None if found is None or None in found else Account(*found)
 
 
 def account_for(connection: sqlite3.Connection, before: Account | None) -> int:
