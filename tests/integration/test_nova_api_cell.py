@@ -253,6 +253,29 @@ def test_api_that_says_that_it_lacks_servers_is_a_cell_that_cannot_be_reached(
         everything(adapter)
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"OS-EXT-SRV-ATTR:host": None}, "may not see OS-EXT-SRV-ATTR:host of servers"),
+        ({"deleted": None}, "may not list deleted servers"),
+    ],
+)
+def test_account_that_may_see_less_than_an_administrator_is_a_cell_that_cannot_be_reached(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch, fault: dict[str, None], said: str
+) -> None:
+    ask = ComputeApi.servers
+
+    def with_less_rights(api: ComputeApi, query: Query, **rest: Any) -> ServerPage:
+        """Nova ignores parameters, and leaves out members, that an account may not use or see."""
+        page = ask(api, [each for each in query if each[0] not in fault], **rest)
+        shown = [{name: value for name, value in server.items() if name not in fault} for server in page.servers]
+        return replace(page, servers=shown)
+
+    monkeypatch.setattr(ComputeApi, "servers", with_less_rights)
+    with pytest.raises(CellUnreachableError, match=said):
+        everything(adapter)
+
+
 @pytest.fixture
 def mixed_fleet(upstream: LiveApi, tmp_path: Path) -> Iterator[ComputeFleet]:
     """Three native cells and a compute API, `cloud`, of which no mapping is known; all in an index of an hour ago."""

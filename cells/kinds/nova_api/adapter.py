@@ -19,7 +19,7 @@ from fleetlight.cells.errors import CellUnreachableError, UpstreamError
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from fleetlight.cells.kinds.nova_api.items import to_record
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
-from fleetlight.cells.kinds.nova_api.query import query_of
+from fleetlight.cells.kinds.nova_api.query import DELETED_ONES, SOFT_DELETED, query_of
 from fleetlight.cells.kinds.nova_api.upstream import Upstream
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
@@ -39,6 +39,7 @@ _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
 # More servers than this are looked for among those that changed lately, as they mostly did; one by one otherwise.
 _FEW = 2
 _LATELY_S = 300
+_OF_ADMINISTRATORS = "OS-EXT-SRV-ATTR:host"
 _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
 
 
@@ -153,6 +154,7 @@ class _Servers:
                     record = to_record(item)
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise UpstreamError(f"a server is not shown as one is: {type(error).__name__}: {error}") from error
+                _check_rights(item, record, query)
                 yield InstanceRow(self._cell.uuid, asked_at, record)
             if not page.has_more:
                 return
@@ -172,6 +174,14 @@ class _Servers:
         """Raise UpstreamError for a server that is not listed, and yet there."""
         if self._client.has(uuid, deadline_s=self._deadline_s):
             raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
+
+
+def _check_rights(item: Mapping[str, Any], record: Record, query: Query) -> None:
+    """Raise UpstreamError where the account may see less than an administrator, since the API just leaves that out."""
+    if _OF_ADMINISTRATORS not in item:
+        raise UpstreamError(f"the account may not see {_OF_ADMINISTRATORS} of servers: it has to be an administrator's")
+    if DELETED_ONES in query and not record["deleted"] and record["vm_state"] != SOFT_DELETED:
+        raise UpstreamError("the account may not list deleted servers: it has to be an administrator's")
 
 
 class _Page:
