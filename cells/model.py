@@ -56,6 +56,11 @@ class Cell:
         return CAPABILITIES[self.kind]
 
     @property
+    def untold_fields(self) -> frozenset[str]:
+        """Fields of an instance that nothing which is read of it tells."""
+        return self.can.unknown_fields | (frozenset() if self.api_database_url else self.can.fields_of_deployment)
+
+    @property
     def is_before_cells(self) -> bool:
         """Whether this stands for the servers of a Nova deployment that no cell has yet."""
         return self.can.maps_instances and self.database_url == self.api_database_url

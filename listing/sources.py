@@ -176,6 +176,7 @@ class CellSource:
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
     failure: why the cell could not deliver everything itself; None while it could.
+    lacks: as of fleetlight.listing.route_choice.LiveCell; set by the merge.
     may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as
         RowsMovedError says. Otherwise such a cell counts as one that could not deliver everything.
     """
@@ -194,6 +195,7 @@ class CellSource:
     ) -> None:
         self.cell_uuid = cell_uuid
         self.failure: CellFailure | None = None
+        self.lacks: str | None = None
         self.damaged = self.left_out = 0
         self._reader = reader
         self._projection = projection

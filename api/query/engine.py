@@ -137,7 +137,7 @@ class QueryEngine:
             after = page.last
             has_more = page.rows == batch
             # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
-            failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
+            failed = {each.cell.uuid: str(each.failure) for each in page.cells if each.is_down}
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
             items = b"[%b]" % page.items
             rows: Sequence[Row]

@@ -315,6 +315,16 @@ def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_d
         assert 0 < len(page.json()["servers"]) < len(expected)
 
 
+def test_list_by_what_the_api_does_not_tell_is_not_complete(mixed_fleet: ComputeFleet) -> None:
+    for enabled in (True, False):
+        api = mixed_fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=7200, enabled=enabled))
+        for parameters, is_complete in (("name=web", "true"), ("flavor=1", "false"), ("sort_key=locked_by", "false")):
+            page = api.get(f"/v2.1/servers?all_tenants=1&{parameters}")
+            assert page.headers["Fleetlight-Complete"] == is_complete, (parameters, page.headers["Fleetlight-Route"])
+    told = api.get("/fleetlight/explain?request=GET+/v2.1/servers%3Fall_tenants=1%26flavor=1").json()["cells"]
+    assert "do not tell the field 'flavor_id'" in str(told)
+
+
 def test_server_that_no_mapping_knows_is_found_at_the_compute_api(
     mixed_fleet: ComputeFleet, adapter: CellAdapter
 ) -> None:
