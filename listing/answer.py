@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetlight.cells.model import Cell
 
@@ -46,6 +47,10 @@ class CellAnswer(Struct, frozen=True, gc=False):
     age_s: float | None = None
     failure: str | None = None
     left_out: int = 0
+
+    def lacking(self, reason: str | None) -> "CellAnswer":
+        """The same, and rows are missing for a reason; None: none are."""
+        return self if reason is None else replace(self, is_complete=False, failure=self.failure or reason)
 
     @property
     def is_down(self) -> bool:

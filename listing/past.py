@@ -160,10 +160,6 @@ def _past_of(adapter: CellAdapter, clock: Clock) -> PastAdapter:
 
 
 def _as_of_then(answer: CellAnswer, lacks: str | None) -> CellAnswer:
-    return CellAnswer(
-        answer.cell,
-        Route.CHANGELOG if answer.route is Route.LIVE else answer.route,
-        answer.is_complete and lacks is None,
-        failure=answer.failure or lacks,
-        left_out=answer.left_out,
-    )
+    route = Route.CHANGELOG if answer.route is Route.LIVE else answer.route
+    then = CellAnswer(answer.cell, route, answer.is_complete, failure=answer.failure, left_out=answer.left_out)
+    return then.lacking(lacks)

@@ -84,13 +84,16 @@ def answer_of(
     """
     untold = sorted(cell.untold_fields.intersection(decisive))
     lacks = f"cells of kind '{cell.kind}' do not tell the field '{untold[0]}' of the request" if untold else None
+    return _answer_of(cell, live, progress, fresh).lacking(lacks)
+
+
+def _answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
     if live is None and progress is not None:
-        is_complete = fresh.is_complete(progress) and lacks is None
-        return CellAnswer(cell, Route.INDEX, is_complete, progress.watermark, fresh.age_s(progress), lacks)
+        age_s = fresh.age_s(progress)
+        return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
     if live is not None and live.failure is None:
-        lacks = live.lacks or lacks
-        is_complete = not live.damaged and lacks is None
-        return CellAnswer(cell, Route.LIVE, is_complete, failure=lacks, left_out=live.left_out)
+        answer = CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
+        return answer.lacking(live.lacks)
     failure = None if live is None else str(live.failure)
     if progress is None or (live is not None and not live.has_substitute):
         return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
