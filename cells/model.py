@@ -115,6 +115,14 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
         return f"InstanceRow({self.uuid}, cell {self.cell_uuid}, revision {self.revision})"
 
 
+class PartialRows(list[InstanceRow]):
+    """Rows of a cell that may have more of them. lacks: why."""
+
+    def __init__(self, rows: Sequence[InstanceRow], lacks: str) -> None:
+        super().__init__(rows)
+        self.lacks = lacks
+
+
 class ItemRow(msgspec.Struct, frozen=True, gc=False):
     """One item of a type that an index has, as its cell has it; times are microseconds.
 
@@ -175,6 +183,7 @@ class CellAdapter(Protocol):
         """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more.
 
         Their records may lack what `request.fields` does not name, unless it is the uuid or a key of the order.
+        PartialRows where the cell cannot say whether there are more.
         """
         ...
 

@@ -72,9 +72,7 @@ def queried(api: Api, what: str, wanted: str) -> tuple[int, bool]:
 
 
 @pytest.mark.parametrize("kind", [CellKind.NOVA_DB, CellKind.NOVA_API, CellKind.GANETI])
-def test_lists_of_hosts_of_native_cells_are_not_complete_where_there_are_others(
-    tmp_path: Path, kind: CellKind
-) -> None:
+def test_lists_of_hosts_of_native_cells_are_not_complete_where_there_are_others(tmp_path: Path, kind: CellKind) -> None:
     with compute_fleet(tmp_path) as fleet:
         fleet.add_hosts()
         assert all(is_complete(fleet.api(), f"/v2.1{path}") for path in OF_HOSTS)

@@ -325,6 +325,31 @@ def test_list_by_what_the_api_does_not_tell_is_not_complete(mixed_fleet: Compute
     assert "do not tell the field 'flavor_id'" in str(told)
 
 
+@pytest.mark.parametrize(("version", "is_complete"), [("2.68", "false"), ("", "false"), ("2.69", "true")])
+def test_api_that_does_not_say_which_of_its_own_cells_are_down_is_not_complete_by_any_route(
+    mixed_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, version: str, is_complete: str
+) -> None:
+    get = UpstreamConnection.get
+
+    def as_nova(connection: UpstreamConnection, *target: Any, **rest: Any) -> HttpAnswer:
+        """As another software than ours, which does not say that it lacks nothing."""
+        answer = get(connection, *target, **rest)
+        kept = {name: value for name, value in answer.headers.items() if name.lower() != "fleetlight-complete"}
+        return replace(answer, headers=kept | {"x-openstack-nova-api-version": version})
+
+    monkeypatch.setattr(UpstreamConnection, "get", as_nova)
+    cloud = mixed_fleet.cells["cloud"]
+    with closing(open_adapter(cloud)) as adapter, closing(open_writer(mixed_fleet.index_settings)) as writer:
+        assert count_rows(adapter, CountRequest(LIVE, INSTANCE_FIELDS)).is_partial == (is_complete == "false")
+        if is_complete == "false":
+            with pytest.raises(CellUnreachableError, match="does not say whether a cell of its own is down"):
+                compare_cell(adapter, writer, batch_size=100)
+    api = mixed_fleet.api(search=searching(cell_timeout_s=60, enabled=False))
+    page = api.get("/v2.1/servers?all_tenants=1")
+    assert len(page.json()["servers"]) == 6 + INSTANCES - 1
+    assert page.headers["Fleetlight-Complete"] == is_complete
+
+
 def test_server_that_no_mapping_knows_is_found_at_the_compute_api(
     mixed_fleet: ComputeFleet, adapter: CellAdapter
 ) -> None:
