@@ -99,7 +99,8 @@ def test_server_of_a_cell_that_is_down_is_known_by_the_index_without_a_mapping(o
     older_files.fleet.index()
     api = older_files.fleet.api(pool=BrokenCells(older_files.fleet, failing_after={"south": 0}))
     shown = api.get(f"/v2.1/servers/{older_files.new['south']}", HEADERS, microversion("2.69"))
-    assert (shown.status_code, shown.json()["server"]["status"]) == (200, "UNKNOWN")
+    assert (shown.status_code, shown.json()["server"]["status"]) == (200, "ACTIVE")
+    assert shown.headers["Fleetlight-Complete"] == "false"
 
 
 @pytest.mark.parametrize("stale", [(), ("east",), CELLS])
