@@ -1,7 +1,6 @@
 """Changes that a page of another site makes a browser ask for, which are refused."""
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -35,4 +34,4 @@ def _is_foreign(headers: Headers) -> bool:
     if site is not None:
         return site not in _OWN_SITE
     origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != headers.get("host")
+    return origin is not None and origin.partition("://")[2] != headers.get("host")

@@ -9,6 +9,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet
 FOREIGN: tuple[Mapping[str, str], ...] = (
     {"Origin": "https://evil.example"},
     {"Origin": "null"},
+    {"Origin": "http://["},  # no URL
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
 )
