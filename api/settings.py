@@ -10,8 +10,8 @@ from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, host
 
 
 def _without_trailing_slash(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("must be a URL that starts with http:// or https://")
+    if not url.startswith(("http://", "https://")) or not host_of(url):
+        raise ValueError("must be a URL with a host that starts with http:// or https://")
     return url.rstrip("/")
 
 

@@ -77,5 +77,9 @@ def is_address(name: str) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """The name or address in a URL, in small letters."""
-    return urlsplit(url).hostname
+    """The name or address in a URL, in small letters, without the point of a full name; None where there is none."""
+    try:
+        name = urlsplit(url).hostname
+    except ValueError:
+        return None
+    return name and name.removesuffix(".")

@@ -51,6 +51,7 @@ def test_request_without_a_host_is_no_browsers() -> None:
         ({"hosts": ["API.example.org"]}, ["api.example.org"]),
         ({"hosts": ["a.org"], "trusted_proxies": ["10.0.0.1"], "host": "10.0.0.5"}, ["a.org"]),
         ({"compute_link_prefix": "https://api.example.org:8443/x"}, ["api.example.org"]),
+        ({"compute_link_prefix": "https://api.example.org."}, ["api.example.org"]),
         # A proxy has its own list of names, and passes on what it serves.
         ({"trusted_proxies": ["127.0.0.1"]}, None),
         ({"host": "10.0.0.5", "auth": "none"}, []),
@@ -77,3 +78,9 @@ def test_hosts_of_the_monitoring(section: Mapping[str, Any], names: list[str] | 
 def test_what_is_no_name_of_a_host_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=r"such as api\.example\.org"):
         ApiSettings(hosts=(name,))
+
+
+@pytest.mark.parametrize("url", ["https://[api", "https://[api]/x", "https://"])
+def test_prefix_of_links_that_names_no_host_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="must be a URL with a host"):
+        ApiSettings(compute_link_prefix=url)
