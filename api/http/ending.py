@@ -6,8 +6,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetlight.api.http.faults import fault
 
+_READS = {"GET", "HEAD", "OPTIONS"}
 _CLOSE = (b"connection", b"close")
 _REFUSAL = fault(503, "This server ends. Try again.", {"Retry-After": "1", "Connection": "close"})
+# What changes something goes on in a thread: no program is to make the change a second time by itself.
+_LATE_CHANGE = fault(503, "This server ends. The change may have been made all the same.", {"Connection": "close"})
 
 
 class Ending:
@@ -55,8 +58,9 @@ class Ending:
         except TimeoutError:
             if not limit.expired():
                 raise
+            late = _REFUSAL if scope["method"] in _READS else _LATE_CHANGE
             # After half of an answer no other one can be sent.
-            await (_disconnected(receive) if is_answered else _REFUSAL(scope, receive, send))
+            await (_disconnected(receive) if is_answered else late(scope, receive, send))
         finally:
             self._limits.discard(limit)
 

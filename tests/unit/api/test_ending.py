@@ -39,7 +39,7 @@ class Server:
         self.asked = 0
         self.streams_end = asyncio.Event()
         self.app = Starlette()
-        self.app.add_route("/slow", self.slow)
+        self.app.add_route("/slow", self.slow, methods=["GET", "POST"])
         self.app.add_route("/stream", self.stream)
         self.app.add_route("/large", self.large)
         self.listener = listen("127.0.0.1", 0)
@@ -66,8 +66,8 @@ class Client:
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.reader, self._writer = reader, writer
 
-    def ask(self, path: str) -> None:
-        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+    def ask(self, path: str, method: str = "GET") -> None:
+        self._writer.write(f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
 
     async def answer(self) -> bytes:
         """All that comes until the server closes the connection."""
@@ -173,6 +173,23 @@ def test_request_that_is_late_is_refused() -> None:
             await eventually(lambda: server.asked == 1)
             server.stop.set()
             assert is_refusal(await client.answer())
+
+    run(scenario())
+
+
+def test_client_is_not_asked_to_try_a_late_change_again() -> None:
+    """It goes on in its thread, so a second try could make a second server."""
+
+    async def scenario() -> None:
+        async with running(SHORT_S) as (server, connect):
+            client = await connect()
+            client.ask("/slow", "POST")
+            await eventually(lambda: server.asked == 1)
+            server.stop.set()
+            answer = await client.answer()
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"may have been made all the same" in answer
+            assert b"retry-after" not in answer.lower()
 
     run(scenario())
 
