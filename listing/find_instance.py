@@ -75,9 +75,15 @@ class InstanceFinder:
         cells = [cell for cell in await self._reader.cells() if cell.uuid == cell_uuid]
         return await find_announced(self._announced, cells, uuid, timeout_s)
 
-    async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
-        """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
-        return await self._index.find(all_of(Eq("uuid", uuid), Eq("deleted", False)), {cell_uuid}, projection)
+    async def known_item(
+        self, uuid: str, cell_uuid: str, projection: Projection, *, forthcoming: bool = False
+    ) -> bytes | None:
+        """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing.
+
+        forthcoming: whether it is a reservation, which is no server.
+        """
+        wanted = all_of(Eq("uuid", uuid), Eq("deleted", False), Eq("forthcoming", forthcoming))
+        return await self._index.find(wanted, {cell_uuid}, projection)
 
     async def answer_while_down(self, cell: Cell) -> CellAnswer | None:
         """What is to be said of what the index has of a cell that does not answer; None: it has nothing."""

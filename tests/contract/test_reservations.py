@@ -8,7 +8,7 @@ import pytest
 
 from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import BrokenCells, ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls
 
 FULL: dict[str, Any] = {
@@ -109,6 +109,15 @@ def test_reservation_is_no_server(rapi: RapiCalls, fleet: ComputeFleet) -> None:
         assert rapi.api.request("POST", f"/v2.1/servers/{uuid}/action", json=body).status_code == 404, body
     assert rapi.api.request("DELETE", f"/v2.1/servers/{uuid}").status_code == 404
     assert rapi.api.request("PUT", f"/v2.1/servers/{uuid}", json={"server": {"name": "x"}}).status_code == 404
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.104"])
+def test_reservation_is_no_server_while_its_cell_is_down(rapi: RapiCalls, fleet: ComputeFleet, version: str) -> None:
+    uuid, server = reserve(rapi, **FULL), fleet.create("north")
+    fleet.index()
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"north": 0}))
+    assert api.get(f"/v2.1/servers/{server}", microversion(version)).status_code == 200
+    assert api.get(f"/v2.1/servers/{uuid}", microversion(version)).status_code == 404
 
 
 def test_lists_of_servers_have_reservations_only_if_they_are_asked_for(rapi: RapiCalls, fleet: ComputeFleet) -> None:

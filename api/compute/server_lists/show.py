@@ -121,12 +121,19 @@ class ServerShowHandler:
         return await ask_fleet(groups_of, self._timeout_s) or ()
 
     async def _show_indexed(self, request: ApiRequest, cell: Cell, mapping: InstanceMapping) -> Response | None:
-        """The server as lists show it while its cell is down; None of one that the index does not have."""
+        """The server as lists show it while its cell is down; None of one that the index does not have.
+
+        Raises ServerNotFoundError for what the index has as a reservation.
+        """
         uuid, statuses = mapping.instance_uuid, await self._host_statuses.shown_to(request)
         template = full_template(request, statuses).of_cell_that_is_down()
         answer = await self._finder.answer_while_down(cell)
         item = None if answer is None else await self._finder.known_item(uuid, cell.uuid, template)
-        if answer is None or item is None:
+        if answer is None:
+            return None
+        if item is None:
+            if await self._finder.known_item(uuid, cell.uuid, template, forthcoming=True) is not None:
+                raise ServerNotFoundError(uuid)
             return None
         shown = msgspec.json.decode(item)
         if "scheduler_hints" in shown:
