@@ -63,17 +63,18 @@ def _capacity_statement(
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
     usable = (USABLE[size].label(size) for size in SIZES)
-    requested = nodes.where(conditions_of(spec, affinity)).add_columns(*usable).subquery()
+    places = _places(spec, count, affinity).label("places")
+    requested = nodes.where(conditions_of(spec, affinity)).add_columns(*usable, places).subquery()
     used = allocated_by_node(allocations.c.node_id.in_(select(requested.c.id))).subquery()
     free = (
-        select(*((requested.c[size] - func.coalesce(used.c[size], 0)).label(size) for size in SIZES))
+        select(
+            *((requested.c[size] - func.coalesce(used.c[size], 0)).label(size) for size in SIZES), requested.c.places
+        )
         .join_from(requested, used, used.c.node_id == requested.c.id, isouter=True)
         .subquery()
     )
     return select(
-        func.coalesce(
-            func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, _most_on_one_node(spec, count))), 0
-        ),
+        func.coalesce(func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, free.c.places)), 0),
         func.coalesce(func.sum(free.c.memory_mib), 0),
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
         _exists(spec.host or spec.node, nodes.where(_is_named(spec)).exists()),
@@ -175,17 +176,21 @@ def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[
     return literal(True) if requested is None else found
 
 
-def _most_on_one_node(spec: RequestSpec, count: int) -> int:
-    group = spec.group
-    return count if group is None or group.policy != "anti-affinity" else min(count, group.most_on_one_host)
+def _places(spec: RequestSpec, count: int, affinity: AffinityHosts | None) -> ColumnElement[int]:
+    """How many of `count` instances a node may have, by the policy of their group."""
+    if spec.group is None or spec.group.policy != "anti-affinity":
+        return literal(count)
+    most, counts = spec.group.most_on_one_host, affinity.counts if affinity else {}
+    left = {host: min(count, most - members) for host, members in counts.items()}
+    return case(left, value=services.c.host, else_=min(count, most)) if left else literal(min(count, most))
 
 
-def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: int) -> ColumnElement[int]:
+def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: ColumnElement[int]) -> ColumnElement[int]:
     """How often `demand` fits into what is free of a node, up to `most`; what takes up nothing fits once."""
     needs = {size: getattr(demand, size) for size in SIZES if getattr(demand, size)}
     if not needs:
         return literal(1)
-    times: list[ColumnElement[int]] = [literal(most), *(free[size] // need for size, need in needs.items())]
+    times = [most, *(free[size] // need for size, need in needs.items())]
     lacks = or_(*(free[size] < need for size, need in needs.items()))
     return case((lacks, 0), else_=reduce(_least, times))
 

@@ -189,6 +189,21 @@ def test_members_that_keep_apart_are_spread_over_cells(api: Api, fleet: ComputeF
     assert post(api, num_instances=12, scheduler_hints=of(group)).status_code == 409
 
 
+def test_host_that_has_members_already_counts_for_those_that_it_may_have_beside_them(
+    api: Api, fleet: ComputeFleet
+) -> None:
+    """Twelve hosts with two places each, of which two are taken, in two cells."""
+    group = fleet.fleet.server_groups.create(
+        "g", "anti-affinity", project_id="red", user_id="ada", max_server_per_host=2
+    )
+    for cell in ("south", "east"):
+        host = f"{cell}-host1"
+        uuid = fleet.create(cell, host=host, node=host, flavor={**SIZE, "ephemeral_gb": 0, "flavorid": "m"})
+        fleet.fleet.server_groups.add_members(group.uuid, [uuid], limit=2)
+    assert len(selected(api, num_instances=22, scheduler_hints=of(group))) == 22
+    assert post(api, num_instances=23, scheduler_hints=of(group)).status_code == 409
+
+
 def test_as_many_instances_as_a_request_may_have_find_their_hosts(api: Api, fleet: ComputeFleet) -> None:
     small = {"vcpus": 0, "memory_mb": 128, "root_gb": 0}
     assert len(selected(api, flavor=small, num_instances=1000, claim=True)) == 1000
