@@ -411,11 +411,16 @@ def create_in_several(
     """
     with ExitStack() as transactions:
         # In one order, so that no two of these wait for each other.
-        writes = [
-            transactions.enter_context(acceptance.creating(values, parameters, request, needs_hosts=True))
+        writes = {
+            acceptance.cell.name: transactions.enter_context(
+                acceptance.creating(values, parameters, request, needs_hosts=True)
+            )
             for acceptance, values in sorted(parts, key=lambda part: part[0].cell.uuid)
-        ]
-        rows = {row.uuid: row for write in writes for row in write()}
+        }
+        rows: dict[str, InstanceRow] = {}
+        for cell, write in writes.items():
+            with cell_failures(cell):  # or it would pass for one of the last cell, whose transaction ends first
+                rows |= {row.uuid: row for row in write()}
     return [rows[each["uuid"]] for _, values in parts for each in values]
 
 

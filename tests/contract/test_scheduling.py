@@ -10,10 +10,10 @@ from uuid import UUID
 import httpx
 import msgspec
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select, text, update
 
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.errors import CellUnreachableError, NoValidHostError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, compute_nodes, node_traits, services
@@ -405,12 +405,25 @@ def test_new_servers_that_no_cell_has_room_for_are_spread_over_several(api: Api,
     assert sum(count for (status, _), count in statuses(api).items() if status == "ERROR") == 8
 
 
-def test_servers_are_created_in_no_cell_when_another_one_has_lost_its_room(api: Api, fleet: ComputeFleet) -> None:
-    def values(*numbers: int) -> list[dict[str, Any]]:
-        flavor = {"flavorid": "w", "name": "w", "ephemeral_gb": 0, **WHOLE}
-        common = {"project_id": "red", "user_id": "ada", "display_name": "server", "image_ref": "", "flavor": flavor}
-        return [{**common, "uuid": str(UUID(int=number))} for number in numbers]
+def values(*numbers: int) -> list[dict[str, Any]]:
+    """Of new servers that need a host each."""
+    flavor = {"flavorid": "w", "name": "w", "ephemeral_gb": 0, **WHOLE}
+    common = {"project_id": "red", "user_id": "ada", "display_name": "server", "image_ref": "", "flavor": flavor}
+    return [{**common, "uuid": str(UUID(int=number))} for number in numbers]
 
+
+@pytest.mark.parametrize("broken", ["north", "south"])
+def test_cell_that_cannot_take_its_servers_is_the_one_that_is_named(fleet: ComputeFleet, broken: str) -> None:
+    parts = [(fleet.native.acceptance(fleet.fleet, fleet.cells[name]), values(at)) for at, name in enumerate(CELLS, 1)]
+    with writing(fleet.engine(broken)) as connection:
+        connection.execute(text("ALTER TABLE changes RENAME TO away"))
+    with pytest.raises(CellUnreachableError) as failure:
+        create_in_several(parts, {}, NO_REQUEST)
+    assert failure.value.cell == broken
+    assert taken(fleet) == {}
+
+
+def test_servers_are_created_in_no_cell_when_another_one_has_lost_its_room(api: Api, fleet: ComputeFleet) -> None:
     north, south = (fleet.native.acceptance(fleet.fleet, fleet.cells[name]) for name in ("north", "south"))
     for parts in (
         [(north, values(1, 2)), (south, values(3, 4, 5, 6, 7))],
