@@ -26,7 +26,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.api.shared.references import named_flavor
-from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
+from fleetlight.cells.errors import CellUnreachableError, NoValidHostError, ResourceNotFoundError
 from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell
@@ -131,6 +131,9 @@ class _Asked:
     cells: CellRequestSpec
 
 
+_Way = Sequence[tuple[Cell, Sequence[str]]]
+"""Which instances go to each cell."""
+
 _Found = Mapping[str, Sequence[Selection]]
 """The Selections of each instance, by its uuid."""
 
@@ -210,16 +213,34 @@ class DestinationsHandler:
                 asked = replace(asked, spec=with_members(spec, asked.uuids))
                 surveyed = [self._capacity(asked, cell) for cell in cells]
             for way in _ways(asked, surveyed):
-                found: dict[str, Sequence[Selection]] = {}
-                with suppress(NoValidHostError), ExitStack() as transactions:
-                    # In one order, so that no two of these transactions wait for each other.
-                    for cell, uuids in sorted(way, key=lambda part: part[0].uuid):
-                        claimed = transactions.enter_context(self._claimed(request, body, asked, cell, uuids))
-                        found |= zip(uuids, claimed, strict=True)
-                    if group is not None:
-                        fleet.server_groups.add_members(group.uuid, asked.uuids, limit=UNLIMITED)
-                    return found
+                with suppress(NoValidHostError):
+                    return self._claim_in(way, request, body, asked)
         raise ConflictError(str(NoValidHostError(asked.spec.unsupported)))
+
+    def _claim_in(self, way: _Way, request: ApiRequest, body: DestinationsBody, asked: _Asked) -> _Found:
+        found: dict[str, Sequence[Selection]] = {}
+        try:
+            with ExitStack() as transactions:
+                # In one order, so that no two of these transactions wait for each other.
+                for cell, uuids in sorted(way, key=lambda part: part[0].uuid):
+                    claimed = transactions.enter_context(self._claimed(request, body, asked, cell, uuids))
+                    found |= zip(uuids, claimed, strict=True)
+                if asked.spec.group is not None:
+                    self._access.fleet.server_groups.add_members(asked.spec.group.uuid, asked.uuids, limit=UNLIMITED)
+        except CellUnreachableError:
+            self._give_back(way)
+            raise
+        return found
+
+    def _give_back(self, way: _Way) -> None:
+        """Give back what was claimed where the transaction had ended when that of another cell failed."""
+        for cell, uuids in way:
+            engine = self._access.native.engine(cell)
+            with suppress(CellUnreachableError):
+                for uuid in uuids:
+                    release_claims(engine, cell, uuid)
+            for uuid in uuids:
+                self._access.fleet.server_groups.remove_claim(uuid)
 
     def _claimed(
         self, request: ApiRequest, body: DestinationsBody, asked: _Asked, cell: Cell, uuids: Sequence[str]
@@ -303,8 +324,8 @@ def _refuse_claimed(claimed: Sequence[tuple[Cell, Sequence[str]]]) -> None:
             raise ConflictError(f"{uuids[0]} has claims in cell {cell.name} already: give them back first.")
 
 
-def _ways(asked: _Asked, surveyed: Sequence[CellCapacity]) -> Iterator[Sequence[tuple[Cell, Sequence[str]]]]:
-    """The ways to give the instances to cells, the best first: which go to each."""
+def _ways(asked: _Asked, surveyed: Sequence[CellCapacity]) -> Iterator[_Way]:
+    """The ways to give the instances to cells, the best first."""
     ranked = rank_cells(surveyed, asked.cells)
     for way in ways_to_place(ranked, len(asked.uuids), asked.cells):
         uuids = iter(asked.uuids)

@@ -10,7 +10,8 @@ from uuid import UUID
 import httpx
 import msgspec
 import pytest
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import Connection, event, insert, select, text, update
+from sqlalchemy.exc import OperationalError
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import CellUnreachableError, NoValidHostError
@@ -187,6 +188,21 @@ def test_members_that_keep_apart_are_spread_over_cells(api: Api, fleet: ComputeF
     chosen = selected(api, num_instances=11, scheduler_hints=of(group))
     assert len({one[0].service_host for one in chosen} - {"south-host1"}) == 11
     assert post(api, num_instances=12, scheduler_hints=of(group)).status_code == 409
+
+
+def test_nothing_stays_claimed_when_one_of_several_cells_fails_at_the_end(api: Api, fleet: ComputeFleet) -> None:
+    """The cell whose transaction ends last: those of the others have ended well."""
+    group = fleet.fleet.server_groups.create("g", "anti-affinity", project_id="red", user_id="ada")
+    engine = fleet.native.engine(min(fleet.cells.values(), key=lambda cell: cell.uuid))
+
+    def fail(_connection: Connection) -> None:
+        raise OperationalError("COMMIT", {}, Exception("connection lost"))
+
+    event.listen(engine, "commit", fail)
+    assert post(api, num_instances=12, scheduler_hints=of(group), claim=True).status_code == 503
+    event.remove(engine, "commit", fail)
+    assert taken(fleet) == {}
+    assert fleet.fleet.server_groups.find(group.uuid, project_id=None).claimed == ()
 
 
 def test_host_that_has_members_already_counts_for_those_that_it_may_have_beside_them(
