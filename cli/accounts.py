@@ -106,16 +106,16 @@ def rabbitmq(
     """
     everything = load_settings(config, None)
     settings = everything.bus
+    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
+    if cells:
+        with open_fleet(everything.fleet) as fleet:
+            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
     try:
         bus_accounts.check_management_url(management_url)
     except BusError as error:
         raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
     bus_accounts.check_vhost(management, vhost, settings)
-    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
-    if cells:
-        with open_fleet(everything.fleet) as fleet:
-            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
     for account, cell_uuid in accounts.items():
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)

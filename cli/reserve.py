@@ -18,7 +18,7 @@ from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.list_forms import ItemWord
 from fleetlight.cli.list_items import list_items
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.sizes import size_option
 
@@ -138,14 +138,20 @@ def list_reservations(
 
 @app.command(epilog=examples("fleetlight reserve show web1.example.org"))
 def show(
-    name: NameArgument, *, cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
+    name: NameArgument,
+    *,
+    cell: CellOption = None,
+    output: OutputOption = Output.TABLE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
-    """Print a reservation as JSON."""
+    """Show everything that is known of a reservation."""
     settings = load_settings(config, data_dir)
     found = _get(settings, _instance(settings, cell, name))
     if not found["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation")
-    print_json(found)
+    rows = [(field, _shown(value)) for field, value in found.items()]
+    print_rows(output, found, ("FIELD", "VALUE"), rows)
 
 
 @app.command(
@@ -194,6 +200,13 @@ def cancel(
         raise ConfigurationError(f"'{name}' is an instance, and no reservation: it is not removed by this")
     _run(settings, wait, "DELETE", path, {})
     print_result(f"{name}: given up")
+
+
+def _shown(value: Any) -> str:
+    """A value of a reservation, in a table."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _base(settings: Settings, cell: str | None) -> str:

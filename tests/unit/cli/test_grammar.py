@@ -45,11 +45,16 @@ PRINTING_DATA = {
     "reserve list",
     "reserve show",
 }
+_BROKER = ("--management-url", "http://[::1]:9", "--administrator", "a", "--password-file", CREATED)
 # A call of each command that takes a cell, which is put at the end.
 OF_ONE_CELL = {
     "accounts cell-keys": ("--cell",),
     "accounts producer": ("rack-agent", "--cell"),
-    "accounts rabbitmq": ("--administrator", "a", "--password-file", CREATED, "--cell"),
+    "accounts rabbitmq": (
+        "--management-url",
+        "http://[::1]:9",
+        *("--administrator", "a", "--password-file", CREATED, "--cell"),
+    ),
     "accounts revoke-producer": ("rack-agent", "--cell"),
     "balance": ("--cell",),
     "capacity": ("--cell",),
@@ -102,7 +107,7 @@ def test_what_prints_data_does_so_in_the_same_three_forms() -> None:
     assert {name for name, command in ALL.items() if "--output" in options(command)} == PRINTING_DATA
     for name in PRINTING_DATA:
         output = options(ALL[name])["--output"]
-        assert [str(choice.value) for choice in output.type.choices] == list(Output), name
+        assert output.type_descriptor.annotation is Output, name
         assert output.default is Output.TABLE, name
 
 
@@ -124,7 +129,7 @@ def test_each_size_is_typed_in_one_form() -> None:
     assert len(sizes) > 8
     for name, option, each in sizes:
         assert each.metavar == "SIZE", (name, option)
-        assert each.type.func in parsers, (name, option)
+        assert each.type_descriptor.parameter_info.parser in parsers, (name, option)
     assert not [option for command in ALL.values() for option in options(command) if option.endswith(("-gib", "-mib"))]
 
 
