@@ -34,8 +34,9 @@ from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
 
-_AMOUNTS = ("total", "used", "reserved", "free", "largest_hole")
-_NUMBERS = ("TOTAL", "USED", "RESERVED", "FREE", "LARGEST")
+_COLUMNS = ("CELL", "RESOURCE", "TOTAL", "USED", "RESERVED", "FREE", "TAKEN %")
+_COLUMNS_OF_PARTS = ("CELL", "ZONE", "GROUP", *_COLUMNS[1:], "LARGEST", "NODES")
+_AMOUNTS = {"TOTAL": "total", "USED": "used", "RESERVED": "reserved", "FREE": "free", "LARGEST": "largest_hole"}
 _RESOURCES = (
     ("processors", "vcpus", 1),
     ("memory GiB", "memory_mib", MIB_PER_GIB),
@@ -137,32 +138,31 @@ async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, 
 def _show_overview(output: Output, found: Mapping[str, Any], *, parts: bool) -> None:
     """A row for each cell and each of its resources; with parts, also for those of its zones and groups."""
     has_bars = output is Output.TABLE and sys.stdout.isatty()
-    named = ("ZONE", "GROUP", "NODES") if parts else ()
-    numbers = _NUMBERS if parts else _NUMBERS[:-1]
-    rows: list[Sequence[str]] = [
-        [each["cell"], *(_part(each) if parts else ()), *row]
+    columns = _COLUMNS_OF_PARTS if parts else _COLUMNS
+    rows = [
+        tuple(row[column] for column in columns)
         for cell in found["cells"]
         for each in (cell, *(part for part in found["parts"] if parts and part["cell"] == cell["cell"]))
-        for row in _resource_rows(each, len(numbers), has_bars=has_bars)
+        for row in _resource_rows(each, has_bars=has_bars)
     ]
-    columns = ("CELL", *named, "RESOURCE", *numbers, "TAKEN %")
     rows += [(each["cell"], "no answer", *["-"] * (len(columns) - 2)) for each in found["missing"]]
-    print_rows(output, found, columns, rows, right_aligned=(*numbers, "TAKEN %"))
+    print_rows(output, found, columns, rows, right_aligned=(*_AMOUNTS, "TAKEN %"))
 
 
-def _part(summary: Mapping[str, Any]) -> Sequence[str]:
-    """A zone and group, and how many of its nodes take new instances."""
-    nodes = f"{summary['available_nodes']} of {summary['nodes']}"
-    return (summary["zone"] or "-", summary["group"] or "-", nodes)
-
-
-def _resource_rows(summary: Mapping[str, Any], amounts: int, *, has_bars: bool) -> Iterable[Sequence[str]]:
+def _resource_rows(summary: Mapping[str, Any], *, has_bars: bool) -> Iterable[Mapping[str, str]]:
+    """The values of all columns, for processors, memory and disk. NODES: how many of them take new instances."""
+    of_part = {
+        "CELL": summary["cell"],
+        "ZONE": summary["zone"] or "-",
+        "GROUP": summary["group"] or "-",
+        "NODES": f"{summary['available_nodes']} of {summary['nodes']}",
+    }
     for title, name, unit in _RESOURCES:
-        values = [summary[amount][name] / unit for amount in _AMOUNTS[:amounts]]
-        total, used, reserved = values[:3]
-        percent = round(100 * (used + reserved) / total) if total else 0
+        amounts = {column: f"{summary[amount][name] / unit:.0f}" for column, amount in _AMOUNTS.items()}
+        total = summary["total"][name]
+        percent = round(100 * (summary["used"][name] + summary["reserved"][name]) / total) if total else 0
         bar = f"{_bar(percent)} " if has_bars else ""
-        yield (title, *(f"{value:.0f}" for value in values), f"{bar}{percent}" if total else "-")
+        yield of_part | amounts | {"RESOURCE": title, "TAKEN %": f"{bar}{percent}" if total else "-"}
 
 
 def _bar(percent: int) -> str:

@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list ce
 
 T = TypeVar("T")
 
-_SIZES = ("VCPUS USED", "VCPUS", "GIB USED", "MEMORY GIB", "DISK USED", "DISK GIB")
+_SIZES = ("VCPUS USED", "VCPUS", "MEMORY GIB USED", "MEMORY GIB", "DISK GIB USED", "DISK GIB")
 _COLUMNS = ("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", *_SIZES, "AGENT")
 
 _TRAIT = re.compile(r"[A-Z0-9_]{1,255}")

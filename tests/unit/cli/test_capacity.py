@@ -22,22 +22,8 @@ def test_each_cell_shows_what_it_has_and_what_is_left(run: Run) -> None:
         ["one", "memory", "GiB", "128", "8", "0", "120", "6"],
         ["one", "disk", "GiB", "800", "40", "0", "760", "5"],
     ]
-    parts = run("capacity", "one", "--parts").stdout.splitlines()
-    assert parts[5].split() == [
-        "one",
-        "nova",
-        "default",
-        "2",
-        "of",
-        "2",
-        "processors",
-        "32",
-        "8",
-        "0",
-        "24",
-        "16",
-        "25",
-    ]
+    *_, part = [line.split() for line in run("capacity", "one", "--parts").stdout.splitlines() if "processors" in line]
+    assert part == ["one", "nova", "default", "processors", "32", "8", "0", "24", "25", "16", "2", "of", "2"]
     document = json.loads(run("capacity", "--cell", "one", "--output", "json").stdout)
     assert document["complete"] is True
     assert document["cells"][0]["total"] == {"vcpus": 32, "memory_mib": 131072, "disk_mib": 819200}

@@ -112,6 +112,13 @@ def test_what_prints_data_does_so_in_the_same_three_forms() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRINTING_DATA))
+def test_json_of_a_command_is_documented(name: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", sorted(PRINTING_DATA))
 def test_json_flag_is_refused_by_what_to_type(run: Run, name: str) -> None:
     refused = run(*name.split(), "--json")
     assert refused.exit_code == 2
