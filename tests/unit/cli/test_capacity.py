@@ -1,12 +1,15 @@
 """`fleetlight capacity`."""
 
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from fleetlight.cli.app import app
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.test_balance import crowded_cell, file
+from tests.unit.cli.test_output import Terminal
 
 __all__ = ["crowded_cell", "file"]
 
@@ -27,6 +30,17 @@ def test_each_cell_shows_what_it_has_and_what_is_left(run: Run) -> None:
     document = json.loads(run("capacity", "--cell", "one", "--output", "json").stdout)
     assert document["complete"] is True
     assert document["cells"][0]["total"] == {"vcpus": 32, "memory_mib": 131072, "disk_mib": 819200}
+
+
+@pytest.mark.usefixtures("crowded_cell")
+def test_terminal_of_80_columns_has_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    with redirect_stdout(Terminal()) as shown:
+        app(["capacity"], standalone_mode=False)
+    _, _, processors, *_ = lines = shown.getvalue().splitlines()
+    assert processors.endswith("██░░░░░░ 25")
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.usefixtures("crowded_cell")
