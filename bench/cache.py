@@ -161,8 +161,8 @@ def _agent(folder: Path, files: TlsFiles) -> Iterator[int]:
         str(port),
         "--folder",
         str(folder),
-        "--memory-gib",
-        "1",
+        "--memory",
+        "1G",
         "--certificate",
         str(files.certificate),
     ]

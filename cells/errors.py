@@ -40,6 +40,8 @@ CellError
 
 from collections.abc import Sequence
 
+from fleetlight.resources.suggestions import did_you_mean
+
 
 class CellError(Exception):
     """Something went wrong with a cell."""
@@ -121,7 +123,8 @@ class UnknownCellError(CellError):
     """No cell is called `name`; `known` are the names there are."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"no cell is called '{name}'; known: {', '.join(known) or 'none'}")
+        hint = did_you_mean(name, known) or ";"
+        super().__init__(f"no cell is called '{name}'{hint} known: {', '.join(known) or 'none'}")
         self.name = name
         self.known = known
 

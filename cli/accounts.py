@@ -21,8 +21,8 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import load_settings
@@ -106,16 +106,16 @@ def rabbitmq(
     """
     everything = load_settings(config, None)
     settings = everything.bus
+    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
+    if cells:
+        with open_fleet(everything.fleet) as fleet:
+            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
     try:
         bus_accounts.check_management_url(management_url)
     except BusError as error:
         raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
     bus_accounts.check_vhost(management, vhost, settings)
-    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
-    if cells:
-        with open_fleet(everything.fleet) as fleet:
-            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
     for account, cell_uuid in accounts.items():
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)
@@ -230,8 +230,8 @@ def producer(
                 print_notice(f"{cell.name} takes no announcements until it is let to: {remedy}")
 
 
-@app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --json"))
-def producers(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+@app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --output json"))
+def producers(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show the producers, their cells and the ids of their keys; no secret is shown."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         names = _names(fleet)
@@ -244,11 +244,10 @@ def producers(config: ConfigOption = None, data_dir: DataDirOption = None, json:
             )
             for each in fleet.producer_keys.all()
         ]
-    if json:
-        columns = ("producer", "cell", "key", "accepted_until")
-        print_json([dict(zip(columns, (*row[:3], row[3] or None), strict=True)) for row in keys])
-        return
-    print_table(("PRODUCER", "CELL", "KEY", "ACCEPTED UNTIL"), [(*row[:3], row[3] or "-") for row in keys])
+    columns = ("producer", "cell", "key", "accepted_until")
+    document = [dict(zip(columns, (*row[:3], row[3] or None), strict=True)) for row in keys]
+    rows = [(*row[:3], row[3] or "-") for row in keys]
+    print_rows(output, document, ("PRODUCER", "CELL", "KEY", "ACCEPTED UNTIL"), rows)
 
 
 @app.command(

@@ -11,8 +11,17 @@ import typer
 from fleetlight.cli.balance_execution import carry_out, cells_to_balance, failures
 from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, save_cluster
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.options import ConfigOption, DataDirOption, TableOrJson, examples
-from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import (
+    CellOption,
+    ConfigOption,
+    DataDirOption,
+    OneCellArgument,
+    Output,
+    OutputOption,
+    examples,
+    one_cell,
+)
+from fleetlight.cli.output import counted, print_notice, print_result, print_rows, print_table
 from fleetlight.cli.settings import load_settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.errors import UnknownGroupError
@@ -23,7 +32,7 @@ from fleetlight.operations.rebalancing.jobs import MoveJobs
 
 app = typer.Typer()
 
-_COLUMNS = ("INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE")
+_COLUMNS = ("INSTANCE", "FROM", "TO", "GAIN", "SCORE", "STEPS")
 _Plans = Mapping[str, BalancePlan]
 """By the name of the cell; empty for the cluster of a file."""
 
@@ -32,14 +41,15 @@ _Plans = Mapping[str, BalancePlan]
     "balance",
     epilog=examples(
         "fleetlight balance",
-        "fleetlight balance --cell cell1 --group default --output json",
+        "fleetlight balance cell1 --group default --output json",
         "fleetlight balance --text-data cluster.data --save-text balanced.data",
-        "fleetlight balance --cell cell1 --execute",
+        "fleetlight balance cell1 --execute",
     ),
 )
 def balance(
+    of_cell: OneCellArgument = None,
     *,
-    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only this cell.")] = None,
+    cell: CellOption = None,
     group: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this node group, by its name or uuid.")
     ] = None,
@@ -50,7 +60,7 @@ def balance(
         Path | None, typer.Option(metavar="FILE", help="Write the cluster after the moves as a text file of htools.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for their end.")] = False,
-    output: Annotated[TableOrJson, typer.Option(metavar="FORM", help=", ".join(TableOrJson))] = TableOrJson.TABLE,
+    output: OutputOption = Output.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -58,6 +68,7 @@ def balance(
 
     Reservations, which move for free, are preferred; no instance leaves its node group.
     """
+    cell = one_cell(of_cell, cell)
     if text_data is None:
         settings = load_settings(config, data_dir)
         if execute:
@@ -72,27 +83,24 @@ def balance(
         raise ConfigurationError(f"{what}: a text file is not of a cell; leave out {what} or --text-data")
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
-    if output is TableOrJson.JSON:
-        print_json({**_document(plans), **_coverage(found)})
-    else:
-        _show_all(plans)
+    _print(output, plans, {**_document(plans), **_coverage(found)})
     if save_text is not None:
         save_cluster(next(iter(plans.values())).after, save_text)
     found.notice_missing()
 
 
 def _execute(
-    found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: TableOrJson
+    found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: Output
 ) -> None:
     """Make the moves of native cells. Raises CommandError where not all of them could be made."""
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
-    if output is TableOrJson.TABLE:
+    if output is Output.TABLE:
         _show_all(plans)
     executions = carry_out(jobs, plans)
     failed = failures(executions)
-    if output is TableOrJson.JSON:
-        print_json({**_document(plans, executions), **_coverage(found)})
+    if output is not Output.TABLE:
+        _print(output, plans, {**_document(plans, executions), **_coverage(found)})
     else:
         for name, execution in executions.items():
             print_result(f"Cell {name}: {execution.made} of {counted(len(execution.moves), 'move')} made")
@@ -181,6 +189,15 @@ def _move(cell: str, group: GroupPlan, move: PlannedMove) -> Mapping[str, Any]:
     }
 
 
+def _print(output: Output, plans: _Plans, document: Mapping[str, Any]) -> None:
+    if output is Output.TABLE:
+        _show_all(plans)
+        return
+    groups = [(cell, group) for cell, plan in plans.items() for group in plan.groups]
+    rows = [[cell or "-", group.group, *row] for cell, group in groups for row in _rows(group)]
+    print_rows(output, document, ("CELL", "GROUP", *_COLUMNS), rows)
+
+
 def _show_all(plans: _Plans) -> None:
     for name, plan in plans.items():
         for group in plan.groups:
@@ -188,25 +205,29 @@ def _show_all(plans: _Plans) -> None:
 
 
 def _show(cell: str, group: GroupPlan) -> None:
-    rows = [
-        (
-            move.instance + (" (reservation)" if move.is_forthcoming else ""),
-            _named(move.source),
-            _named(move.target),
-            ", ".join(_steps(move)),
-            f"{move.gain:.8f}",
-            f"{move.score_after:.8f}",
-        )
-        for move in group.moves
-    ]
+    rows = _rows(group)
     if rows:
-        print_table(_COLUMNS, rows, right_aligned=_COLUMNS[-2:])
+        print_table(_COLUMNS, rows, right_aligned=("GAIN", "SCORE"))
     of_cell = f"Cell {cell}, " if cell else ""
     made = counted(len(rows), "move")
     print_result(
         f"{of_cell}{'group' if of_cell else 'Group'} {group.group}: "
-        f"score {group.score_before:.8f} before, {group.score_after:.8f} after {made}"
+        f"score {group.score_before:.2f} before, {group.score_after:.2f} after {made}"
     )
+
+
+def _rows(group: GroupPlan) -> Sequence[Sequence[str]]:
+    return [
+        (
+            move.instance + (" (reservation)" if move.is_forthcoming else ""),
+            _named(move.source),
+            _named(move.target),
+            f"{move.gain:.2f}",
+            f"{move.score_after:.2f}",
+            ", ".join(_steps(move)),
+        )
+        for move in group.moves
+    ]
 
 
 def _named(nodes: NodesOfInstance) -> str:

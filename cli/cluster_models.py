@@ -13,7 +13,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import CapacityAdapter, Cell
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.fleet import named_cell, open_fleet
 from fleetlight.cli.output import print_notice
 from fleetlight.cli.settings import Settings
 from fleetlight.operations.balancing.cluster import Cluster
@@ -95,9 +95,7 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
 async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetClusters:
     """What all cells say, or one of them. Raises UnknownCellError, CommandError."""
     with open_fleet(settings.fleet) as fleet:
-        if cell is not None:
-            fleet.cell(cell)
-        answers, capacities = await _ask(settings, fleet, cell)
+        answers, capacities = await _ask(settings, fleet, named_cell(fleet, cell))
         reports_usage = {each.name: each.can.reports_usage for each in fleet.cells()}
     groups, nodes, instances = (items for items, _ in answers)
     clusters, not_in_it = {}, {}

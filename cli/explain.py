@@ -10,14 +10,15 @@ import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_result, print_rows, print_table
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
 _NEWEST = "latest"
 _EVERYTHING = ["and"]
+_CELL_COLUMNS = ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "MATCHING", "WHY")
 # So many cells that are asked the same are named.
 _NAMED = 4
 _PARTS_OF_FILTER = {
@@ -30,7 +31,7 @@ _PARTS_OF_FILTER = {
 @app.command(
     epilog=examples(
         "fleetlight explain 'GET /v2.1/servers?all_tenants=1&status=ERROR'",
-        "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --json",
+        "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --output json",
         "fleetlight explain 'GET /fleetlight/query?what=node&fields=name,role&filter=role == \"C\"'",
     )
 )
@@ -48,7 +49,7 @@ def explain(
     microversion: Annotated[str, typer.Option(metavar="2.N", help="The microversion of the request.")] = _NEWEST,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show which sources answer a list or a query, why, by which requests, and how long they take.
 
@@ -64,10 +65,10 @@ def explain(
         # The list would only say that it failed.
         fleet.cells()
         found = asyncio.run(_explain(settings, fleet, request, headers))
-    if json:
-        print_json(found)
-    else:
+    if output is Output.TABLE:
         _print(found)
+    else:
+        print_rows(output, found, _CELL_COLUMNS, _cell_rows(found))
 
 
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
@@ -77,7 +78,7 @@ async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapp
     async with opened_api(settings, fleet) as api:
         query = urlencode({"request": request})
         answer = await api.call("GET", "/fleetlight/explain", query=query, headers=headers)
-    return document_of(answer)
+    return document_of(answer, {"header Fleetlight-Consistency": "--consistency"})
 
 
 def _print(found: Any) -> None:
@@ -91,21 +92,7 @@ def _print(found: Any) -> None:
     for name, node in (found["filter"] or {}).items():
         print_result(f"{_PARTS_OF_FILTER[name]}: {'nothing' if node == _EVERYTHING else _as_json(node)}")
     print_result("")
-    print_table(
-        ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "MATCHING", "WHY"),
-        [
-            [
-                cell["cell"],
-                cell["route"],
-                "yes" if cell["complete"] else "no",
-                "-" if cell["watermark"] is None else str(cell["watermark"]),
-                "-" if cell["matching"] is None else str(cell["matching"]),
-                cell["why"] or "-",
-            ]
-            for cell in found["cells"]
-        ],
-        right_aligned=("WATERMARK", "MATCHING"),
-    )
+    print_table(_CELL_COLUMNS, _cell_rows(found), right_aligned=("WATERMARK", "MATCHING"))
     for number, attempt in enumerate(found["attempts"], 1):
         print_result("")
         if attempt["failure"] is not None:
@@ -123,6 +110,20 @@ def _print(found: Any) -> None:
             alike.setdefault(_as_json(source["query"]), []).append(source)
         for sources in alike.values():
             _print_query([source["source"] for source in sources], sources[0]["query"])
+
+
+def _cell_rows(found: Any) -> Sequence[Sequence[str]]:
+    return [
+        [
+            cell["cell"],
+            cell["route"],
+            "yes" if cell["complete"] else "no",
+            "-" if cell["watermark"] is None else str(cell["watermark"]),
+            "-" if cell["matching"] is None else str(cell["matching"]),
+            cell["why"] or "-",
+        ]
+        for cell in found["cells"]
+    ]
 
 
 def _print_query(sources: Sequence[str], query: Any) -> None:

@@ -41,6 +41,11 @@ def chosen_cells(fleet: Fleet, name: str | None) -> Sequence[Cell]:
     return tuple(cell for cell in sorted_by_name(fleet.cells()) if not cell.disabled)
 
 
+def named_cell(fleet: Fleet, name: str | None) -> str | None:
+    """The name of the cell that is called so, or has that uuid; None where none is meant. Raises UnknownCellError."""
+    return None if name is None else fleet.cell(name).name
+
+
 def sorted_by_name(cells: Iterable[Cell]) -> Sequence[Cell]:
     """In the order in which people count: cell2 before cell10."""
 

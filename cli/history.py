@@ -1,7 +1,7 @@
 """`fleetlight history`: the changes of an instance."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -10,8 +10,8 @@ import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -21,17 +21,17 @@ _LONGEST_VALUE = 60
 
 @app.command(
     epilog=examples(
-        "fleetlight history 8a02cae4-35a0-431a-ac44-7d07a29b5ead",
-        "fleetlight history 8a02cae4-35a0-431a-ac44-7d07a29b5ead --limit 5 --json",
+        "fleetlight history web1.example.org",
+        "fleetlight history 8a02cae4-35a0-431a-ac44-7d07a29b5ead --limit 5 --output json",
     )
 )
 def history(
-    uuid: Annotated[str, typer.Argument(metavar="UUID", help="The instance.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance, by name or uuid.", show_default=False)],
     *,
     limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the changes of an instance: the time of each, its user, and what it changed.
 
@@ -39,24 +39,38 @@ def history(
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
-        found = asyncio.run(_ask(settings, fleet, uuid, limit))
-    if json:
-        print_json(found)
-        return
-    for entry in found["history"]:
-        _print(entry)
+        found = asyncio.run(_ask(settings, fleet, name, limit))
+    if output is Output.TABLE:
+        for entry in found["history"]:
+            _print(entry)
+    else:
+        rows = [row for entry in found["history"] for row in _as_rows(entry)]
+        print_rows(output, found, ("AT", "REVISION", "EVENT", "BY", "FIELD", "BEFORE", "AFTER"), rows)
     if found["before"] is not None:
         print_notice("There are older ones.")
 
 
-async def _ask(settings: Settings, fleet: Fleet, uuid: str, limit: int) -> Any:
-    """Raises CommandError."""
+async def _ask(settings: Settings, fleet: Fleet, name: str, limit: int) -> Any:
+    """Raises CommandError, ConfigurationError."""
     from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.item_answers import instance_uuid  # noqa: PLC0415 -- other commands would start a quarter later
 
+    uuid = await instance_uuid(settings, fleet, name)
     async with opened_api(settings, fleet) as api:
         path = f"/fleetlight/servers/{quote(uuid, safe='')}/history"
         answer = await api.call("GET", path, query=urlencode({"limit": limit}))
     return document_of(answer)
+
+
+def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:
+    """A row for each field that a change has changed; one of a change of which that is not known."""
+    change = (entry["at"], str(entry["revision"]), entry["event"], entry["user_id"] or entry["publisher"])
+    if not entry["changed"]:
+        return [(*change, "-", "-", "-")]
+    return [
+        (*change, name, *(msgspec.json.encode(value).decode() for value in values))
+        for name, values in entry["changed"].items()
+    ]
 
 
 def _print(entry: Mapping[str, Any]) -> None:

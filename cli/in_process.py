@@ -42,8 +42,20 @@ async def opened_api(settings: Settings, fleet: Fleet) -> AsyncIterator[ApiInPro
             yield ApiInProcess(app, parts)
 
 
-def document_of(answer: InProcessResponse) -> Any:
+def in_options(text: str, options: Mapping[str, str]) -> str:
+    """What the API complains of, in the words of a command.
+
+    options: the option that a person types for what the API calls by another name, which its complaint begins with.
+    """
+    plain = text.removeprefix("Invalid body parameters: ").replace("Value error, ", "").replace("Input should", "must")
+    name, separator, rest = plain.partition(": ")
+    return f"{options[name]}{separator}{rest}" if name in options else plain
+
+
+def document_of(answer: InProcessResponse, options: Mapping[str, str] = NO_HEADERS) -> Any:
     """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
+
+    options: see in_options.
 
     Raises CellError when it failed over a database, which callers over a network do not see.
     """
@@ -51,7 +63,9 @@ def document_of(answer: InProcessResponse) -> Any:
     document = msgspec.json.decode(answer.body)
     if answer.status != _OK:
         [fault] = document.values()
-        raise (ConfigurationError if answer.status < _SERVER_ERRORS else CommandError)(fault["message"])
+        raise (ConfigurationError if answer.status < _SERVER_ERRORS else CommandError)(
+            in_options(fault["message"], options)
+        )
     return document
 
 

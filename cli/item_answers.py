@@ -10,18 +10,22 @@ from fleetlight.api.query.named_items import (
     ItemLookupError,
     columns_of,
     found_of,
+    is_uuid,
     looked_up,
     lost_job,
 )
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.errors import CommandError
+from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.in_process import document_of, opened_api
 from fleetlight.cli.settings import Settings
+from fleetlight.query.filter_text import of_named
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 
 _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
+_OPTIONS = {"order": "--order", "by": "--group-by", "as_of": "--as-of", "fields": "-o", "filter": "filter"}
+"""What a request calls them, and what a person has typed."""
 
 
 async def look_up(
@@ -50,7 +54,7 @@ async def look_up(
         return lost_job(known, asked["fields"], number, is_certain=answer["complete"])
 
     try:
-        rows = looked_up(known, wanted, found, lost, is_certain=answer["complete"])
+        rows = looked_up(known, wanted, found, lost, is_certain=answer["complete"], finds_uuids=True)
     except ItemLookupError as error:
         raise CommandError(str(error)) from error
     return {**answer, "fields": answer["fields"][len(before) :], "data": rows}
@@ -64,7 +68,7 @@ async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> di
         while True:
             body = msgspec.json.encode({**asked, "marker": marker})
             answer = await api.call("POST", "/fleetlight/query", body=body)
-            page = document_of(answer)
+            page = document_of(answer, _OPTIONS)
             whole["fields"] = page["fields"]
             whole["data"] += page["data"]
             whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
@@ -74,12 +78,36 @@ async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> di
     return whole
 
 
+async def instance_uuid(settings: Settings, fleet: Fleet, name: str) -> str:
+    """The uuid of the instance of that name, in any cell; a uuid is one itself, also of what is no longer listed.
+
+    Raises CommandError where none is called so, and ConfigurationError, which names them, where several are.
+    """
+    if is_uuid(name):
+        return name
+    known = ITEM_TYPES["instance"]
+    asked = {
+        "what": known.name,
+        "fields": ["uuid", "cell"],
+        "filter": of_named(known.name_field, ["==", known.name_field, name]),
+        "order": [],
+        "all_projects": True,
+        "as_of": None,
+    }
+    rows = (await look_up(settings, fleet, known, [name], asked))["data"]
+    found = [(uuid, cell) for (_, uuid), (_, cell) in rows]
+    if len(found) > 1:
+        each = ", ".join(f"{uuid} in cell {cell}" for uuid, cell in found)
+        raise ConfigurationError(f"'{name}' is the name of {len(found)} instances; say which by its uuid: {each}")
+    return str(found[0][0])
+
+
 async def count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
     async with opened_api(settings, fleet) as api:
         body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
         answer = await api.call("POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
-        counted = document_of(answer)
+        counted = document_of(answer, _OPTIONS)
     rows = [
         [
             *((group["statuses"][name], value) for name, value in group["by"].items()),

@@ -1,17 +1,19 @@
 """`fleetlight list-fields`: what can be asked for, and filtered by."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from fleetlight.cli.list_forms import ItemWord
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.query_table import TableStyle, table
 from fleetlight.query.fields_query import definitions
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import ResultStatus
+from fleetlight.resources.suggestions import did_you_mean
 
 app = typer.Typer()
 
@@ -37,7 +39,7 @@ _COLUMNS = ("Name", "Type", "Title", "Description")
     epilog=examples(
         "fleetlight list-fields instances",
         "fleetlight list-fields nodes name mfree",
-        "fleetlight list-fields jobs --json",
+        "fleetlight list-fields jobs --output json",
     ),
 )
 def list_fields(
@@ -50,7 +52,7 @@ def list_fields(
         str | None, typer.Option(metavar="TEXT", help="Between two columns, instead of blanks that align them.")
     ] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
     _config: ConfigOption = None,
     _data_dir: DataDirOption = None,
 ) -> None:
@@ -62,16 +64,23 @@ def list_fields(
     The exit code is 14 when one of the fields that were named does not exist.
     """
     found = definitions(ITEM_TYPES[word.item_type], names or None)
-    if json:
-        print_json({"fields": found})
-    else:
+    if output is Output.TABLE:
         style = TableStyle(separator=separator, has_header=not no_headers)
         for line in table([_column(title) for title in _COLUMNS], map(_row, found), style):
             print_result(line)
+    else:
+        print_rows(output, {"fields": found}, _COLUMNS, [[value for _, value in _row(each)] for each in found])
     unknown = [definition["name"] for definition in found if definition["kind"] == Kind.UNKNOWN]
     if unknown:
-        print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
+        warn_of_unknown(word, unknown)
         raise typer.Exit(UNKNOWN_FIELD)
+
+
+def warn_of_unknown(word: ItemWord, names: Sequence[str]) -> None:
+    """Say that there are no such fields, each with the one that may be meant."""
+    for name in names:
+        hint = did_you_mean(name, ITEM_TYPES[word.item_type])
+        print_notice(f"Warning: there is no field '{name}'{hint or f'; see `fleetlight list-fields {word}`'}")
 
 
 def _column(title: str) -> dict[str, Any]:

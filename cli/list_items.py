@@ -1,20 +1,17 @@
 """`fleetlight list`: items with chosen fields, as Ganeti's list commands print them."""
 
 import asyncio
-import csv
-import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from fleetlight.cli.errors import CommandError
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.list_fields import UNKNOWN_FIELD
+from fleetlight.cli.fleet import named_cell, open_fleet
+from fleetlight.cli.list_fields import UNKNOWN_FIELD, warn_of_unknown
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord, first_fields, in_cell
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_csv, print_json, print_notice, print_result
 from fleetlight.cli.query_table import TableOutcome, TableStyle, Unit, outcome, table
 from fleetlight.cli.settings import load_settings
 from fleetlight.query.errors import FilterTextError
@@ -23,15 +20,6 @@ from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 
 app = typer.Typer()
-
-
-_BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-
-
-class ListOutput(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 @app.command(
@@ -71,12 +59,12 @@ def list_items(
         str | None,
         typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
     ] = None,
-    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only items of this cell.")] = None,
+    cell: CellOption = None,
     separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
     units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="The unit of sizes.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show in words why values are missing.")] = False,
-    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
+    output: OutputOption = Output.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -99,40 +87,39 @@ def list_items(
     asked = {
         "what": word.item_type,
         "fields": first_fields(word, fields),
-        "filter": in_cell(expression, cell),
+        "filter": expression,
         "order": [] if order is None else order.split(","),
         "all_projects": True,
         "as_of": as_of,
     }
-    from fleetlight.api.query.named_items import names_in  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.api.query.named_items import names_in, uuids_in  # noqa: PLC0415 -- other commands would start a quarter later
     from fleetlight.cli.item_answers import count, look_up  # noqa: PLC0415 -- other commands would start a quarter later
 
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         # The list would only say that it failed.
         fleet.cells()
+        cell = named_cell(fleet, cell)
         wanted = names_in(expression, known)
         if expression is not None and wanted is not None and not is_numeric:
-            asked["filter"] = in_cell(of_named(known.name_field, expression), cell)
+            by_uuid = (["==", "uuid", uuid] for uuid in uuids_in(known, wanted))
+            expression = ["|", of_named(known.name_field, expression), *by_uuid]
+        asked["filter"] = in_cell(expression, cell)
         if group_by is None:
             answer = asyncio.run(look_up(settings, fleet, known, wanted, asked))
         else:
             answer = asyncio.run(count(settings, fleet, group_by.split(","), asked))
-    _show(answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
+    _show(word, answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
 
 
-def _show(answer: Mapping[str, Any], output: ListOutput, style: TableStyle) -> None:
+def _show(word: ItemWord, answer: Mapping[str, Any], output: Output, style: TableStyle) -> None:
     fields, rows = answer["fields"], answer["data"]
-    if output is ListOutput.JSON:
+    if output is Output.JSON:
         print_json(answer)
-    elif output is ListOutput.CSV:
-        writer = csv.writer(sys.stdout)
-        writer.writerow(_no_formula(field["name"]) for field in fields)
-        writer.writerows([_no_formula(value) for _, value in row] for row in rows)
-    unknown = [field["name"] for field in fields if field["kind"] == "unknown"]
-    if unknown:
-        print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
-    if output is ListOutput.TABLE:
+    elif output is Output.CSV:
+        print_csv([field["name"] for field in fields], ([value for _, value in row] for row in rows))
+    warn_of_unknown(word, [field["name"] for field in fields if field["kind"] == Kind.UNKNOWN])
+    if output is Output.TABLE:
         for line in table(fields, rows, style):
             print_result(line)
     if not answer["complete"]:
@@ -141,8 +128,3 @@ def _show(answer: Mapping[str, Any], output: ListOutput, style: TableStyle) -> N
         )
     if outcome(fields, rows) is TableOutcome.UNKNOWN_FIELDS:
         raise typer.Exit(UNKNOWN_FIELD)
-
-
-def _no_formula(value: object) -> object:
-    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value

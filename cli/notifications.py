@@ -17,8 +17,8 @@ from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import counted, print_error, print_json, print_result
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, print_error, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.notifications.check import CheckReport, check_file
 from fleetlight.notifications.envelope import Notification, read_sample
@@ -42,17 +42,18 @@ FilesArgument = Annotated[
 
 @app.command(
     epilog=examples(
-        "fleetlight notifications check instance-create-end.json", "fleetlight notifications check --json *.json"
+        "fleetlight notifications check instance-create-end.json", "fleetlight notifications check --output json *.json"
     )
 )
-def check(files: FilesArgument, json: JsonOption = False) -> None:
+def check(files: FilesArgument, output: OutputOption = Output.TABLE) -> None:
     """Check files with notifications, and show what is wrong in each. Exit code 1 if any is not."""
     reports = [check_file(path) for path in files]
-    if json:
-        print_json([_as_json(report) for report in reports])
-    else:
+    if output is Output.TABLE:
         for report in reports:
             _print_report(report)
+    else:
+        rows = [row for report in reports for row in _as_rows(report)]
+        print_rows(output, [_as_json(report) for report in reports], ("FILE", "VALID", "WHERE", "PROBLEM"), rows)
     if not all(report.is_valid for report in reports):
         raise typer.Exit(1)
 
@@ -206,6 +207,13 @@ def _print_report(report: CheckReport) -> None:
         print_result(f"{report.path}: valid ({report.event_type}, {report.payload})")
     for problem in report.problems:
         print_result(f"{report.path}: {problem}")
+
+
+def _as_rows(report: CheckReport) -> Sequence[Sequence[str]]:
+    """A row for each problem; one for a file without any."""
+    if report.is_valid:
+        return [(str(report.path), "yes", "-", "-")]
+    return [(str(report.path), "no", problem.where, problem.what) for problem in report.problems]
 
 
 def _as_json(report: CheckReport) -> dict[str, object]:

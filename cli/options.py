@@ -60,14 +60,28 @@ CellOption = Annotated[
     str | None,
     typer.Option("--cell", metavar="CELL", help="Only this cell, by name or uuid.", autocompletion=cell_names),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+OneCellArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[CELL]", help="The same as --cell.", show_default=False, autocompletion=cell_names),
+]
 
 
-class TableOrJson(StrEnum):
-    """What --output says."""
+def one_cell(argument: str | None, option: str | None) -> str | None:
+    """The cell that is named behind the command, or by --cell. Raises typer.BadParameter where both are."""
+    if None not in (argument, option):
+        raise typer.BadParameter(f"name one cell: '{argument}' or --cell {option}")
+    return option if argument is None else argument
+
+
+class Output(StrEnum):
+    """How a command prints what it has found: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"
+    CSV = "csv"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", metavar="FORM", help="How to print it: table, json or csv.")]
 
 
 # Cells that a sync and a rebuild read at once unless given.

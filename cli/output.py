@@ -3,6 +3,7 @@
 Colours, tables and progress bars are rich's, which leaves colours away when the output is not a terminal.
 """
 
+import csv
 import json
 import shutil
 import sys
@@ -27,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleetlight.cli.logging import mask_url_passwords
+from fleetlight.cli.options import Output
 
 # A line that is too long for the terminal is still better than one with its end cut off.
 _WIDER_THAN_ANY_TABLE = 1000
@@ -35,6 +37,7 @@ _GAP = 3
 # A last column of whole sentences can still be read with this width.
 _NARROWEST = 30
 _NOTHING = "-"
+_BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 # Users choose names, other software writes messages, and a terminal does what these say: controls, line separators, and
 # what turns the direction of text (Unicode Standard Annex 9). Line breaks and tabs are ours too.
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
@@ -60,6 +63,37 @@ def in_brackets(name: str | None) -> str:
 def print_json(value: object) -> None:
     """`value` as JSON for other programs."""
     print_result(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_rows(
+    output: Output,
+    document: object,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right_aligned: Sequence[str] = (),
+) -> None:
+    """What a command has found, as --output says: the rows as a table or as CSV, or the document as JSON.
+
+    rows: a dash stands where there is no value, which CSV leaves empty.
+    """
+    match output:
+        case Output.TABLE:
+            print_table(columns, rows, right_aligned)
+        case Output.CSV:
+            print_csv(columns, (["" if value == _NOTHING else value for value in row] for row in rows))
+        case Output.JSON:
+            print_json(document)
+
+
+def print_csv(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
+    """The rows as CSV, with their columns as the first line."""
+    writer = csv.writer(sys.stdout)
+    writer.writerows([_no_formula(value) for value in row] for row in (columns, *rows))
+
+
+def _no_formula(value: object) -> object:
+    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Sequence[str] = ()) -> None:

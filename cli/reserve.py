@@ -16,10 +16,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.list_forms import ItemWord
-from fleetlight.cli.list_items import ListOutput, list_items
-from fleetlight.cli.options import ConfigOption, DataDirOption, cell_names, examples
-from fleetlight.cli.output import print_json, print_notice, print_result
+from fleetlight.cli.list_items import list_items
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.sizes import size_option
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,12 +36,19 @@ _HEADERS = {"Content-Type": "application/json", "Fleetlight-Consistency": "stron
 _FIELDS = "name,uuid,cell,pnode,be/memory,be/vcpus,disk.sizes"
 _ENDED = frozenset({"success", "error", "canceled"})
 _POLL_INTERVAL_S = 0.2
+_OPTIONS = {
+    "name": "NAME",
+    "beparams": "--memory or --vcpus",
+    "disks": "--disk",
+    "disk_template": "--disk-template",
+    "os": "--os",
+    "pnode": "--node",
+    "snode": "--secondary",
+    "expires_at": "--expires-in",
+}
+"""What a request calls them, and what a person has typed."""
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
 
-CellOption = Annotated[
-    str | None,
-    typer.Option("--cell", metavar="CELL", help="The cell to reserve in.", autocompletion=cell_names),
-]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|UUID", show_default=False)]
 WaitOption = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the end of the job.")
@@ -59,18 +67,16 @@ def _seconds(text: str) -> int:
     epilog=examples(
         "fleetlight reserve create",
         "fleetlight reserve create web1.example.org --memory 4G --vcpus 2 --disk 20G --os debian-12",
-        "fleetlight reserve create --cell cell1 --memory 8G --template drbd --disk 50G --expires-in 7d",
+        "fleetlight reserve create --cell cell1 --memory 8G --disk-template drbd --disk 50G --expires-in 7d",
     )
 )
 def create(
     name: Annotated[str | None, typer.Argument(show_default=False, help="It may get one later.")] = None,
     *,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory, as 512M or 4G.")] = None,
+    memory: Annotated[int | None, size_option("The memory")] = None,
     vcpus: Annotated[int | None, typer.Option(min=1, help="Processors.")] = None,
-    disk: Annotated[
-        list[str] | None, typer.Option(metavar="SIZE", help="The size of a disk; repeat it for each disk.")
-    ] = None,
-    template: Annotated[
+    disk: Annotated[list[int] | None, size_option("The size of a disk, which is repeated for each disk")] = None,
+    disk_template: Annotated[
         str | None, typer.Option(metavar="TEMPLATE", help="The template of the disks: plain, drbd …")
     ] = None,
     system: Annotated[str | None, typer.Option("--os", metavar="OS", help="`fleetlight list os` has them.")] = None,
@@ -98,13 +104,14 @@ def create(
         "name": name,
         "beparams": {key: value for key, value in (("memory", memory), ("vcpus", vcpus)) if value is not None},
         "disks": [{"size": size} for size in disk or ()],
-        "disk_template": template,
+        "disk_template": disk_template,
         "os": system,
         "pnode": node,
         "snode": secondary,
         "expires_at": None if expires_in is None else round(time.time()) + _seconds(expires_in),
     }
-    [uuid] = _run(load_settings(config, data_dir), wait, "POST", f"{_base(cell)}/instances", body)
+    settings = load_settings(config, data_dir)
+    [uuid] = _run(settings, wait, "POST", f"{_base(settings, cell)}/instances", body)
     print_result(uuid)
 
 
@@ -112,7 +119,7 @@ def create(
 def list_reservations(
     *,
     cell: CellOption = None,
-    output: Annotated[ListOutput, typer.Option(metavar="FORM", help=", ".join(ListOutput))] = ListOutput.TABLE,
+    output: OutputOption = Output.TABLE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -131,14 +138,20 @@ def list_reservations(
 
 @app.command(epilog=examples("fleetlight reserve show web1.example.org"))
 def show(
-    name: NameArgument, *, cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
+    name: NameArgument,
+    *,
+    cell: CellOption = None,
+    output: OutputOption = Output.TABLE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
 ) -> None:
-    """Print a reservation as JSON."""
+    """Show everything that is known of a reservation."""
     settings = load_settings(config, data_dir)
-    found = _get(settings, _instance(cell, name))
+    found = _get(settings, _instance(settings, cell, name))
     if not found["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation")
-    print_json(found)
+    rows = [(field, _shown(value)) for field, value in found.items()]
+    print_rows(output, found, ("FIELD", "VALUE"), rows)
 
 
 @app.command(
@@ -162,10 +175,10 @@ def complete(
 ) -> None:
     """Build the instance of a reservation on the nodes that are reserved for it, and print them."""
     settings = load_settings(config, data_dir)
-    path = _instance(cell, name)
+    path = _instance(settings, cell, name)
     if new_name is not None:
         _run(settings, wait, "PUT", f"{path}/rename", {"new_name": new_name})
-        path = _instance(cell, new_name)
+        path = _instance(settings, cell, new_name)
     body = {"start": not no_start} | ({} if system is None else {"os": system})
     [nodes] = _run(settings, wait, "POST", f"{path}/create", body)
     print_result(" ".join(nodes))
@@ -182,19 +195,30 @@ def cancel(
 ) -> None:
     """Delete a reservation, and free its capacity. It refuses instances that are no reservation."""
     settings = load_settings(config, data_dir)
-    path = _instance(cell, name)
+    path = _instance(settings, cell, name)
     if not _get(settings, path)["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation: it is not removed by this")
     _run(settings, wait, "DELETE", path, {})
     print_result(f"{name}: given up")
 
 
-def _base(cell: str | None) -> str:
-    return "/2" if cell is None else f"/cells/{quote(cell, safe='')}/2"
+def _shown(value: Any) -> str:
+    """A value of a reservation, in a table."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _instance(cell: str | None, name: str) -> str:
-    return f"{_base(cell)}/instances/{quote(name, safe='')}"
+def _base(settings: Settings, cell: str | None) -> str:
+    """The path of the API of a cell, or of all. Raises UnknownCellError."""
+    if cell is None:
+        return "/2"
+    with open_fleet(settings.fleet) as fleet:
+        return f"/cells/{quote(fleet.cell(cell).name, safe='')}/2"
+
+
+def _instance(settings: Settings, cell: str | None, name: str) -> str:
+    return f"{_base(settings, cell)}/instances/{quote(name, safe='')}"
 
 
 def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mapping[str, Any]) -> Sequence[Any]:
@@ -237,7 +261,7 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
 
     The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
-    from fleetlight.cli.in_process import opened_api, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.in_process import in_options, opened_api, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
 
     async with opened_api(settings, fleet) as api:
 
@@ -249,6 +273,6 @@ async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
             if answer.status == HTTPStatus.OK:
                 return document
             is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-            raise (CommandError if is_ours else ConfigurationError)(unescape(document["message"]))
+            raise (CommandError if is_ours else ConfigurationError)(in_options(unescape(document["message"]), _OPTIONS))
 
         yield ask

@@ -37,6 +37,7 @@ from fleetlight.listing.settings import SearchSettings
 from fleetlight.operations.nodes.settings import NodesSettings
 from fleetlight.operations.scheduling.settings import SchedulerSettings
 from fleetlight.resources.secret_names import is_secret_name
+from fleetlight.resources.suggestions import did_you_mean
 
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"
@@ -344,5 +345,4 @@ def _problem(details: ErrorDetails) -> str:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"
+    return did_you_mean(name, names) or f"; known: {', '.join(names)}"

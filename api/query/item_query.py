@@ -24,6 +24,7 @@ from fleetlight.resources.fields import Field as StoredField
 from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryFields
+from fleetlight.resources.suggestions import did_you_mean
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.items import CELL
 from fleetlight.views.query2.values import Values
@@ -139,7 +140,7 @@ def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
         raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
     for name in body.by:
         if name not in known:
-            raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'")
+            raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'{did_you_mean(name, known)}")
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
     moment = moment_of(body.as_of, known)

@@ -74,9 +74,19 @@ def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
             if isinstance(number, int) and number < 0:
                 raise BadRequestError(f"Invalid value for job ID: {number}")
         return one_of(field_of(known, known.name_field), wanted)
-    uuids = [name.lower() for name in wanted if _has_uuid(known) and isinstance(name, str) and _UUID.fullmatch(name)]
+    uuids = uuids_in(known, wanted)
     of_names = named_one_of(field_of(known, known.name_field), wanted)
     return any_of(of_names, named_one_of(field_of(known, "uuid"), uuids)) if uuids else of_names
+
+
+def uuids_in(known: QueryFields, wanted: Sequence[str | int]) -> Sequence[str]:
+    """Those names that may be uuids of items."""
+    return [name.lower() for name in wanted if _has_uuid(known) and isinstance(name, str) and is_uuid(name)]
+
+
+def is_uuid(name: str) -> bool:
+    """Whether the name is written as uuids are."""
+    return _UUID.fullmatch(name) is not None
 
 
 class NamedItem(NamedTuple, Generic[T]):
@@ -99,17 +109,19 @@ def looked_up(
     lost: Callable[[str | int], T],
     *,
     is_certain: bool,
+    finds_uuids: bool = False,
 ) -> list[T]:
     """The items called `wanted`, in that order and as often; of jobs each once.
 
     found: what `filter_of` finds. lost: makes what stands for a job that is not there. is_certain: whether they are
-    all. Takes as long as both are. Raises ItemLookupError.
+    all. finds_uuids: whether a uuid finds an item whose name was not asked for. Takes as long as both are. Raises
+    ItemLookupError.
     """
     if known.name == _JOB:
         # Cells number their jobs each by themselves; the first one with a number is meant.
         by_number = {item.name: item.rest for item in reversed(found)}
         return [by_number[number] if number in by_number else lost(number) for number in dict.fromkeys(wanted)]
-    called = _Called(known, wanted, found, is_certain=is_certain)
+    called = _Called(known, wanted, found, is_certain=is_certain, finds_uuids=finds_uuids)
     return [item for name in wanted for item in called.by(str(name).lower(), str(name))]
 
 
@@ -117,7 +129,13 @@ class _Called(Generic[T]):
     """Items by their names, and by what abbreviates those."""
 
     def __init__(
-        self, known: QueryFields, wanted: Sequence[str | int], found: Sequence[NamedItem[T]], *, is_certain: bool
+        self,
+        known: QueryFields,
+        wanted: Sequence[str | int],
+        found: Sequence[NamedItem[T]],
+        *,
+        is_certain: bool,
+        finds_uuids: bool,
     ) -> None:
         self._known = known
         self._is_certain = is_certain
@@ -133,7 +151,9 @@ class _Called(Generic[T]):
         names = {str(name).lower() for name in wanted}
         asked = names | {full for short in names for full in self._full.get(short, ())}
         self._by_uuid = {
-            item.uuid: [item.rest] if str(item.name).lower() in asked else [] for item in found if item.uuid is not None
+            item.uuid: [item.rest] if finds_uuids or str(item.name).lower() in asked else []
+            for item in found
+            if item.uuid is not None
         }
 
     def by(self, wanted: str, name: str) -> Sequence[T]:

@@ -22,16 +22,8 @@ from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
-from fleetlight.cli.output import (
-    counted,
-    is_terminal,
-    print_json,
-    print_notice,
-    print_result,
-    print_table,
-    progress_bar,
-)
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, cell_names, examples
+from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, progress_bar
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.errors import LeaseHeldError
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell
@@ -56,8 +48,10 @@ CellArgument = Annotated[
 _FINISHING_S = 10.0
 
 
-@app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --json"))
-def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+@app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --output json"))
+def list_cells(
+    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
+) -> None:
     """Show every cell of the fleet; passwords inside URLs are masked."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         cells = [
@@ -72,9 +66,6 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
             }
             for cell in sorted_by_name(fleet.cells())
         ]
-    if json:
-        print_json(cells)
-        return
     columns = ("name", "uuid", "kind", "state", "takes", "database_url", "transport_url")
     states = [
         cell
@@ -85,7 +76,7 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
         for cell in cells
     ]
     rows = [[str(cell[key]) for key in columns] for cell in states]
-    print_table(("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "DATABASE", "BUS"), rows)
+    print_rows(output, cells, ("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "DATABASE", "BUS"), rows)
 
 
 @app.command(

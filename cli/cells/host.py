@@ -15,9 +15,10 @@ from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
-from fleetlight.cli.output import counted, print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, cell_names, examples
+from fleetlight.cli.output import counted, print_notice, print_result, print_rows
 from fleetlight.cli.settings import load_settings
+from fleetlight.cli.sizes import disk_gib, size_from_zero_mib, size_option
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.operations.hosts.inventories import Inventories, InventoryChange
@@ -30,6 +31,8 @@ app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list ce
 
 T = TypeVar("T")
 
+_SIZES = ("VCPUS USED", "VCPUS", "MEMORY GIB USED", "MEMORY GIB", "DISK GIB USED", "DISK GIB")
+_COLUMNS = ("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", *_SIZES, "AGENT")
 
 _TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
 
@@ -47,8 +50,8 @@ CellArgument = Annotated[
 
 @app.command(
     epilog=examples(
-        "fleetlight host add cell1 compute1 compute2 --vcpus 64 --memory-gib 256 --disk-gib 4000",
-        "fleetlight host add cell1 compute3 --zone east --vcpus 64 --memory-gib 256 --disk-gib 4000",
+        "fleetlight host add cell1 compute1 compute2 --vcpus 64 --memory 256G --disk 4000G",
+        "fleetlight host add cell1 compute3 --zone east --vcpus 64 --memory 256G --disk 4000G",
     )
 )
 def add(
@@ -56,14 +59,14 @@ def add(
     hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
     *,
     vcpus: Annotated[int, typer.Option(min=1, help="Virtual processors of each host.", show_default=False)],
-    memory_gib: Annotated[int, typer.Option(min=1, help="Memory of each, in GiB.", show_default=False)],
-    disk_gib: Annotated[int, typer.Option(min=0, help="Local disk of each, in GiB.", show_default=False)],
+    memory: Annotated[int, size_option("Memory of each", show_default=False)],
+    disk: Annotated[int, size_option("Local disk of each", parser=disk_gib, show_default=False)],
     zone: Annotated[str, typer.Option(help="Their availability zone.")] = DEFAULT_ZONE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Add simulated hosts to a cell. Existing ones stay as they are."""
-    capacity = Amount.of_gib(vcpus, memory_gib * MIB_PER_GIB, disk_gib)
+    capacity = Amount.of_gib(vcpus, memory, disk)
     with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
@@ -76,7 +79,7 @@ def add(
 @app.command(
     "set",
     epilog=examples(
-        "fleetlight host set cell1 compute1 compute2 --vcpu-ratio 4 --reserve-memory-gib 8",
+        "fleetlight host set cell1 compute1 compute2 --vcpu-ratio 4 --reserve-memory 8G",
         "fleetlight host set cell1 compute3 --traits CUSTOM_GPU,HW_CPU_X86_AVX2",
     ),
 )
@@ -88,12 +91,10 @@ def set_inventory(
     memory_ratio: Annotated[float | None, _ratio("memory")] = None,
     disk_ratio: Annotated[float | None, _ratio("disk")] = None,
     reserve_vcpus: Annotated[int | None, typer.Option(min=0, help="Processors to keep back from instances.")] = None,
-    reserve_memory_gib: Annotated[
-        int | None, typer.Option(min=0, help="Memory to keep back from instances, in GiB.")
+    reserve_memory: Annotated[
+        int | None, size_option("Memory to keep back from instances", parser=size_from_zero_mib)
     ] = None,
-    reserve_disk_gib: Annotated[
-        int | None, typer.Option(min=0, help="Disk to keep back from instances, in GiB.")
-    ] = None,
+    reserve_disk: Annotated[int | None, size_option("Disk to keep back from instances", parser=disk_gib)] = None,
     traits: Annotated[
         str | None, typer.Option(help="All traits of the hosts, with commas between them; empty: none.")
     ] = None,
@@ -101,9 +102,8 @@ def set_inventory(
     data_dir: DataDirOption = None,
 ) -> None:
     """Set how much of hosts the scheduler may give to instances, and their traits. The rest stays as it is."""
-    memory_mib = None if reserve_memory_gib is None else reserve_memory_gib * MIB_PER_GIB
     change = InventoryChange(
-        reserved=_given(vcpus=reserve_vcpus, memory_mib=memory_mib, disk_gib=reserve_disk_gib),
+        reserved=_given(vcpus=reserve_vcpus, memory_mib=reserve_memory, disk_gib=reserve_disk),
         ratios=_given(vcpus=vcpu_ratio, memory_mib=memory_ratio, disk_gib=disk_ratio),
         traits=None if traits is None else _traits(traits),
     )
@@ -152,9 +152,9 @@ def set_agent(
         )
 
 
-@app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --json"))
+@app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --output json"))
 def list_hosts(
-    cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+    cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Show the hosts of a cell, and how much of each is used."""
     with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
@@ -176,20 +176,17 @@ def list_hosts(
             }
             for node in nodes.nodes()
         ]
-    if json:
-        print_json(found)
-        return
     rows = [
         [
-            *(str(host[name]) for name in ("host", "zone", "state", "status", "instances")),
-            f"{host['vcpus_used']} / {host['vcpus']}",
-            f"{host['memory_mib_used'] / MIB_PER_GIB:g} / {host['memory_mib'] / MIB_PER_GIB:g}",
-            f"{host['disk_gib_used']} / {host['disk_gib']}",
+            *(str(host[name]) for name in ("host", "zone", "state", "status", "instances", "vcpus_used", "vcpus")),
+            f"{host['memory_mib_used'] / MIB_PER_GIB:.0f}",
+            f"{host['memory_mib'] / MIB_PER_GIB:.0f}",
+            *(str(host[name]) for name in ("disk_gib_used", "disk_gib")),
             host["agent"] or "-",
         ]
         for host in found
     ]
-    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY GIB", "DISK GIB", "AGENT"), rows)
+    print_rows(output, found, _COLUMNS, rows, right_aligned=_COLUMNS[4:-1])
 
 
 def _address(text: str) -> str:

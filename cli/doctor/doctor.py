@@ -22,8 +22,8 @@ from fleetlight.cli.doctor.checks import (
 )
 from fleetlight.cli.doctor.findings import Finding, State, ok, wrong
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.resources.clock import system_clock
 
@@ -32,10 +32,12 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "fleetlight doctor", "fleetlight doctor --json", "fleetlight doctor --config /etc/fleetlight/indexer.toml"
+        "fleetlight doctor",
+        "fleetlight doctor --output json",
+        "fleetlight doctor --config /etc/fleetlight/indexer.toml",
     )
 )
-def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """Check everything that a fleet needs, and say for each fault what to do about it.
 
     It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks,
@@ -46,11 +48,8 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     """
     settings = load_settings(config, data_dir)
     found = _examined(settings)
-    if json:
-        print_json([_as_json(finding) for finding in found])
-    else:
-        rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found]
-        print_table(("WHAT", "STATE", "FOUND", "WHAT TO DO"), rows)
+    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found]
+    print_rows(output, [_as_json(finding) for finding in found], ("WHAT", "STATE", "FOUND", "WHAT TO DO"), rows)
     if any(finding.state is State.WRONG for finding in found):
         raise typer.Exit(1)
 

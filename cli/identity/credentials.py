@@ -10,8 +10,8 @@ from fleetlight.api.http.errors import DirectoryError, UnknownInDirectoryError
 from fleetlight.api.identity.passwords import hash_password
 from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id, require_roles
 from fleetlight.cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_result, print_rows
 from fleetlight.cli.settings import load_settings
 from fleetlight.resources.fields import from_microseconds
 
@@ -56,7 +56,10 @@ def add_credential(
 
 @app.command("list", epilog=examples("fleetlight identity credential list --user ada"))
 def list_credentials(
-    user: UserOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+    user: UserOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show application credentials, never a secret."""
     directory = directory_file(load_settings(config, data_dir)).read()
@@ -73,14 +76,11 @@ def list_credentials(
         for each in directory.credentials.values()
         if owner in {None, each.user_id}
     ]
-    if json:
-        print_json(shown)
-        return
     columns = ("id", "name", "user", "project")
     rows = [
         [*(str(each[key]) for key in columns), ",".join(each["roles"]), each["expires_at"] or "-"] for each in shown
     ]
-    print_table(("ID", "NAME", "USER", "PROJECT", "ROLES", "EXPIRES AT"), rows)
+    print_rows(output, shown, ("ID", "NAME", "USER", "PROJECT", "ROLES", "EXPIRES AT"), rows)
 
 
 @app.command("remove", epilog=examples("fleetlight identity credential remove 0c31b5e4a7e94a0f8a2f"))

@@ -7,8 +7,8 @@ import typer
 
 from fleetlight.api.identity.tokens.directory import Project, new_id
 from fleetlight.cli.identity.options import NewName, ProjectArgument, checked_name, directory_file
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_result, print_rows
 from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
@@ -43,14 +43,15 @@ def add_project(
 
 
 @app.command("list", epilog=examples("fleetlight identity project list"))
-def list_projects(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+def list_projects(
+    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
+) -> None:
     """Show every project."""
     directory = directory_file(load_settings(config, data_dir)).read()
     projects = sorted(directory.projects.values(), key=lambda project: project.name)
-    if json:
-        print_json([msgspec.to_builtins(project) for project in projects])
-        return
-    print_table(("NAME", "ID", "DESCRIPTION"), [(each.name, each.id, each.description) for each in projects])
+    document = [msgspec.to_builtins(project) for project in projects]
+    rows = [(each.name, each.id, each.description or "-") for each in projects]
+    print_rows(output, document, ("NAME", "ID", "DESCRIPTION"), rows)
 
 
 @app.command("remove", epilog=examples("fleetlight identity project remove demo"))

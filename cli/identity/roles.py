@@ -10,8 +10,8 @@ from fleetlight.cli.identity.options import (
     directory_file,
     project_name,
 )
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_result, print_rows
 from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
@@ -37,7 +37,10 @@ def add_role(
 
 @app.command("list", epilog=examples("fleetlight identity role list --user ada"))
 def list_roles(
-    user: UserOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+    user: UserOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show which user has which role in which project, as it was given: without the roles that it implies."""
     directory = directory_file(load_settings(config, data_dir)).read()
@@ -48,10 +51,7 @@ def list_roles(
         for project_id, roles in each.roles.items()
         for role in roles
     ]
-    if json:
-        print_json(given)
-        return
-    print_table(("USER", "PROJECT", "ROLE"), [[str(value) for value in each.values()] for each in given])
+    print_rows(output, given, ("USER", "PROJECT", "ROLE"), [[str(value) for value in each.values()] for each in given])
 
 
 @app.command("remove", epilog=examples("fleetlight identity role remove ada --project demo --role member"))

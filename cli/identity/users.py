@@ -18,8 +18,8 @@ from fleetlight.cli.identity.options import (
     directory_file,
     project_name,
 )
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.passwords import asked_password
 from fleetlight.cli.settings import load_settings
 from fleetlight.resources.clock import system_clock
@@ -65,7 +65,9 @@ def add_user(
 
 
 @app.command("list", epilog=examples("fleetlight identity user list"))
-def list_users(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+def list_users(
+    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
+) -> None:
     """Show every user, never a password."""
     directory = directory_file(load_settings(config, data_dir)).read()
     users = [
@@ -77,14 +79,11 @@ def list_users(config: ConfigOption = None, data_dir: DataDirOption = None, json
         }
         for user in sorted(directory.users.values(), key=lambda user: user.name)
     ]
-    if json:
-        print_json(users)
-        return
     rows = [
         (str(each["name"]), str(each["id"]), "yes" if each["enabled"] else "no", str(each["default_project"] or "-"))
         for each in users
     ]
-    print_table(("NAME", "ID", "ENABLED", "DEFAULT PROJECT"), rows)
+    print_rows(output, users, ("NAME", "ID", "ENABLED", "DEFAULT PROJECT"), rows)
 
 
 @app.command("remove", epilog=examples("fleetlight identity user remove ada"))

@@ -8,8 +8,8 @@ import typer
 
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import counted, print_json, print_notice, print_table
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import print_notice, print_rows
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
@@ -20,26 +20,26 @@ _DEFAULT_LIMIT = 100
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the group `index`."""
-    app.command(epilog=examples("fleetlight index fields", "fleetlight index fields --json"))(fields)
+    app.command(epilog=examples("fleetlight index fields", "fleetlight index fields --output json"))(fields)
     app.command(epilog=examples("fleetlight index find --field rack=r7"))(find)
 
 
-def fields(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+def fields(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """List fields that newer versions of producers have brought, and whether they can be searched for.
 
     A field is only kept, and not indexed, where no schema describes it or its value contradicts the schema.
     """
     with opened_index(load_settings(config, data_dir).index) as writer:
         rows = _rows(writer)
-    if json:
-        print_json([row.as_json() for row in rows])
-        return
-    if not rows:
+    if not rows and output is Output.TABLE:
         print_notice("no producer has brought fields that this version does not know")
         return
-    print_table(
-        ("FIELD", "KIND", "STATE", "COUNT"),
-        [[row.name, row.kind or "-", row.state, counted(row.count, "instance")] for row in rows],
+    print_rows(
+        output,
+        [row.as_json() for row in rows],
+        ("FIELD", "KIND", "STATE", "INSTANCES"),
+        [[row.name, row.kind or "-", row.state, str(row.count)] for row in rows],
+        right_aligned=("INSTANCES",),
     )
 
 
@@ -49,7 +49,7 @@ def find(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = _DEFAULT_LIMIT,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Find instances by a field that `fleetlight index fields` shows as indexed, in the order of their uuids.
 
@@ -65,26 +65,17 @@ def find(
             _require_indexed(name, _rows(writer))
         documents = writer.read(uuids)
     found = [documents[uuid] for uuid in uuids if uuid in documents]
-    if json:
-        print_json(
-            [
-                {
-                    "uuid": document.id,
-                    "name": document.record["display_name"],
-                    "project_id": document.record["project_id"],
-                    "fields": document.extra.values if document.extra else {},
-                }
-                for document in found
-            ]
-        )
-        return
-    print_table(
-        ("UUID", "NAME", "PROJECT"),
-        [
-            [document.id, document.record["display_name"] or "-", document.record["project_id"] or "-"]
-            for document in found
-        ],
-    )
+    shown = [
+        {
+            "uuid": document.id,
+            "name": document.record["display_name"],
+            "project_id": document.record["project_id"],
+            "fields": document.extra.values if document.extra else {},
+        }
+        for document in found
+    ]
+    rows = [[each["uuid"], each["name"] or "-", each["project_id"] or "-"] for each in shown]
+    print_rows(output, shown, ("UUID", "NAME", "PROJECT"), rows)
 
 
 def count_schema_violations(settings: IndexSettings) -> int:

@@ -17,8 +17,8 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, is_terminal, print_error, print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
@@ -42,7 +42,10 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fl
 
 @app.command("list", epilog=examples("fleetlight index failures list", "fleetlight index failures list --cell cell2"))
 def list_failures(
-    cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+    cell: CellOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the messages that could not be indexed, and are neither solved nor dropped yet."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
@@ -54,14 +57,13 @@ def list_failures(
             f"{names[cell_uuid]}: {counted(dropped[cell_uuid], 'older failure')} had to go because there were too many "
             "(fleet.failures_max_count, fleet.failures_max_mib); `drop --all` forgets that"
         )
-    if json:
-        print_json([_summary_as_json(summary, names) for summary in summaries])
-        return
-    if not summaries:
+    if not summaries and output is Output.TABLE:
         print_notice("there are no failures")
         return
+    document = [_summary_as_json(summary, names) for summary in summaries]
     columns = ("ID", "CELL", "REASON", "TIMES", "LAST", "INSTANCE", "REREAD", "DETAIL")
-    print_table(columns, [_as_row(summary, names) for summary in summaries], right_aligned=("TIMES",))
+    rows = [_as_row(summary, names) for summary in summaries]
+    print_rows(output, document, columns, rows, right_aligned=("TIMES",))
 
 
 @app.command(epilog=examples(f"fleetlight index failures show {_EXAMPLE}"))
@@ -69,7 +71,7 @@ def show(
     failure_id: Annotated[str, typer.Argument(metavar="ID", help="The failure.", show_default=False)],
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one failure with its whole message; of the sender's request context only the id of the request is kept."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
@@ -81,8 +83,9 @@ def show(
         "trace": failure.trace,
         "body": failure.body.decode("utf-8", "backslashreplace"),
     }
-    if json:
-        print_json(fields)
+    if output is not Output.TABLE:
+        rows = [[name, "" if value is None else str(value)] for name, value in fields.items()]
+        print_rows(output, fields, ("FIELD", "VALUE"), rows)
         return
     for name, value in fields.items():
         lines = "-" if value is None else str(value).replace("\n", "\n    ")

@@ -15,10 +15,10 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
 from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync
 from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
-from fleetlight.cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
+from fleetlight.cli.index.verification import print_problems, print_verified, verify_cells
 from fleetlight.cli.opened_index import IndexedCells, opened_index, read_index
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from fleetlight.cli.output import in_brackets, print_error, print_json, print_notice, print_table
+from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import in_brackets, print_error, print_notice, print_rows
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
@@ -36,8 +36,8 @@ _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
 
-@app.command(epilog=examples("fleetlight index status", "fleetlight index status --json --data-dir ./fleetlight-data"))
-def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+@app.command(epilog=examples("fleetlight index status", "fleetlight index status --output json"))
+def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show per cell how far the index follows it.
 
     COMPLETE is of instances. NODES is how many nodes the index has of a cell, `no` while it does not have all of them;
@@ -70,17 +70,13 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         staleness_limit_s=limit_s,
         comparison_interval_s=settings.indexer.interval_s,
     )
-    if json:
-        print_json(
-            [
-                _as_json(each, indexed) | {"lists_ask_cell": reasons[each.cell.uuid]} | _mappings_of(each, mappings)
-                for each in statuses
-            ]
-        )
-    else:
-        others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
-        columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
-        print_table(columns, [_as_row(each, indexed) for each in statuses], right_aligned=columns[3:])
+    document = [
+        _as_json(each, indexed) | {"lists_ask_cell": reasons[each.cell.uuid]} | _mappings_of(each, mappings)
+        for each in statuses
+    ]
+    others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
+    columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE S")
+    print_rows(output, document, columns, [_as_row(each, indexed) for each in statuses], right_aligned=columns[3:])
     following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
         makes_it = f"; if it was never there, `{following}` makes it when it starts"
@@ -120,7 +116,7 @@ def verify(
     cell: CellOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
-    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the index, and the mappings of the fleet database, with the cells.
 
@@ -142,10 +138,7 @@ def verify(
         cells = chosen_cells(fleet, cell)
         writer.prepare()
         verified = verify_cells(cells, writer, leases, fleet, repair=repair, fast=fast)
-    if json:
-        print_verified_json(verified)
-    else:
-        print_verified(verified)
+    print_verified(output, verified)
     print_problems(verified)
     if not all(each.agrees for each in verified):
         raise typer.Exit(1)
@@ -236,7 +229,7 @@ def _mappings_of(status: CellIndexStatus, mappings: Mapping[str, ComparedMapping
 
 def _as_row(status: CellIndexStatus, indexed: IndexedCells) -> list[str]:
     values = _as_json(status, indexed)
-    age = "-" if status.age_s is None else f"{status.age_s:.1f} s"
+    age = "-" if status.age_s is None else f"{status.age_s:.1f}"
     numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
     is_complete = "yes" if status.is_complete else "no"
     counts = (_item_count(status, indexed.items.get(name, {})) for name in INDEXED_ITEMS)

@@ -94,4 +94,4 @@ def _print(cell: Cell, uuids: Collection[str], what: str) -> None:
     for uuid in sorted(uuids)[:_SHOWN]:
         print_result(f"{cell.name}: instance {uuid} {what}")
     if len(uuids) > _SHOWN:
-        print_result(f"{cell.name}: and {len(uuids) - _SHOWN} more that {what} (--json lists them all)")
+        print_result(f"{cell.name}: and {len(uuids) - _SHOWN} more that {what} (--output json lists them all)")

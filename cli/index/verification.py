@@ -15,7 +15,8 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
-from fleetlight.cli.output import counted, print_error, print_json, print_notice, print_result, print_table
+from fleetlight.cli.options import Output
+from fleetlight.cli.output import counted, print_error, print_notice, print_result, print_rows
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
 from fleetlight.indexer.reconcile.differences import Difference, Verification
@@ -76,14 +77,12 @@ def verify_cells(
         return [_verify(cell, writer, leases, fleet, show(cell), repair=repair, fast=fast) for cell in cells]
 
 
-def print_verified_json(verified: Sequence[Verified]) -> None:
-    """Everything, for other programs."""
-    print_json([_as_json(each) for each in verified])
-
-
-def print_verified(verified: Sequence[Verified]) -> None:
-    """A line for each cell, and the first differences."""
-    print_table(_COLUMNS, map(_as_row, verified), right_aligned=_COLUMNS[2:])
+def print_verified(output: Output, verified: Sequence[Verified]) -> None:
+    """A line for each cell, and to people the first differences; as JSON, everything."""
+    document = [_as_json(each) for each in verified]
+    print_rows(output, document, _COLUMNS, map(_as_row, verified), right_aligned=_COLUMNS[2:])
+    if output is not Output.TABLE:
+        return
     for each in verified:
         if each.verification is not None:
             _print_differences(each.cell, each.verification)
@@ -273,7 +272,7 @@ def _print_differences(cell: Cell, verification: Verification, noun: str = "") -
         print_result(f"{cell.name}: {noun}{difference.uuid} {_sentence(difference)}")
     more = len(differences) - _SHOWN_DIFFERENCES
     if more > 0:
-        print_result(f"{cell.name}: and {more} more (--json lists them all)")
+        print_result(f"{cell.name}: and {more} more (--output json lists them all)")
 
 
 def _sentence(difference: Difference) -> str:

@@ -27,6 +27,7 @@ from fleetlight.agents.wire import PORT
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.cli.options import examples
+from fleetlight.cli.sizes import size_option
 from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
@@ -78,8 +79,8 @@ def node_agent(
         ),
     ] = False,
     vcpus: Annotated[int, typer.Option(min=1, help="The processors of the simulated host.")] = 16,
-    memory_gib: Annotated[int, typer.Option(min=1, help="The memory of the simulated host, in GiB.")] = 64,
-    disk_gib: Annotated[int, typer.Option(min=1, help="The disk of the simulated host, in GiB.")] = 1024,
+    memory: Annotated[int | None, size_option("The memory of the simulated host; 64G unless given")] = None,
+    disk: Annotated[int | None, size_option("The disk of the simulated host; 1024G unless given")] = None,
 ) -> None:
     """Run on a host, and carry out the calls of the workers of its cell.
 
@@ -90,7 +91,7 @@ def node_agent(
     try:
         tls = RenewedContext(TlsFiles(certificate, key, trusted), is_server=True)
         with closing(AgentDatabase(folder)) as database:
-            size = HostSize(vcpus, memory_gib * MIB_PER_GIB, disk_gib * MIB_PER_GIB)
+            size = HostSize(vcpus, memory or 64 * MIB_PER_GIB, disk or 1024 * MIB_PER_GIB)
             driver = (
                 SimulatedDriver(database, folder, size, hypervisors=hypervisors or ("fake",), volume_group=volume_group)
                 if libvirt is None

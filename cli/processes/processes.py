@@ -123,7 +123,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
 
         # Asked also when no cell is named: whether the fleet database can be used shows now.
         if not worked_cells() and cell is not None:
-            raise ConfigurationError(f"there is no native cell '{cell}'")
+            raise ConfigurationError(f"cell {fleet.cell(cell).name} is not a native one: nothing is carried out there")
         return partial(run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs, metrics=metrics)
 
     with opened_nodes(settings.nodes, registry) as rpcs:

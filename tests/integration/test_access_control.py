@@ -224,7 +224,7 @@ def test_ingest_and_list_work_with_an_account_for_each_process(fortress: Fortres
 
 
 def test_server_lives_and_dies_with_the_accounts_of_api_and_worker(fortress: Fortress) -> None:
-    hosts = ("one", "compute1", "compute2", "--vcpus", "8", "--memory-gib", "64", "--disk-gib", "500")
+    hosts = ("one", "compute1", "compute2", "--vcpus", "8", "--memory", "64G", "--disk", "500G")
     port = free_port()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PGUSER", "postgres")
@@ -593,7 +593,9 @@ def test_doctor_says_what_an_account_may_not_do(fortress: Fortress, monkeypatch:
         with monkeypatch.context() as as_indexer:
             as_indexer.setenv("PGUSER", "fleetlight_indexer")
             as_indexer.setenv("PGPASSFILE", str(fortress.accounts / "indexer.pgpass"))
-            result = CliRunner().invoke(app, ["doctor", "--json", "--config", str(config)], catch_exceptions=False)
+            result = CliRunner().invoke(
+                app, ["doctor", "--output=json", "--config", str(config)], catch_exceptions=False
+            )
         return [
             each["found"] for each in json.loads(result.stdout) if "may not" in each["found"] and each["what_to_do"]
         ]

@@ -52,14 +52,14 @@ class Terminal:
         return result.stdout
 
     def failures(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self("failures", "list", "--json"))
+        found: list[dict[str, Any]] = json.loads(self("failures", "list", "--output", "json"))
         return found
 
 
 def test_bad_messages_are_listed_shown_retried_and_dropped(world: World, terminal: Terminal) -> None:
     cell = world.cells[0]
     uuid = world.operations(system_clock)[0].create({"display_name": "as its cell has it"}).uuid
-    wait_until(lambda: json.loads(terminal("verify", "--cell", cell.name, "--json"))[0]["indexed"] == 1)
+    wait_until(lambda: json.loads(terminal("verify", "--cell", cell.name, "--output", "json"))[0]["indexed"] == 1)
 
     torn = Message(b'{"torn', topology.routing_key("INFO"), {RESOURCE_HEADER: uuid})
     about_nothing = Message(b"[", topology.routing_key("INFO"), {})
@@ -78,7 +78,7 @@ def test_bad_messages_are_listed_shown_retried_and_dropped(world: World, termina
 
     assert (solvable["cell"], solvable["reason"], solvable["times"]) == (cell.name, "malformed", 1)
     assert 'body: {"torn' in terminal("failures", "show", solvable["id"])
-    statuses = json.loads(terminal("status", "--json", status=1))
+    statuses = json.loads(terminal("status", "--output", "json", status=1))
     assert [each["dead_letters"] for each in statuses if each["cell"] == cell.name] == [2]
 
     assert "solved: instance" in terminal("failures", "retry", solvable["id"])
@@ -100,12 +100,12 @@ def test_fields_of_a_newer_producer_can_be_searched_for_without_an_upgrade(world
         publisher.publish([announcement(message, cell.uuid) for message in messages])
 
     def is_reported() -> bool:
-        fields = json.loads(terminal("fields", "--json"))
+        fields = json.loads(terminal("fields", "--output", "json"))
         states = {each["state"]: each["count"] for each in fields if each["field"] == "rack"}
         return states == {"indexed": 2, "kept only, contradicts its schema": 1}
 
     wait_until(is_reported)
-    found = json.loads(terminal("find", "--field", "rack=r7", "--json"))
+    found = json.loads(terminal("find", "--field", "rack=r7", "--output", "json"))
     assert [each["uuid"] for each in found] == [make_uuid(1)]
 
 
@@ -116,4 +116,4 @@ def test_cells_are_synced_several_at_once_and_no_faster_than_allowed_while_they_
         operations.create_many([{}] * 3)
     said = terminal("sync", "--type", "OS::Nova::Server", "--parallel", "3", "--rate", "1000")
     assert {line.partition(":")[0] for line in said.splitlines()} == {cell.name for cell in world.cells}
-    wait_until(lambda: all(each["agrees"] for each in json.loads(terminal("verify", "--json"))))
+    wait_until(lambda: all(each["agrees"] for each in json.loads(terminal("verify", "--output", "json"))))

@@ -206,7 +206,7 @@ def test_instance_on_a_node_that_the_cell_does_not_have_is_named(
     assert [(each["type"], each["name"]) for each in found["left_out"]] == [("instance", "web3.example.org")]
     assert "node9" in found["left_out"][0]["why"]
     assert found["complete"] is False
-    assert document("capacity", "--size", "2048,1024,2")["left_out"] == found["left_out"]
+    assert document("capacity", "--memory", "2G", "--disk", "1G", "--vcpus", "2")["left_out"] == found["left_out"]
 
 
 @pytest.mark.parametrize(("missing", "said"), [("beparams", "be/memory, be/vcpus"), ("disk_template", "disk_template")])

@@ -411,7 +411,7 @@ def test_commands_add_sync_and_show_it(upstream: LiveApi, tmp_path: Path, monkey
         (("database", "upgrade"), ""),
         (("cell", "add", "nova-api", "east", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
         (("index", "sync", "--type", "OS::Nova::Server"), "east: 24 instances synced, 1 of them deleted\n"),
-        (("index", "status", "--json"), '"health": "ok"'),
+        (("index", "status", "--output", "json"), '"health": "ok"'),
     ):
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.stderr

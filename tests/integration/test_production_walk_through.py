@@ -42,7 +42,7 @@ def composition(
 
 def _cells(composition: Composition) -> dict[str, str]:
     """Uuids by name."""
-    return {cell["name"]: cell["uuid"] for cell in json.loads(composition.run("api", "cell", "list", "--json"))}
+    return {cell["name"]: cell["uuid"] for cell in json.loads(composition.run("api", "cell", "list", "--output=json"))}
 
 
 def _remove_buses(amqp_url: str, composition: Composition) -> None:
@@ -61,7 +61,7 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
         assert (answer.status_code, answer.json()) == (200, {"servers": []})
 
         for name in _cells(composition):
-            capacity = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")
+            capacity = ("--vcpus", "64", "--memory", "256G", "--disk", "4000G")
             composition.run("api", "host", "add", name, "compute1", *capacity)
         wanted = {"server": {"name": "hello", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}}
         created = client.post("/v2.1/servers", json=wanted, headers={"OpenStack-API-Version": "compute 2.37"})
@@ -77,9 +77,9 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
         # Accepted by the API, built by the worker, announced by the relay, brought into the index by the indexer.
         wait_until(is_active_in_the_index, 240)
 
-    assert {cell["health"] for cell in json.loads(composition.run("api", "index", "status", "--json"))} == {"ok"}
+    assert {cell["health"] for cell in json.loads(composition.run("api", "index", "status", "--output=json"))} == {"ok"}
     composition.run("api", "index", "verify")
-    found = json.loads(composition.run("api", "doctor", "--json"))
+    found = json.loads(composition.run("api", "doctor", "--output=json"))
     assert {each["state"] for each in found} == {"ok"}
     assert {each["about"] for each in found} >= {
         "fleet database",

@@ -150,7 +150,7 @@ def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(up: Up) -> None:
 
     rows, _ = up.listed({})
     assert len({row["id"] for row in rows if isinstance(row, dict)}) == len(rows) >= 100
-    status = run_fleetlight("index", "status", "--json", "--data-dir", str(up.data_dir))
+    status = run_fleetlight("index", "status", "--output", "json", "--data-dir", str(up.data_dir))
     assert status.returncode == 0, status.stdout + status.stderr
     assert up.stop() == 0
 

@@ -45,7 +45,7 @@ def test_moves_are_a_table_with_the_scores_of_the_group(file: Path) -> None:
     result = _RUNNER.invoke(app, ["balance", "--text-data", str(file)])
     assert result.exit_code == 0
     header, _, *moves, last = result.stdout.splitlines()
-    assert header.split() == ["INSTANCE", "FROM", "TO", "STEPS", "GAIN", "SCORE"]
+    assert header.split() == ["INSTANCE", "FROM", "TO", "GAIN", "SCORE", "STEPS"]
     assert any(move.startswith(("web", "db")) for move in moves)
     assert last.startswith("Group default: score ")
     assert last.endswith(f"after {len(moves)} moves")
@@ -133,7 +133,7 @@ def test_cell_that_does_not_tell_what_its_nodes_keep_for_themselves_is_not_compl
         raise CellUnreachableError("one", "it is away")
 
     monkeypatch.setattr(NativeAdapter, "read_capacity", fails)
-    for command in (("balance",), ("capacity", "--size", "1024,1024,1")):
+    for command in (("balance",), ("capacity", "--memory", "1G", "--disk", "1G", "--vcpus", "1")):
         assert json.loads(run(*command, "--output", "json").stdout)["complete"] is False
         assert "Not complete: not all cells could answer" in run(*command).stderr
 
@@ -141,6 +141,8 @@ def test_cell_that_does_not_tell_what_its_nodes_keep_for_themselves_is_not_compl
 @pytest.mark.usefixtures("crowded_cell")
 def test_unknown_cell_and_cell_of_a_file_are_wrong_usage(run: Run, file: Path) -> None:
     assert run("balance", "--cell", "two").exit_code == 2
+    assert run("balance", "one").stdout == run("balance", "--cell", "one").stdout
+    assert "name one cell" in run("balance", "one", "--cell", "one").stderr
     for option in (("--cell", "one"), ("--execute",)):
         both = run("balance", *option, "--text-data", file)
         assert (both.exit_code, f"leave out {option[0]} or --text-data" in both.stderr) == (2, True)

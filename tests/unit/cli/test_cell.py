@@ -53,7 +53,7 @@ def cell(run: Run, database: str) -> Cell:
 
 
 def listed_cells(run: Run) -> Sequence[dict[str, object]]:
-    cells: Sequence[dict[str, object]] = json.loads(run("cell", "list", "--json").stdout)
+    cells: Sequence[dict[str, object]] = json.loads(run("cell", "list", "--output", "json").stdout)
     return cells
 
 

@@ -54,17 +54,17 @@ def lines_of(result: Result) -> list[list[str]]:
 
 def test_all_cells_of_a_deployment_join_with_one_command(run: Run, joined: Result) -> None:
     assert joined.exit_code == 0, joined.output
-    cells = {cell["name"]: cell for cell in json.loads(run("cell", "list", "--json").stdout)}
+    cells = {cell["name"]: cell for cell in json.loads(run("cell", "list", "--output", "json").stdout)}
     assert {name: cell["kind"] for name, cell in cells.items()} == dict.fromkeys(
         ("east-build-requests", "east-cell0", "east-cell1"), "nova-db"
     )
 
 
 def test_deployment_that_is_added_again_stays_as_it_is(run: Run, nova: SmallNova, joined: Result) -> None:
-    before = run("cell", "list", "--json").stdout
+    before = run("cell", "list", "--output", "json").stdout
     again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
     assert again.exit_code == 0
-    assert run("cell", "list", "--json").stdout == before
+    assert run("cell", "list", "--output", "json").stdout == before
 
 
 def test_api_database_that_is_none_is_said_so(run: Run, nova: SmallNova, empty_place: Path) -> None:
@@ -76,7 +76,7 @@ def test_api_database_that_is_none_is_said_so(run: Run, nova: SmallNova, empty_p
         result = run("cell", "add-nova", "--api-database-url", url)
         assert result.exit_code == code, result.output
         assert "Traceback" not in result.output
-    assert json.loads(run("cell", "list", "--json").stdout) == []
+    assert json.loads(run("cell", "list", "--output", "json").stdout) == []
 
 
 def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, nova: SmallNova) -> None:
@@ -89,7 +89,7 @@ def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, n
 
 
 def buses(run: Run) -> dict[str, str]:
-    return {cell["name"]: cell["transport_url"] for cell in json.loads(run("cell", "list", "--json").stdout)}
+    return {cell["name"]: cell["transport_url"] for cell in json.loads(run("cell", "list", "--output", "json").stdout)}
 
 
 def test_cells_get_the_bus_that_their_deployment_names_and_keep_what_they_have(run: Run, nova: SmallNova) -> None:
@@ -122,10 +122,10 @@ def test_deployment_that_is_added_again_leaves_what_it_cannot_say(run: Run, nova
     """The bus of what is in no cell yet, and an address that is a template in Nova's own words."""
     assert run("cell", "add", "nova-db", "east-build-requests", "--transport-url", "amqp://bus1/nova").exit_code == 0
     nova.execute("api", text("UPDATE cell_mappings SET database_connection = '{scheme}://{hostname}/nova'"))
-    before = run("cell", "list", "--json").stdout
+    before = run("cell", "list", "--output", "json").stdout
     again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
     assert again.exit_code == 0
-    assert run("cell", "list", "--json").stdout == before
+    assert run("cell", "list", "--output", "json").stdout == before
     assert "east-cell1: it keeps its database: " in again.stderr
 
 
@@ -144,7 +144,7 @@ def add_cell1(run: Run, nova: SmallNova, database_url: str) -> Result:
 
 
 def database_of_cell1(run: Run) -> str:
-    [cell] = json.loads(run("cell", "list", "--json").stdout)
+    [cell] = json.loads(run("cell", "list", "--output", "json").stdout)
     return str(cell["database_url"])
 
 
@@ -180,7 +180,7 @@ def test_database_of_a_known_cell_that_cannot_be_read_yet_is_taken(run: Run, nov
 
 
 def verified(run: Run, *arguments: str) -> tuple[int, Mapping[str, Any]]:
-    result = run("index", "verify", "--json", *arguments)
+    result = run("index", "verify", "--output", "json", *arguments)
     return result.exit_code, {cell["cell"]: cell for cell in json.loads(result.stdout)}
 
 

@@ -55,7 +55,7 @@ class Found(NamedTuple):
 
 def examine(run: Run, *arguments: str) -> Found:
     """What is wrong, and what to do, by what it is about."""
-    result = run("doctor", "--json", *arguments)
+    result = run("doctor", "--output=json", *arguments)
     findings: list[dict[str, Any]] = json.loads(result.stdout)
     wrong = {each["about"]: (each["found"], each["what_to_do"]) for each in findings if each["state"] == "wrong"}
     return Found(result.exit_code, wrong, [each["about"] for each in findings])
@@ -80,7 +80,9 @@ def test_cell_that_no_process_follows_is_found(run: Run, cell: Cell) -> None:
 
 def test_route_of_lists_is_told_with_its_reason(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     def says(about: str) -> str:
-        [found] = [each["found"] for each in json.loads(run("doctor", "--json").stdout) if each["about"] == about]
+        [found] = [
+            each["found"] for each in json.loads(run("doctor", "--output=json").stdout) if each["about"] == about
+        ]
         return str(found)
 
     assert says("index of cell1").endswith("; lists ask the cell: the index does not have every node of the cell")
@@ -98,7 +100,7 @@ def test_route_of_lists_is_told_with_its_reason(run: Run, cell: Cell, monkeypatc
 @pytest.mark.usefixtures("cell")
 def test_hosts_that_are_served_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def findings() -> dict[str, tuple[str, str]]:
-        found = json.loads(run("doctor", "--json").stdout)
+        found = json.loads(run("doctor", "--output=json").stdout)
         return {each["about"]: (each["state"], each["found"]) for each in found if each["about"].startswith("hosts")}
 
     assert findings() == {"hosts of api": ("ok", "serves addresses, localhost")}

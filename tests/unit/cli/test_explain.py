@@ -26,7 +26,7 @@ def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
     assert shown.stdout.startswith("GET /v2.1/servers?name=web: 0 rows, complete, ")
     assert "lists do not use the index" in shown.stdout
     assert "FROM instances" in shown.stdout
-    told = json.loads(run("explain", "GET /v2.1/servers?name=web", "--json", "--consistency", "strong").stdout)
+    told = json.loads(run("explain", "GET /v2.1/servers?name=web", "--output=json", "--consistency", "strong").stdout)
     assert [cell["cell"] for cell in told["cells"]] == ["one"]
 
 
@@ -63,7 +63,7 @@ def test_fleet_that_has_no_cells_yet_has_no_servers(empty_place: Path, run: Run)
     file = empty_place / "empty.toml"
     file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/empty.db"\n')
     assert run("database", "upgrade", "--config", file).exit_code == 0
-    shown = run("explain", "GET /v2.1/servers", "--json", "--config", file)
+    shown = run("explain", "GET /v2.1/servers", "--output=json", "--config", file)
     assert shown.exit_code == 0, shown.stderr
     told = json.loads(shown.stdout)
     assert (told["rows"], told["complete"], told["cells"]) == (0, True, [])

@@ -51,7 +51,7 @@ def fail(fleet: Fleet, cell_name: str, body: bytes, **headers: int | str) -> str
 
 
 def listed(run: Run, *arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run("index", "failures", "list", "--json", *arguments).stdout)
+    found: list[dict[str, Any]] = json.loads(run("index", "failures", "list", "--output", "json", *arguments).stdout)
     return found
 
 
@@ -82,7 +82,7 @@ def test_no_failures_is_said_beside_the_result(run: Run, fleet: Fleet) -> None:
 
 def test_show_gives_the_whole_message(run: Run, fleet: Fleet) -> None:
     failure = fail(fleet, "cell1", b'{"a":\xff', **{RESOURCE_HEADER: "7a1d5a0a-90b1-4f36-8f6e-000000000001"})
-    shown = json.loads(run("index", "failures", "show", failure, "--json").stdout)
+    shown = json.loads(run("index", "failures", "show", failure, "--output", "json").stdout)
     assert shown["body"] == '{"a":\\xff'
     assert shown["headers"] == {RESOURCE_HEADER: "7a1d5a0a-90b1-4f36-8f6e-000000000001"}
     assert shown["cell"] == "cell1"
@@ -161,8 +161,8 @@ def test_what_is_meant_has_to_be_clear(run: Run, fleet: Fleet, command: str, arg
 def test_status_counts_failures_until_they_are_solved(run: Run, fleet: Fleet) -> None:
     assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
     failure = fail(fleet, "cell1", b"{")
-    status = json.loads(run("index", "status", "--json").stdout)
+    status = json.loads(run("index", "status", "--output", "json").stdout)
     assert [cell["dead_letters"] for cell in status] == [1, 0]
     run("index", "failures", "drop", failure)
-    status = json.loads(run("index", "status", "--json").stdout)
+    status = json.loads(run("index", "status", "--output", "json").stdout)
     assert [cell["dead_letters"] for cell in status] == [0, 0]

@@ -97,11 +97,11 @@ def test_lists_show_users_roles_and_credentials_and_no_secret(run: Run, ada: str
     identity(run, "role", "add", ada, "--project", "demo", "--role", "reader")
     made = identity(run, "credential", "add", ada, "backup", "--project", "demo", "--role", "reader")
     secret = made.split("secret: ")[1].strip()
-    (user,) = json.loads(identity(run, "user", "list", "--json"))
+    (user,) = json.loads(identity(run, "user", "list", "--output", "json"))
     assert (user["name"], user["enabled"], user["default_project"]) == (ada, True, "demo")
-    given = json.loads(identity(run, "role", "list", "--user", ada, "--json"))
+    given = json.loads(identity(run, "role", "list", "--user", ada, "--output", "json"))
     assert [(each["project"], each["role"]) for each in given] == [("demo", "member"), ("demo", "reader")]
-    (credential,) = json.loads(identity(run, "credential", "list", "--json"))
+    (credential,) = json.loads(identity(run, "credential", "list", "--output", "json"))
     assert (credential["name"], credential["user"], credential["roles"]) == ("backup", ada, ["reader"])
     for kind in ("user", "project", "role", "credential"):
         table = identity(run, kind, "list")

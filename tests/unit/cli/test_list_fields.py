@@ -37,11 +37,11 @@ def test_unknown_field_is_shown_and_ends_with_14() -> None:
     result = _RUNNER.invoke(app, ["list-fields", "jobs", "id", "foo"])
     assert result.exit_code == 14
     assert "foo" in result.stdout
-    assert "Warning: Queried for unknown fields foo" in result.stderr
+    assert "Warning: there is no field 'foo'" in result.stderr
 
 
 def test_json_is_the_answer_of_a_fields_query() -> None:
-    result = _RUNNER.invoke(app, ["list-fields", "exports", "node", "--json"])
+    result = _RUNNER.invoke(app, ["list-fields", "exports", "node", "--output", "json"])
     [field] = json.loads(result.stdout)["fields"]
     assert field == {"name": "node", "title": "Node", "kind": "text", "doc": field["doc"]}
 

@@ -140,7 +140,7 @@ def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> Non
     shown = run("list", "instances", "db1", "-o", "name,foo", "--no-headers")
     assert shown.exit_code == 14
     assert shown.stdout.splitlines() == ["db1.example.com ??"]
-    assert "Warning: Queried for unknown fields foo" in shown.stderr
+    assert "Warning: there is no field 'foo'" in shown.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> Non
         (["instances", "-F", "name =="], 1, "Failed to parse query filter 'name =='"),
         (["instances", "-F", "foo == 1"], 2, "Unknown field 'foo'"),
         (["instances", "-F"], 1, "Exactly one argument must be given as a filter"),
-        (["instances", "--order", "be/memory"], 2, "is no field to sort by"),
+        (["instances", "--order", "be/memory"], 2, "error: --order: 'be/memory' is no field to sort by"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_words(run: Run, arguments: list[str], exit_code: int, says: str) -> None:
@@ -166,7 +166,13 @@ def test_history_is_readable_and_json_for_programs(run: Run) -> None:
     assert shown.exit_code == 0, shown.stderr
     assert "revision 1  instance.create.end  by " in shown.stdout
     assert '    display_name: null -> "db1.example.com"' in shown.stdout
-    assert json.loads(run("history", uuid, "--json").stdout)["history"][0]["revision"] == 1
+    assert json.loads(run("history", uuid, "--output", "json").stdout)["history"][0]["revision"] == 1
+    assert run("history", "db1").stdout == shown.stdout
+    assert run("history", "db9").stderr == "error: Instance name db9 not found\n"
+    changes = csv.DictReader(io.StringIO(run("history", "db1", "--output", "csv").stdout))
+    assert ("display_name", "null", '"db1.example.com"') in [
+        (change["FIELD"], change["BEFORE"], change["AFTER"]) for change in changes
+    ]
     refused = run("history", "11111111-1111-4111-8111-111111111111")
     assert refused.exit_code == 2
     assert "could not be found" in refused.stderr
@@ -209,3 +215,33 @@ def test_jobs_are_named_by_numbers(run: Run) -> None:
 @pytest.mark.parametrize(("value", "shown"), [([], "-"), ([["shared", ["job 1", "job 2"]]], "shared:job 1,job 2")])
 def test_what_waits_for_a_lock_is_shown_by_mode(value: object, shown: str) -> None:
     assert LIST_FORMS[ItemWord.LOCKS].formats["pending"](value) == shown
+
+
+def test_history_of_a_name_of_two_instances_names_both(run: Run, create: Callable[..., None]) -> None:
+    create("db1.example.com")
+    found = json.loads(run("list", "instances", "-F", 'name == "db1"', "-o", "uuid", "--output", "json").stdout)
+    assert len(found["data"]) == 2
+    refused = run("history", "db1.example.com")
+    assert refused.exit_code == 2
+    for [[_, uuid]] in found["data"]:
+        assert f"{uuid} in cell one" in refused.stderr
+
+
+def test_uuid_names_an_instance_as_its_name_does(run: Run) -> None:
+    [[[_, uuid]]] = json.loads(run("list", "instances", "db1", "-o", "uuid", "--output", "json").stdout)["data"]
+    shown = run("list", "instances", uuid, "web2", "-o", "name", "--no-headers")
+    assert shown.stdout.splitlines() == ["db1.example.com", "web2.example.com"], shown.stderr
+    missing = "11111111-1111-4111-8111-111111111111"
+    assert run("list", "instances", missing).stderr == f"error: Instance name {missing} not found\n"
+
+
+def test_cell_of_a_list_is_meant_by_name_or_uuid(run: Run) -> None:
+    [cell] = json.loads(run("cell", "list", "--output", "json").stdout)
+    for name in (cell["name"], cell["uuid"]):
+        assert len(run("list", "instances", "--cell", name, "--no-headers").stdout.splitlines()) == 3
+
+
+def test_field_that_may_be_meant_is_named(run: Run) -> None:
+    assert "no field 'statuss'; did you mean 'status'?" in run("list", "instances", "-o", "statuss").stderr
+    counted = run("list", "instances", "--group-by", "statuss")
+    assert "--group-by: there is no field 'statuss' of 'instance'; did you mean 'status'?" in counted.stderr

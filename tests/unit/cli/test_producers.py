@@ -40,9 +40,15 @@ def keys(fleet: Fleet) -> list[tuple[str, str, str, bool]]:
 
 
 def test_native_cell_takes_no_announcements_until_it_is_let_to(run: Run) -> None:
-    assert [cell["announcements"] for cell in json.loads(run("cell", "list", "--json").stdout)] == [False, False]
+    assert [cell["announcements"] for cell in json.loads(run("cell", "list", "--output=json").stdout)] == [
+        False,
+        False,
+    ]
     assert run("cell", "set", "two", "--announcements").stdout == "two: takes announcements of its producers\n"
-    assert [cell["announcements"] for cell in json.loads(run("cell", "list", "--json").stdout)] == [False, True]
+    assert [cell["announcements"] for cell in json.loads(run("cell", "list", "--output=json").stdout)] == [
+        False,
+        True,
+    ]
     table = run("cell", "list").stdout
     assert "ANNOUNCEMENTS" in table
     assert run("cell", "set", "two").exit_code == 2, "it has to be said what is to be set"
@@ -68,10 +74,10 @@ def test_producer_gets_a_key_in_a_file_of_its_own_and_no_secret_is_shown(run: Ru
     text = FILE.read_text(encoding="utf-8")
     key = ProducerKey.read(text)
     assert keys(fleet) == [("rack-agent", "one", key.key.id, True)]
-    shown = result.output + run("accounts", "producers").output + run("accounts", "producers", "--json").output
+    shown = result.output + run("accounts", "producers").output + run("accounts", "producers", "--output=json").output
     assert text.strip().rpartition(":")[2] not in shown
     assert key.key.secret.hex() not in shown
-    listed = json.loads(run("accounts", "producers", "--json").stdout)
+    listed = json.loads(run("accounts", "producers", "--output=json").stdout)
     assert listed == [{"producer": "rack-agent", "cell": "one", "key": key.key.id, "accepted_until": None}]
 
 

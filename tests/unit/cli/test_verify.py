@@ -70,7 +70,7 @@ def instance_of(cell_uuid: str) -> str:
 
 
 def verified(run: Run, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    result = run("index", "verify", "--json", *arguments)
+    result = run("index", "verify", "--output", "json", *arguments)
     return result.exit_code, {cell["cell"]: cell for cell in json.loads(result.stdout)}
 
 
@@ -177,7 +177,7 @@ def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come
     lines = result.stdout.splitlines()
     assert "the-one-left missing in the index" in lines[3]
     assert lines[3].endswith("not repaired: it is too long")
-    assert lines[-1] == "cell1: and 11 more (--json lists them all)"
+    assert lines[-1] == "cell1: and 11 more (--output json lists them all)"
 
 
 def mappings_of(run: Run, cell: str, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -207,7 +207,7 @@ def test_status_says_what_was_repaired_and_what_cannot_be(run: Run, cell_uuids: 
     assert "cell1: 104 mappings of instances in the fleet database differed from the cell and were repaired" in said
     assert "cell2: the mappings of its instances were compared with the cell 60 minutes ago" in said
     assert "cell2: the mappings of 2 instances name another cell" in said
-    shown = {each["cell"]: each["mappings"] for each in json.loads(run("index", "status", "--json").stdout)}
+    shown = {each["cell"]: each["mappings"] for each in json.loads(run("index", "status", "--output", "json").stdout)}
     assert shown["cell1"] == {"compared_at": moment, "repaired": 104, "repaired_at": moment, "elsewhere": 0}
 
 
