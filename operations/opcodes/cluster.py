@@ -261,8 +261,9 @@ _MERGED: Mapping[str, Merge] = {
 }
 
 
-def _forget(op: ClusterSetParams, _task: Task) -> NodeCall | None:
+def _forget(task: Task) -> NodeCall | None:
     """What nodes are asked for has changed with the cell."""
+    op = ClusterSetParams.read(task.parameters)
     is_about_nodes = op.enabled_hypervisors is not None or op.vg_name is not None
     return NodeCall(ALL_NODES, FORGET) if is_about_nodes else None
 
