@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from fleetlight.notifications.event_types import INSTANCE_UPDATE
+from fleetlight.notifications.event_types import INSTANCE_UPDATE, OF_INSTANCES
 from fleetlight.operations.actions.effects import require_destination_up
 from fleetlight.operations.actions.host_parameters import current_host, host_call
 from fleetlight.operations.actions.request_spec import announce_request
@@ -16,8 +16,6 @@ from fleetlight.operations.jobs.vocabulary import MakeCall, Step, Task
 
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()
-OF_AN_INSTANCE = "instance."
-"""Begins the types of events that carry the instance; others carry the request for a host."""
 WORK = "work"
 """The note that says which event of the instance action is under way."""
 
@@ -82,7 +80,7 @@ def _announce(
     for effect in effects:
         effect(task)
     publisher = publisher_id(task, source)
-    if event_type.startswith(OF_AN_INSTANCE):
+    if event_type.startswith(OF_INSTANCES):
         task.instance.change(
             event_type, values_of(values, task), task.now, publisher_id=publisher, request=task.job.request
         )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.resources.fields import Record
 
 
 class PublisherService(StrEnum):
@@ -22,6 +23,14 @@ class PublisherService(StrEnum):
     API = "nova-api"
     CONDUCTOR = "nova-conductor"
     SCHEDULER = "nova-scheduler"
+
+
+_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
+
+
+def origin_in(record: Record) -> Mapping[str, Any]:
+    """What is kept of a record for `origin_of`."""
+    return {name: record[name] for name in _ORIGIN}
 
 
 def origin_of(task: Task) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from fleetlight.cells.errors import MaxRetriesExceededError
-from fleetlight.notifications.event_types import INSTANCE_UPDATE
-from fleetlight.operations.actions.building import OF_AN_INSTANCE, WORK, Action
+from fleetlight.notifications.event_types import INSTANCE_UPDATE, OF_INSTANCES
+from fleetlight.operations.actions.building import WORK, Action
 from fleetlight.operations.actions.effects import go_to_next_host
 from fleetlight.operations.actions.request_spec import announce_request
 from fleetlight.operations.actions.server_actions import ACTIONS
@@ -92,7 +92,7 @@ def _show_failure(action: Action, task: Task, error: Exception) -> None:
     details = None if error.__cause__ is None else text_for_callers(error.__cause__)
     fault = {"code": 500, "message": text_for_callers(error), "details": details, "created_at": task.now}
     event_type = action.failure_event or INSTANCE_UPDATE
-    is_of_instance = event_type.startswith(OF_AN_INSTANCE)
+    is_of_instance = event_type.startswith(OF_INSTANCES)
     task.instance.change(
         event_type if is_of_instance else INSTANCE_UPDATE,
         {**failure, "task_state": None, "fault": fault},
