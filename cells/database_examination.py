@@ -7,13 +7,13 @@ from sqlalchemy import Connection, Engine, MetaData, func, select, text
 from sqlalchemy.engine import make_url
 
 from fleetlight.cells.database.engines import translated_failures
+from fleetlight.cells.fleet.fleet_clock import POSTGRESQL_NOW
 from fleetlight.cells.fleet.tables import fleet_metadata
 from fleetlight.cells.migrations import newest_revision, written_revision
 from fleetlight.cells.tables import cell_metadata
 from fleetlight.resources.clock import Clock, system_clock
 
 _POSTGRESQL_SERVER = text("SELECT current_user, current_setting('server_version')")
-_POSTGRESQL_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
 _SQLITE_SERVER = text("SELECT sqlite_version()")
 _SCHEMAS: Mapping[str, tuple[MetaData, int]] = {"fleet": (fleet_metadata, 0), "cell": (cell_metadata, 1)}
 """The tables of each schema, and where its rights are among those of an account."""
@@ -55,7 +55,7 @@ def examine_database(
             version = connection.execute(_SQLITE_SERVER).scalar_one()
             return DatabaseExamination(f"SQLite {version}", None, revision, newest, (), 0)
         begun = clock()
-        now = connection.execute(_POSTGRESQL_NOW).scalar_one()
+        now = connection.execute(POSTGRESQL_NOW).scalar_one()
         ahead_us = now - (begun + clock()) // 2
         account, version = connection.execute(_POSTGRESQL_SERVER).one()
         lacks = list(_lacking(connection, schema, account.removeprefix(role_prefix))) if revision == newest else []

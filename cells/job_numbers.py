@@ -6,10 +6,10 @@ of JSON need it, up to job 900,000,000,000 of a cell.
 """
 
 from fleetlight.cells.model import Cell
+from fleetlight.resources.units import MOST_EXACT
 
 CELLS = 10_000
 """So many cells a fleet may have had."""
-_READABLE = 2**53
 
 
 def job_number(cell: Cell, number: int) -> int:
@@ -20,4 +20,4 @@ def job_number(cell: Cell, number: int) -> int:
 def number_in_cell(cell: Cell, number: int) -> int | None:
     """The number in `cell` of a job that has this number in the fleet; None of a job of another cell."""
     in_cell, of_cell = divmod(number, CELLS)
-    return in_cell if of_cell == cell.number and in_cell > 0 and number < _READABLE else None
+    return in_cell if of_cell == cell.number and in_cell > 0 and number < MOST_EXACT else None

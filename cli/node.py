@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_words import ENDED
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.jobs import read_jobs
 from fleetlight.cells.kinds.opening import open_changelog_adapter
@@ -32,7 +33,6 @@ app = typer.Typer(
     epilog=examples("fleetlight node refresh", "fleetlight node refresh --cell cell1 compute1.example.org"),
 )
 
-_ENDED = frozenset({"success", "error", "canceled"})
 _POLL_INTERVAL_S = 0.2
 
 
@@ -140,7 +140,7 @@ def _ended_job(each: _Refresh, deadline: float, wait_s: float) -> Mapping[str, A
     while True:
         with cell_failures(each.cell.name), each.engine.connect() as connection:
             [job] = read_jobs(connection, each.cell, ("status", "opresult"), [each.number])
-        if job["status"] in _ENDED:
+        if job["status"] in ENDED:
             return job
         if time.monotonic() >= deadline:
             print_notice(f"Job {each.number} goes on; `fleetlight list jobs {each.number}` tells how it ends")

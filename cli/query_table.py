@@ -13,13 +13,13 @@ from typing import Any
 from fleetlight.cli.output import one_line
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.definitions import ResultStatus
+from fleetlight.resources.units import MIB_IN
 
 Cell = Sequence[Any]
 """[status, value]"""
 
 Format = Callable[[Any], str]
 
-_MIB_IN = {"m": 1, "g": 1024, "t": 1024 * 1024}
 _RIGHT_ALIGNED = {Kind.NUMBER, Kind.FLOAT, Kind.UNIT}
 _TERSE = {
     ResultStatus.UNKNOWN: "??",
@@ -92,11 +92,11 @@ def size_text(mebibytes: float, unit: Unit) -> str:
     """A size: with one digit behind the point, but for whole MiB; its letter only where the unit is chosen by size."""
     if unit is not Unit.HUMAN:
         digits = 0 if unit is Unit.MEBIBYTES else 1
-        return f"{mebibytes / _MIB_IN[unit]:0.{digits}f}"
-    if mebibytes < _MIB_IN["g"]:
+        return f"{mebibytes / MIB_IN[unit]:0.{digits}f}"
+    if mebibytes < MIB_IN["g"]:
         return f"{mebibytes:0.0f}M"
-    unit = Unit.GIBIBYTES if mebibytes < _MIB_IN["t"] else Unit.TEBIBYTES
-    return f"{mebibytes / _MIB_IN[unit]:0.1f}{unit.upper()}"
+    unit = Unit.GIBIBYTES if mebibytes < MIB_IN["t"] else Unit.TEBIBYTES
+    return f"{mebibytes / MIB_IN[unit]:0.1f}{unit.upper()}"
 
 
 def time_text(seconds: object) -> str:

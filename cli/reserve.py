@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.job_words import ENDED
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.list_forms import ItemWord
@@ -34,7 +35,6 @@ app = typer.Typer(
 Call = Callable[..., Awaitable[Any]]
 _HEADERS = {"Content-Type": "application/json", "Fleetlight-Consistency": "strong"}
 _FIELDS = "name,uuid,cell,pnode,be/memory,be/vcpus,disk.sizes"
-_ENDED = frozenset({"success", "error", "canceled"})
 _POLL_INTERVAL_S = 0.2
 _OPTIONS = {
     "name": "NAME",
@@ -231,13 +231,13 @@ def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mappin
             deadline = time.monotonic() + wait_s
             while True:
                 job: Mapping[str, Any] = await ask("GET", f"/2/jobs/{number}")
-                if job["status"] in _ENDED or time.monotonic() >= deadline:
+                if job["status"] in ENDED or time.monotonic() >= deadline:
                     return job
                 await asyncio.sleep(_POLL_INTERVAL_S)
 
     with open_fleet(settings.fleet) as fleet:
         job = asyncio.run(run(fleet))
-    if job["status"] not in _ENDED:
+    if job["status"] not in ENDED:
         print_notice(f"Job {job['id']} goes on; `fleetlight list jobs {job['id']}` tells how it ends")
         raise CommandError(f"job {job['id']} has not ended after {wait_s:g} seconds: is a worker running?")
     if job["status"] != "success":

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 PayloadName = tuple[str, str]
 """Namespace and name of a payload."""
 
+OF_INSTANCES = "instance."
+"""Begins the types of events about instances."""
 INSTANCE_CREATE_END = "instance.create.end"
 INSTANCE_UPDATE = "instance.update"
 INSTANCE_POWER_ON_END = "instance.power_on.end"
@@ -121,7 +123,7 @@ _RESERVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
     for base, phases, payload in _NOVA:
         names: frozenset[PayloadName] = frozenset({("nova", payload)})
-        if base.startswith("instance."):
+        if base.startswith(OF_INSTANCES):
             # Any event about an instance may carry our complete payload instead.
             names |= {("fleetlight", "InstancePayload")}
         if base in _ONCE_WITH_IT:

@@ -35,7 +35,7 @@ from fleetlight.query.operators.anything import AtTime, Compares, Contains, Find
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind, from_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
-from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
 MAX_LEVELS = 10
 """How many lists may be inside each other, the condition among them."""
@@ -50,8 +50,6 @@ _LONGEST_SHOWN = 80
 
 _Value = str | int | float
 _VALUES = (str, int, float)
-# Beyond it not every whole number is one with a point.
-_MOST_EXACT = 2**53
 
 
 def to_filter(expression: object, fields: ItemType) -> Filter:
@@ -256,7 +254,7 @@ def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
 
 def _with_point(field: QueryField, value: Any) -> Any:
     """The value of a field of numbers with a point, whose whole ones are shown, and so given, without it."""
-    is_exact = field.kind is Kind.FLOAT and type(value) is int and abs(value) <= _MOST_EXACT
+    is_exact = field.kind is Kind.FLOAT and type(value) is int and abs(value) <= MOST_EXACT
     return float(value) if is_exact else value
 
 

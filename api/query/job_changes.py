@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetlight.cells.job_words import ENDED
+
 WATCHED = ("status", "oplog")
 """The fields that are looked at beside those that the caller asks for, before them."""
 _LOOKS_EACH_S = 0.5
-_ENDED = frozenset({"canceled", "success", "error"})
 
 
 class JobLostError(Exception):
@@ -44,7 +45,7 @@ async def next_change(
             raise JobLostError
         status, logs, *info = values
         entries = sorted(entry for of_one in logs or () for entry in of_one if entry[0] > (known_serial or 0))
-        if entries or info != known_info or status in _ENDED:
+        if entries or info != known_info or status in ENDED:
             return JobChange(status, info, entries)
         if time.monotonic() + _LOOKS_EACH_S > deadline:
             return None

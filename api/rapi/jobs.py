@@ -12,7 +12,8 @@ from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import RapiItems, answer, not_found
-from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
+from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.cells.job_words import ENDED
 
 LONGEST_S = 10.0
 

@@ -21,7 +21,8 @@ from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb,
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import RapiItems, answer, as_object
 from fleetlight.api.rapi.jobs import wait_for_job
-from fleetlight.api.rapi.seen_jobs import ENDED, SeenJobs
+from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.cells.job_words import ENDED
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.fields_query import definitions

@@ -14,8 +14,6 @@ from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.tables import job_operations
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 
-ENDED = frozenset({"canceled", "success", "error"})
-
 
 class SeenJobs:
     """Notes the instances of jobs that a caller has seen end."""

@@ -12,7 +12,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
-_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
+POSTGRESQL_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
 # What NTP keeps by far, and a small part of what lists call fresh.
 _TOLERANCE_US = 1_000_000
 
@@ -46,7 +46,7 @@ class FleetClock:
             return
         with self._database.reading() as connection:
             begun = self._monotonic_us()
-            now = connection.execute(_NOW).scalar_one()
+            now = connection.execute(POSTGRESQL_NOW).scalar_one()
             ended = self._monotonic_us()
         if ended - begun > _TOLERANCE_US:
             return

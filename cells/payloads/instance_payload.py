@@ -19,7 +19,7 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # contracts/nova-db, section 9; numbers 2 and 5 were never given out.
 POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
-_POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
+POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)
 _DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 
@@ -135,7 +135,7 @@ def _plain_fault(fault: ours.ServerFaultPayload) -> dict[str, Any]:
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TIMES, to_microseconds),
     **dict.fromkeys(_PARTS, _plain_list),
-    "power_state": _POWER_NUMBERS.__getitem__,
+    "power_state": POWER_NUMBERS.__getitem__,
     "auto_disk_config": _DISK_CONFIG_FLAG.__getitem__,
     "flavor": _plain,
     "fault": _plain_fault,

@@ -21,6 +21,7 @@ from fleetlight.notifications.errors import (
     UnsupportedVersionError,
     UnversionedError,
 )
+from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.notifications.payloads import fleetlight, instance
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.notifications.versioned import DATA_KEY, NAMESPACE_KEY
@@ -29,7 +30,6 @@ from fleetlight.resources.uuids import is_uuid
 
 _NOVA = "nova"
 _OBJECT_KEYS = "nova_object."
-_INSTANCE_EVENTS = "instance."
 _UUID_LENGTH = 36
 _LONGEST_SEQUENCE = 2**63 - 1
 
@@ -150,7 +150,7 @@ def _aside(notification: Notification) -> Hint | OtherNotification | None:
     event_type, payload = notification.event_type, notification.payload
     if not any(key.startswith(_OBJECT_KEYS) for key in payload):
         return OtherNotification(event_type)
-    if payload.get(NAMESPACE_KEY) != _NOVA or event_type.startswith(_INSTANCE_EVENTS):
+    if payload.get(NAMESPACE_KEY) != _NOVA or event_type.startswith(OF_INSTANCES):
         return None
     data = payload.get(DATA_KEY)
     if not isinstance(data, dict):

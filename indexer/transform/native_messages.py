@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 
 import msgspec
 
-from fleetlight.cells.payloads.instance_payload import POWER_STATES
+from fleetlight.cells.payloads.instance_payload import POWER_NUMBERS
 from fleetlight.notifications.envelope import ENVELOPE_VERSION
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.versioned import (
@@ -81,7 +81,6 @@ _NOT_IN_A_RECORD = [name for name in FullInstancePayload.model_fields if name no
 _TIMES = [name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP]
 _FIRST_TIME, _LAST_TIME = to_microseconds(FIRST_MOMENT), to_microseconds(LAST_MOMENT)
 _PART_LISTS = ("ip_addresses", "block_devices", "keypairs", "shares")
-_POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 
 
 class _Outer(msgspec.Struct, gc=False):
@@ -129,7 +128,7 @@ def read_record(body: bytes) -> Record | None:
                 return None
             record[name] = time
     if record["power_state"] is not None:
-        record["power_state"] = _POWER_NUMBERS[record["power_state"]]
+        record["power_state"] = POWER_NUMBERS[record["power_state"]]
     if record["auto_disk_config"] is not None:
         record["auto_disk_config"] = record["auto_disk_config"] == "AUTO"
     for name in _PART_LISTS:

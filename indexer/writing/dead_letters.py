@@ -22,6 +22,7 @@ from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.notifications.errors import MessageRefusedError
+from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -197,7 +198,7 @@ def instance_of(message: Message) -> str | None:
             return str(UUID(str(named)))
         outer = msgspec.json.decode(message.body)
         inner = msgspec.json.decode(outer[_MESSAGE]) if _MESSAGE in outer else outer
-        if inner["event_type"].startswith("instance."):
+        if inner["event_type"].startswith(OF_INSTANCES):
             return str(UUID(inner["payload"]["nova_object.data"]["uuid"]))
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None

@@ -29,7 +29,7 @@ from fleetlight.cells.errors import (
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, RequestContext
+from fleetlight.cells.model import FIRST_REVISION, NO_REQUEST, Cell, InstanceRow, RequestContext
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.notifications.versioned import Wrapped
 from fleetlight.operations.actions.building import Action
@@ -37,7 +37,7 @@ from fleetlight.operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
 from fleetlight.operations.actions.move_actions import MOVES
 from fleetlight.operations.actions.new_instance import check_values, completed_flavor, new_record
 from fleetlight.operations.actions.server_actions import ACTIONS
-from fleetlight.operations.actions.steps import PublisherService
+from fleetlight.operations.actions.steps import PublisherService, origin_in
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.instances.instance_actions import begin_actions, begin_event, finish_event
 from fleetlight.operations.instances.instance_migrations import (
@@ -59,11 +59,9 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.power_states import NO_STATE
 from fleetlight.resources.query_fields.ganeti import is_offline, own_value
 
-_FIRST_REVISION = 1
 _CREATE = "create"
 _DELETING = "deleting"
 _SOFT_DELETING = "soft-deleting"
-_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 # They would have the guest run, if only for a moment.
 _RUN_THE_GUEST = frozenset({"os-start", "reboot SOFT", "reboot HARD", "rescue", "rebuild", "unshelve", "restore"})
 # They would leave the copies of mirrored disks behind, which have to be on two nodes of one group.
@@ -158,7 +156,7 @@ class Acceptance:
         wanted = [new_record({**values, **unbuilt}, now) for values in instances_values]
         # Addresses come with the network, which a host sets up.
         addresses = {record["uuid"]: record["ip_addresses"] for record in wanted}
-        rows = [InstanceRow(self.cell.uuid, _FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
+        rows = [InstanceRow(self.cell.uuid, FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
         announced = outbox.announcements(
             self.cell,
             INSTANCE_UPDATE,
@@ -185,7 +183,7 @@ class Acceptance:
                         **parameters,
                         SELECTIONS: selected,
                         "ip_addresses": addresses[row.uuid],
-                        "origin": _origin(row.record),
+                        "origin": origin_in(row.record),
                     },
                     row.uuid,
                     action_id,
@@ -276,7 +274,7 @@ class Acceptance:
             if action.record is not None:
                 [action_id] = begin_actions(connection, [uuid], action.record, order.request, now)
             parameters |= {
-                "origin": _origin(record),
+                "origin": origin_in(record),
                 "is_by_administrator": order.is_admin,
                 MAX_ATTEMPTS: self._max_attempts,
             }
@@ -461,7 +459,3 @@ def _is_done_anyway(action: Action, record: Record, under_way: Collection[str]) 
     if record["task_state"] == _DELETING or action.name in under_way:
         return True
     return record["task_state"] == _SOFT_DELETING and action.task != _DELETING
-
-
-def _origin(record: Record) -> Mapping[str, Any]:
-    return {name: record[name] for name in _ORIGIN}

@@ -2,15 +2,22 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from fleetlight.notifications.event_types import INSTANCE_UPDATE
-from fleetlight.operations.actions.effects import choose_host, require_destination_up
-from fleetlight.operations.actions.steps import ActionStep, Effect, HostCall, PublisherService, Values
-from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.notifications.event_types import INSTANCE_UPDATE, OF_INSTANCES
+from fleetlight.operations.actions.effects import require_destination_up
+from fleetlight.operations.actions.host_parameters import current_host, host_call
+from fleetlight.operations.actions.request_spec import announce_request
+from fleetlight.operations.actions.steps import Effect, PublisherService, Values, host_of, publisher_id, values_of
+from fleetlight.operations.instances.instance_actions import begin_event
+from fleetlight.operations.jobs.vocabulary import MakeCall, Step, Task
 
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()
+WORK = "work"
+"""The note that says which event of the instance action is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +33,15 @@ class Action:
     continues: the status that the migration which waits to be confirmed gets.
     failure: what is set when a step fails, besides the fault; failure_event: what is announced then.
     replaces_others: whether what is under way is given up.
-    reschedule_event: what is announced when another host is tried; rescheduled: what is set then.
+    rescheduling: those of the steps at which another host is tried, all of them again, when the chosen one fails.
+    reschedule_event: what is announced then; rescheduled: what is set then.
     undo: what takes from hosts what a call that failed has left there; None: nothing can be left.
     """
 
     name: str
     word: str
     record: str | None
-    steps: tuple[ActionStep, ...]
+    steps: tuple[Step, ...]
     vm_states: Collection[str] = ()
     task_states: Collection[str | None] = IDLE
     needs_host: bool = False
@@ -49,70 +57,100 @@ class Action:
     replaces_others: bool = False
     reschedule_event: str = INSTANCE_UPDATE
     rescheduled: Values = field(default_factory=dict)
-    undo: HostCall | None = None
+    rescheduling: tuple[Step, ...] = ()
+    undo: MakeCall | None = None
 
 
-def start(
-    base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any
-) -> ActionStep:
-    return ActionStep(f"instance.{base}.start", values, source, effects)
+def announcing(
+    event_type: str,
+    values: Values = MappingProxyType({}),
+    source: PublisherService = PublisherService.COMPUTE,
+    effects: Collection[Effect] = (),
+) -> Step:
+    """A step with one notification (contracts/nova-notifications, section 5).
+
+    values: what is set. source: what announces it. effects: what else is done, before the values are set.
+    """
+    return Step(partial(_announce, event_type, values, source, effects))
 
 
-def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> ActionStep:
+def _announce(
+    event_type: str, values: Values, source: PublisherService, effects: Collection[Effect], task: Task
+) -> None:
+    for effect in effects:
+        effect(task)
+    publisher = publisher_id(task, source)
+    if event_type.startswith(OF_INSTANCES):
+        task.instance.change(
+            event_type, values_of(values, task), task.now, publisher_id=publisher, request=task.job.request
+        )
+    else:
+        announce_request(task, event_type, publisher)
+    if task.record["deleted"]:
+        # Before the commit: the mapping says "deleted, or about to be", and no later step would say it.
+        task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid])
+
+
+def start(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
+    return announcing(f"instance.{base}.start", values, source, effects)
+
+
+def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
     """The last of a pair. The task is over, unless `values` say something else."""
-    return ActionStep(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
+    return announcing(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
 
 
-def progress(**values: Any) -> ActionStep:
+def progress(**values: Any) -> Step:
     """A change of state that has no event of its own."""
-    return ActionStep(INSTANCE_UPDATE, values)
+    return announcing(INSTANCE_UPDATE, values)
 
 
-def exists(source: PublisherService = PublisherService.COMPUTE) -> ActionStep:
-    return ActionStep("instance.exists", source=source)
+def exists(source: PublisherService = PublisherService.COMPUTE) -> Step:
+    return announcing("instance.exists", source=source)
 
 
-def scheduling(choose: Effect = choose_host) -> tuple[ActionStep, ActionStep]:
-    """A host is looked for, and claimed. choose: what does so, or finds what was claimed before."""
+def scheduling(*choose: Effect) -> tuple[Step, Step]:
+    """The scheduler is asked for a host. choose: what claims one, or finds what was claimed before; without it, the
+    instance stays where it is, and nothing is claimed.
+    """
     select = "scheduler.select_destinations"
     return (
-        ActionStep(f"{select}.start", source=PublisherService.SCHEDULER),
-        ActionStep(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose,)),
+        announcing(f"{select}.start", source=PublisherService.SCHEDULER),
+        announcing(f"{select}.end", source=PublisherService.SCHEDULER, effects=choose),
     )
 
 
-def scheduling_in_place() -> tuple[ActionStep, ActionStep]:
-    """The scheduler is asked whether the instance may stay where it is; nothing is claimed."""
-    select = "scheduler.select_destinations"
-    return ActionStep(f"{select}.start", source=PublisherService.SCHEDULER), ActionStep(
-        f"{select}.end", source=PublisherService.SCHEDULER
-    )
+def work(event: str, *steps: Step, source: PublisherService = PublisherService.COMPUTE) -> tuple[Step, ...]:
+    """`steps` as one event of the instance action (contracts/nova-rest, 3.4). source: whose host the event names."""
+    return tuple(replace(step, run=partial(_run_in_event, event, source, step.run)) for step in steps)
 
 
-def work(event: str, *steps: ActionStep) -> tuple[ActionStep, ...]:
-    """`steps` as one event of the instance action."""
-    return tuple(replace(step, work=event) for step in steps)
+def _run_in_event(event: str, source: PublisherService, run: Callable[[Task], None], task: Task) -> None:
+    if event != task.notes.get(WORK):
+        begin_event(task.connection, task.job.instance_action_id, event, host_of(task, source), task.now)
+        task.notes[WORK] = event
+    run(task)
 
 
 def calling(
     name: str,
-    step: ActionStep,
-    parameters: Callable[[Task], Mapping[str, Any]] | None = None,
+    step: Step,
+    parameters: Callable[[Task], Mapping[str, Any]] = lambda _task: {},
     *,
-    host: Callable[[Task], str | None] | None = None,
-) -> ActionStep:
-    """`step`, once the host has done what it is called for. parameters, host: as of HostCall."""
-    call = HostCall(name, host=host) if parameters is None else HostCall(name, parameters, host)
-    return replace(step, call=call)
+    host: Callable[[Task], str | None] = current_host,
+) -> Step:
+    """`step`, once the host has done what it is called for. parameters, host: as of `host_call`."""
+    return replace(step, call=host_call(name, parameters, host))
 
 
-def rescheduling(*steps: ActionStep) -> tuple[ActionStep, ...]:
-    """`steps` on a destination that has to be up; when it fails, all of them begin again on the next alternate."""
-    return tuple(replace(step, effects=(require_destination_up, *step.effects), reschedules=True) for step in steps)
+def on_destination(*steps: Step) -> tuple[Step, ...]:
+    """`steps`, each of which fails unless the destination is up."""
+    return tuple(replace(step, run=partial(_run_on_destination, step.run)) for step in steps)
 
 
-def only_if(applies: Callable[[Task], bool], *steps: ActionStep) -> tuple[ActionStep, ...]:
-    return tuple(replace(step, applies=applies) for step in steps)
+def _run_on_destination(run: Callable[[Task], None], task: Task) -> None:
+    require_destination_up(task)
+    run(task)
 
 
 def start_and_end(

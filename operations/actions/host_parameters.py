@@ -1,18 +1,45 @@
-"""What hosts get to know of an instance when a step calls them (fleetlight.operations.nodes.host_calls has the other
-end).
+"""Calls of hosts by steps about an instance, and what hosts get to know of it.
+
+fleetlight.operations.nodes.host_calls has the other end.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fleetlight.operations.actions.effects import migration_of
-from fleetlight.operations.actions.steps import destination_of, origin_of
-from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.actions.steps import PublisherService, destination_of, host_of, origin_of
+from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.operations.jobs.vocabulary import MakeCall, Task
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
 from fleetlight.resources.units import MIB_PER_GIB
 
 _OFF = frozenset({"stopped", "shelved"})
+
+
+def current_host(task: Task) -> str:
+    """Where the instance is, or is about to be."""
+    return host_of(task, PublisherService.COMPUTE)
+
+
+def host_call(
+    name: str,
+    parameters: Callable[[Task], Mapping[str, Any]] = lambda _task: {},
+    host: Callable[[Task], str | None] = current_host,
+) -> MakeCall:
+    """The call of a host for something that concerns the instance of a step.
+
+    parameters: what it gets beside the instance. host: which one; None: none is called.
+    """
+
+    def call(task: Task) -> NodeCall | None:
+        called = host(task)
+        if called is None:
+            return None
+        about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record)}
+        return NodeCall(called, name, {**about, **parameters(task)})
+
+    return call
 
 
 def guest_of(record: Record, flavor: Mapping[str, Any] | None = None) -> dict[str, Any]:

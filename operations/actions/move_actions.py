@@ -3,17 +3,19 @@
 from fleetlight.operations.actions.building import (
     ANY_TASK,
     Action,
+    announcing,
     calling,
     end,
     exists,
+    on_destination,
     progress,
-    rescheduling,
     scheduling,
     start,
     work,
 )
 from fleetlight.operations.actions.effects import (
     aim_back,
+    choose_host,
     choose_host_and_alternates,
     give_back_origin,
     give_back_others,
@@ -23,48 +25,56 @@ from fleetlight.operations.actions.host_parameters import (
     back_from_target,
     destination_host,
     evacuated_guest,
+    host_call,
     host_left_behind,
     moved_guest,
     origin_host,
     reverted_guest,
     to_target,
 )
-from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService
+from fleetlight.operations.actions.steps import PublisherService
 from fleetlight.operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
+from fleetlight.operations.jobs.vocabulary import Step
 
 
-def _cold_migration() -> tuple[ActionStep, ...]:
+def _cold_migration() -> tuple[Step, ...]:
     """A host is looked for; the scheduling of a move is two events of its instance action."""
     began, ended = scheduling(choose_host_and_alternates)
-    return *work("cold_migrate", began), *work("conductor_migrate_server", ended)
+    return (
+        *work("cold_migrate", began, source=PublisherService.CONDUCTOR),
+        *work("conductor_migrate_server", ended, source=PublisherService.CONDUCTOR),
+    )
 
 
 def _move(name: str, migration_type: str) -> Action:
     """A cold migration, with another flavor or without."""
+    preparation = work(
+        "compute_prep_resize",
+        *on_destination(
+            exists(PublisherService.DESTINATION),
+            start("resize_prep", source=PublisherService.DESTINATION),
+            calling(
+                "prepare",
+                announcing("instance.resize_prep.end", source=PublisherService.DESTINATION),
+                moved_guest,
+                host=destination_host,
+            ),
+        ),
+        source=PublisherService.DESTINATION,
+    )
     return Action(
         name,
         word=name,
         record=name,
         steps=(
             *_cold_migration(),
-            *work(
-                "compute_prep_resize",
-                *rescheduling(
-                    exists(PublisherService.DESTINATION),
-                    start("resize_prep", source=PublisherService.DESTINATION),
-                    calling(
-                        "prepare",
-                        ActionStep("instance.resize_prep.end", source=PublisherService.DESTINATION),
-                        moved_guest,
-                    ),
-                ),
-            ),
+            *preparation,
             *work(
                 "compute_resize_instance",
                 start("resize", migration_is("migrating"), task_state="resize_migrating"),
                 calling(
                     "resize",
-                    ActionStep(
+                    announcing(
                         "instance.resize.end",
                         {"task_state": "resize_migrated"},
                         effects=(migration_is("post-migrating"),),
@@ -75,10 +85,12 @@ def _move(name: str, migration_type: str) -> Action:
                 "compute_finish_resize",
                 calling(
                     "arrive",
-                    ActionStep("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
+                    announcing("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
                     moved_guest,
+                    host=destination_host,
                 ),
                 end("resize_finish", migration_is("finished"), vm_state="resized"),
+                source=PublisherService.DESTINATION,
             ),
         ),
         vm_states=("active", "stopped"),
@@ -87,8 +99,9 @@ def _move(name: str, migration_type: str) -> Action:
         migration=(migration_type, "pre-migrating"),
         failure=as_before,
         failure_event="compute_task.migrate_server.error",
+        rescheduling=preparation,
         reschedule_event="instance.resize.error",
-        undo=HostCall("undo_move", back_from_target, origin_host),
+        undo=host_call("undo_move", back_from_target, origin_host),
     )
 
 
@@ -104,7 +117,7 @@ MOVES = (
             start("resize_confirm"),
             calling(
                 "delete",
-                ActionStep(
+                announcing(
                     "instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))
                 ),
                 host=host_left_behind,
@@ -119,17 +132,18 @@ MOVES = (
         record="revertResize",
         steps=work(
             "compute_revert_resize",
-            ActionStep("instance.exists", effects=(aim_back,)),
+            announcing("instance.exists", effects=(aim_back,)),
             start("resize_revert", source=PublisherService.DESTINATION),
             calling(
                 "revert",
-                ActionStep(
+                announcing(
                     "instance.resize_revert.end",
                     reverted,
                     PublisherService.DESTINATION,
                     effects=(give_back_origin, migration_is("reverted")),
                 ),
                 reverted_guest,
+                host=destination_host,
             ),
         ),
         vm_states=("resized",),
@@ -141,22 +155,26 @@ MOVES = (
         word="os-migrateLive",
         record="live-migration",
         steps=(
-            *work("conductor_live_migrate_instance", *scheduling()),
+            *work("conductor_live_migrate_instance", *scheduling(choose_host), source=PublisherService.CONDUCTOR),
             *work(
                 "compute_live_migration",
                 start("live_migration_pre", migration_is("preparing"), source=PublisherService.DESTINATION),
-                ActionStep("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
+                announcing("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
                 calling("migrate", start("live_migration_post", migration_is("running")), to_target),
                 start("live_migration_post_dest", migration_is("post-migrating"), source=PublisherService.DESTINATION),
-                ActionStep(
+                announcing(
                     "instance.live_migration_post_dest.end",
                     placed(None),
                     PublisherService.DESTINATION,
                     effects=(give_back_origin, migration_is("completed")),
                 ),
                 calling(
-                    "leave", ActionStep("instance.live_migration_post.end", source=PublisherService.ORIGIN), to_target
+                    "leave",
+                    announcing("instance.live_migration_post.end", source=PublisherService.ORIGIN),
+                    to_target,
+                    host=origin_host,
                 ),
+                source=PublisherService.DESTINATION,
             ),
         ),
         vm_states=("active", "paused"),
@@ -165,18 +183,18 @@ MOVES = (
         migration=("live-migration", "queued"),
         failure=as_before,
         failure_event="compute_task.migrate_server.error",
-        undo=HostCall("undo_migrate", to_target, origin_host),
+        undo=host_call("undo_migrate", to_target, origin_host),
     ),
     Action(
         "evacuate",
         word="evacuate",
         record="evacuate",
         steps=(
-            *scheduling(),
-            ActionStep("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
+            *scheduling(choose_host),
+            announcing("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
-                ActionStep(
+                announcing(
                     "instance.rebuild.start",
                     placed("rebuilding"),
                     PublisherService.DESTINATION,
@@ -186,9 +204,10 @@ MOVES = (
                 progress(task_state="rebuild_spawning"),
                 calling(
                     "evacuate",
-                    ActionStep("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
+                    announcing("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
                     evacuated_guest,
                 ),
+                source=PublisherService.DESTINATION,
             ),
         ),
         vm_states=("active", "stopped", "error"),
@@ -196,7 +215,7 @@ MOVES = (
         needs_host=True,
         task="rebuilding",
         event_type="instance.evacuate",
-        undo=HostCall("undo_create", host=destination_host),
+        undo=host_call("undo_create", host=destination_host),
         migration=("evacuation", "accepted"),
         failure_event="compute_task.rebuild_server.error",
         replaces_others=True,

@@ -10,6 +10,7 @@ from fleetlight.notifications.payloads.parts import FlavorPayload
 from fleetlight.notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
 from fleetlight.resources.fields import Kind, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.power_states import RUNNING
 
 _STORED_TYPES: dict[Kind, tuple[type, str]] = {
     Kind.TEXT: (str, "text"),
@@ -28,7 +29,6 @@ _RANGES: dict[Kind, range] = {
 _UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _EMPTY = dict.fromkeys(INSTANCE_FIELDS)
-_RUNNING = 1
 _FLAVOR_REQUIRED = {name for name, field in FlavorPayload.model_fields.items() if field.is_required()}
 _FLAVOR_DEFAULTS = {
     name: field.default for name, field in FlavorPayload.model_fields.items() if not field.is_required()
@@ -55,7 +55,7 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "created_at": now,
         "launched_at": now,
         "vm_state": "active",
-        "power_state": _RUNNING,
+        "power_state": RUNNING,
         "progress": 0,
         "deleted": False,
         "forthcoming": False,

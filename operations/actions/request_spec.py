@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
+from fleetlight.cells.kinds.native import outbox
 from fleetlight.notifications.payloads.parts import ExceptionPayload, FlavorPayload
 from fleetlight.notifications.payloads.request_spec import (
     ComputeTaskPayload,
@@ -32,6 +33,14 @@ def to_payload(task: Task, event_type: str, failure: BaseException | None = None
     )
     return ComputeTaskPayload(
         instance_uuid=task.instance.uuid, request_spec=spec, vm_state=task.record["vm_state"], reason=reason
+    )
+
+
+def announce_request(task: Task, event_type: str, publisher: str, failure: BaseException | None = None) -> None:
+    """Announce what `to_payload` makes."""
+    payload = to_payload(task, event_type, failure)
+    outbox.append_event(
+        task.connection, event_type, payload, publisher_id=publisher, at=task.now, request=task.job.request
     )
 
 

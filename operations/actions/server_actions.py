@@ -11,19 +11,19 @@ from fleetlight.operations.actions.building import (
     ANY_TASK,
     IDLE,
     Action,
+    announcing,
     calling,
     end,
     exists,
-    only_if,
+    on_destination,
     progress,
-    rescheduling,
     scheduling,
-    scheduling_in_place,
     start,
     start_and_end,
     work,
 )
 from fleetlight.operations.actions.effects import (
+    choose_host,
     confirm_what_waits,
     give_back_all,
     give_back_others,
@@ -32,9 +32,15 @@ from fleetlight.operations.actions.effects import (
     queue_for_delete,
     take_selections,
 )
-from fleetlight.operations.actions.host_parameters import destination_host, host_left_behind, rebuilt_guest, with_copies
+from fleetlight.operations.actions.host_parameters import (
+    destination_host,
+    host_call,
+    host_left_behind,
+    rebuilt_guest,
+    with_copies,
+)
 from fleetlight.operations.actions.move_actions import MOVES
-from fleetlight.operations.actions.steps import ActionStep, HostCall, PublisherService
+from fleetlight.operations.actions.steps import PublisherService
 from fleetlight.operations.actions.values import (
     as_before,
     deleted,
@@ -50,6 +56,7 @@ from fleetlight.operations.actions.values import (
     was_resized,
     was_stopped,
 )
+from fleetlight.operations.jobs.vocabulary import only_if
 from fleetlight.resources.power_states import PAUSED, RUNNING, SHUT_DOWN
 
 _HARD_REBOOT_TASKS = (
@@ -91,7 +98,7 @@ _CONFIRM_FIRST = only_if(
         start("resize_confirm", confirm_what_waits),
         calling(
             "delete",
-            ActionStep(
+            announcing(
                 "instance.resize_confirm.end",
                 {"vm_state": "active"},
                 effects=(give_back_others, migration_is("confirmed")),
@@ -108,15 +115,26 @@ _DELETE = (
             is_on_a_host,
             start("delete"),
             start("shutdown"),
-            calling("delete", ActionStep("instance.shutdown.end"), with_copies),
-            ActionStep(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
+            calling("delete", announcing("instance.shutdown.end"), with_copies),
+            announcing(INSTANCE_DELETE_END, deleted, effects=(give_back_all, give_up_addresses)),
         ),
         *only_if(
             is_on_no_host,
             start("delete", source=PublisherService.API),
-            ActionStep(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all, give_up_addresses)),
+            announcing(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all, give_up_addresses)),
         ),
     ),
+)
+_BUILD = work(
+    "compute__do_build_and_run_instance",
+    *on_destination(
+        start("create", source=PublisherService.DESTINATION, task_state=None),
+        announcing(INSTANCE_UPDATE, placed("networking")),
+        announcing(INSTANCE_UPDATE, networked),
+        progress(task_state="spawning"),
+        calling("create", announcing("instance.create.end", launched)),
+    ),
+    source=PublisherService.DESTINATION,
 )
 
 
@@ -138,23 +156,12 @@ _ALL = (
         "create",
         word="create",
         record="create",
-        steps=(
-            *scheduling(take_selections),
-            *work(
-                "compute__do_build_and_run_instance",
-                *rescheduling(
-                    start("create", source=PublisherService.DESTINATION, task_state=None),
-                    ActionStep(INSTANCE_UPDATE, placed("networking")),
-                    ActionStep(INSTANCE_UPDATE, networked),
-                    progress(task_state="spawning"),
-                    calling("create", ActionStep("instance.create.end", launched)),
-                ),
-            ),
-        ),
+        steps=(*scheduling(take_selections), *_BUILD),
         failure_event="compute_task.build_instances.error",
+        rescheduling=_BUILD,
         reschedule_event="instance.create.error",
         rescheduled=unplaced("scheduling"),
-        undo=HostCall("undo_create", host=destination_host),
+        undo=host_call("undo_create", host=destination_host),
     ),
     _delete("delete"),
     _delete("forceDelete"),
@@ -219,8 +226,8 @@ _ALL = (
         word="rebuild",
         record="rebuild",
         steps=(
-            *scheduling_in_place(),
-            ActionStep("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
+            *scheduling(),
+            announcing("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
                 exists(),
@@ -233,7 +240,7 @@ _ALL = (
                     start("power_off"),
                     end("power_off", vm_state="stopped", power_state=SHUT_DOWN),
                 ),
-                calling("rebuild", ActionStep("instance.rebuild.end", rebuilt), rebuilt_guest),
+                calling("rebuild", announcing("instance.rebuild.end", rebuilt), rebuilt_guest),
             ),
         ),
         vm_states=("active", "stopped", "error"),
@@ -294,17 +301,21 @@ _ALL = (
         word="unshelve",
         record="unshelve",
         steps=(
-            *only_if(was_offloaded, *scheduling()),
-            *work(
-                "compute_unshelve_instance",
-                *only_if(
-                    was_offloaded,
+            *only_if(
+                was_offloaded,
+                *scheduling(choose_host),
+                *work(
+                    "compute_unshelve_instance",
                     start("unshelve", source=PublisherService.DESTINATION),
-                    ActionStep(INSTANCE_UPDATE, placed("spawning")),
-                    calling("create", ActionStep("instance.unshelve.end", launched)),
+                    announcing(INSTANCE_UPDATE, placed("spawning")),
+                    calling("create", announcing("instance.unshelve.end", launched)),
+                    source=PublisherService.DESTINATION,
                 ),
-                *only_if(
-                    was_only_shelved,
+            ),
+            *only_if(
+                was_only_shelved,
+                *work(
+                    "compute_unshelve_instance",
                     start("power_on", task_state="powering-on"),
                     calling("start", end("power_on", vm_state="active", power_state=RUNNING)),
                 ),
@@ -313,7 +324,7 @@ _ALL = (
         vm_states=("shelved", "shelved_offloaded"),
         task="unshelving",
         failure=as_before,
-        undo=HostCall("undo_create", host=destination_host),
+        undo=host_call("undo_create", host=destination_host),
     ),
     Action(
         "changePassword",
@@ -331,7 +342,7 @@ _ALL = (
         steps=work(
             "compute_trigger_crash_dump",
             start("trigger_crash_dump"),
-            calling("crash", ActionStep("instance.trigger_crash_dump.end")),
+            calling("crash", announcing("instance.trigger_crash_dump.end")),
         ),
         failure=as_before,
         vm_states=("active", "paused", "rescued", "resized", "error"),

@@ -1,18 +1,17 @@
-"""Steps of the actions of instances, each of which is one transaction with one notification.
+"""What the steps of actions read of their `Task`, and which service announces them.
 
-A step names its event, what it sets, and which service announces it (contracts/nova-notifications, section 5). What has
-to be decided only when it runs is a function of the `Task`. Its parameters are what was asked for, and `origin` (where
-the instance was when the action was accepted), `is_by_administrator` (whether hints may name instances of other
-projects); its notes tell later steps `destination` (the host that was chosen), `selections` (the hosts that are left to
-try), `tried` (those that have failed) and `work` (the event of the instance action that is under way).
+Its parameters are what was asked for, and `origin` (where the instance was when the action was accepted),
+`is_by_administrator` (whether hints may name instances of other projects); its notes tell later steps `destination`
+(the host that was chosen), `selections` (the hosts that are left to try), `tried` (those that have failed) and `work`
+(the event of the instance action that is under way).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.resources.fields import Record
 
 
 class PublisherService(StrEnum):
@@ -24,6 +23,14 @@ class PublisherService(StrEnum):
     API = "nova-api"
     CONDUCTOR = "nova-conductor"
     SCHEDULER = "nova-scheduler"
+
+
+_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
+
+
+def origin_in(record: Record) -> Mapping[str, Any]:
+    """What is kept of a record for `origin_of`."""
+    return {name: record[name] for name in _ORIGIN}
 
 
 def origin_of(task: Task) -> Mapping[str, Any]:
@@ -40,51 +47,11 @@ def destination_of(task: Task) -> Mapping[str, Any]:
 
 Effect = Callable[[Task], None]
 Values = Mapping[str, Any] | Callable[[Task], Mapping[str, Any]]
+"""Fields of the record to set; a function, where they are known only when the step runs."""
 
 
-def _always(_task: Task) -> bool:
-    return True
-
-
-def _nothing_more(_task: Task) -> Mapping[str, Any]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class HostCall:
-    """What a host is called for.
-
-    parameters: what it gets beside the instance. host: which one, None: none is called; unless given, that of the
-        step.
-    """
-
-    name: str
-    parameters: Callable[[Task], Mapping[str, Any]] = _nothing_more
-    host: Callable[[Task], str | None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ActionStep:
-    """One transaction of a job.
-
-    values: fields of the record to set. effects: what else the transaction does, before the values are set.
-    applies: whether the step is needed; otherwise it is passed over.
-    work: the event of the instance action that it belongs to (contracts/nova-rest, 3.4); None: to none.
-    call: what a host is called for before the transaction; None: for nothing.
-    reschedules: whether another host is tried when the chosen one fails here.
-    """
-
-    event_type: str
-    values: Values = field(default_factory=dict)
-    source: PublisherService = PublisherService.COMPUTE
-    effects: tuple[Effect, ...] = ()
-    applies: Callable[[Task], bool] = _always
-    work: str | None = None
-    call: HostCall | None = None
-    reschedules: bool = False
-
-    def values_for(self, task: Task) -> Mapping[str, Any]:
-        return self.values(task) if callable(self.values) else self.values
+def values_of(values: Values, task: Task) -> Mapping[str, Any]:
+    return values(task) if callable(values) else values
 
 
 def publisher_id(task: Task, source: PublisherService) -> str:

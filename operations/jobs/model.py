@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from fleetlight.cells import job_words
 from fleetlight.cells.model import NO_REQUEST, RequestContext
 
 
@@ -20,7 +21,7 @@ class Status(StrEnum):
     ERROR = "error"
 
 
-ENDED = frozenset({Status.CANCELED, Status.SUCCESS, Status.ERROR})
+ENDED = frozenset(map(Status, job_words.ENDED))
 
 
 class Stage(StrEnum):

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """What a step needs of a node. name: start, stop, reboot, migrate … parameters: JSON.
+    """What is asked of a node, which its host names.
 
+    name: by a step start, stop, reboot, migrate …; of an agent as in fleetlight.agents.calls. parameters: JSON.
     order: the revision of the instance for which it is made, which the worker fills in; 0: for none.
     """
 

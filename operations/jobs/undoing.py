@@ -4,11 +4,8 @@ The undoing is a step of its own behind all others: from the moment at which it 
 asked for any more, so that a worker that is killed repeats the undoing and nothing else (docs/decisions/0026).
 """
 
-from collections.abc import Callable
-
 from fleetlight.operations.jobs.errors import JobError, NodeCallError
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.vocabulary import Step, Task
+from fleetlight.operations.jobs.vocabulary import MakeCall, Step, Task
 
 _FAILED = "failed"
 """The note of what has failed, as long as it is not undone."""
@@ -18,7 +15,7 @@ class UndoneError(JobError):
     """What had failed is undone; what that was, `settled` says."""
 
 
-def undoing(call: Callable[[Task], NodeCall | None]) -> Step:
+def undoing(call: MakeCall) -> Step:
     """The last step of an operation, which calls the node that has to undo what `begin_undoing` was given."""
     return Step(_undone, is_undoing, call)
 

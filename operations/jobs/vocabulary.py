@@ -4,7 +4,8 @@ The engine knows none of them. One for the actions of servers is fleetlight.oper
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -76,17 +77,30 @@ def _show_nothing(_task: Task, _error: Exception) -> None:
     """For operations whose failure shows in their job alone."""
 
 
+MakeCall = Callable[[Task], NodeCall | None]
+"""The call that a step makes, if it makes one; it sees the instance without a lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One transaction of an operation.
 
     applies: whether the step is needed; otherwise it is passed over. call: what is asked of a node before the
-        transaction, None: nothing; it sees the instance without a lock.
+        transaction, None: nothing.
     """
 
     run: Callable[[Task], None]
     applies: Callable[[Task], bool] = _always
-    call: Callable[[Task], NodeCall | None] | None = None
+    call: MakeCall | None = None
+
+
+def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:
+    """Steps that are passed over unless the condition holds too."""
+    return tuple(replace(step, applies=partial(_both, applies, step.applies)) for step in steps)
+
+
+def _both(first: Callable[[Task], bool], second: Callable[[Task], bool], task: Task) -> bool:
+    return first(task) and second(task)
 
 
 @dataclass(frozen=True, slots=True)

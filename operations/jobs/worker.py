@@ -30,7 +30,7 @@ from fleetlight.operations.jobs.failures import ends_alone
 from fleetlight.operations.jobs.locks import take_locks, want_locks
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.model import ENDED, Job, JobPosition, Stage, Status
-from fleetlight.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.operations.jobs.nodes import Nodes
 from fleetlight.operations.jobs.queue import (
     begin_job,
     count_unended,
@@ -42,7 +42,7 @@ from fleetlight.operations.jobs.queue import (
     ready_jobs,
     save_operation,
 )
-from fleetlight.operations.jobs.vocabulary import Operation, Step, Task, Vocabulary
+from fleetlight.operations.jobs.vocabulary import MakeCall, Operation, Step, Task, Vocabulary
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -207,7 +207,7 @@ class Worker:
             self._count_if_ended(place, job)
         return job is not None
 
-    def _next_call(self, place: JobPosition) -> tuple[Operation, Step, Callable[[Task], NodeCall | None]] | None:
+    def _next_call(self, place: JobPosition) -> tuple[Operation, Step, MakeCall] | None:
         """The next step of a job that has begun, if it calls a node: of which operation, and what makes the call."""
         operation = self._vocabulary.get(place.operation)
         if operation is None or place.stage is not Stage.STEPS:

@@ -19,7 +19,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.errors import NodeAwayError, NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall, Nodes
 from fleetlight.operations.nodes.errors import NodeError
-from fleetlight.operations.nodes.host_calls import FORGET, AgentCall, agent_calls, changes_several, needs_undo
+from fleetlight.operations.nodes.host_calls import FORGET, agent_calls, changes_several, needs_undo
 from fleetlight.operations.nodes.model import NodeResult
 from fleetlight.operations.nodes.opening import NodeRpcs, node_of
 from fleetlight.operations.nodes.rpc import NodeRpc
@@ -72,7 +72,7 @@ class CellHosts:
         agents = {agent.node: agent for agent in found} | {agent.host: agent for agent in found}
         if not agents:
             return self._simulated.call(call, key)
-        calls = [each for each in agent_calls(call) if each.is_made(agents)]
+        calls = agent_calls(call, agents)
         self._refuse_mixed(call, calls, agents)
         try:
             rpc = self._rpcs.of(self._cell)
@@ -92,7 +92,7 @@ class CellHosts:
         self._forget(key)
         return None
 
-    def _refuse_mixed(self, call: NodeCall, calls: Sequence[AgentCall], agents: Mapping[str, AgentAddress]) -> None:
+    def _refuse_mixed(self, call: NodeCall, calls: Sequence[NodeCall], agents: Mapping[str, AgentAddress]) -> None:
         """What one host has and another has not cannot be where both do as if."""
         lacking = sorted({each.host for each in calls} - agents.keys())
         if lacking:
@@ -109,7 +109,7 @@ class CellHosts:
             yield
 
     def _wait_for_resting(
-        self, call: NodeCall, calls: Sequence[AgentCall], agents: Mapping[str, AgentAddress], key: str
+        self, call: NodeCall, calls: Sequence[NodeCall], agents: Mapping[str, AgentAddress], key: str
     ) -> None:
         """Raises NodeAwayError while a call is not to be made; NodeCallError when its node was away all the time."""
         now = self._clock()
@@ -126,12 +126,12 @@ class CellHosts:
                     raise self._failure(call, each, agent, resting.reason, is_certain=False)
                 raise NodeAwayError(f"{agent.node} is not called again yet")
 
-    def _make(self, rpc: NodeRpc, call: NodeCall, each: AgentCall, agent: AgentAddress, key: str) -> None:
+    def _make(self, rpc: NodeRpc, call: NodeCall, each: NodeCall, agent: AgentAddress, key: str) -> None:
         """Make one call of one agent, whose answer is a success. Raises NodeCallError, NodeAwayError."""
         now = self._clock()
         limit_s = min(_ATTEMPT_S, rpc_entry(each.name).timeout_s)
         result = rpc.call_one(
-            node_of(agent), each.name, each.arguments, timeout_s=limit_s, key=key, order=call.order or None
+            node_of(agent), each.name, each.parameters, timeout_s=limit_s, key=key, order=call.order or None
         )
         if not result.has_failed:
             self._resting.pop(agent.node, None)
@@ -157,7 +157,7 @@ class CellHosts:
         resting.rests_until = self._clock() + min(resting.rest_s, self._rpcs.retry_s)
 
     def _failure(
-        self, call: NodeCall, each: AgentCall, agent: AgentAddress, said: str | None, *, is_certain: bool
+        self, call: NodeCall, each: NodeCall, agent: AgentAddress, said: str | None, *, is_certain: bool
     ) -> NodeCallError:
         reason = f"{each.name} failed on node {agent.node}: {said}"
         return NodeCallError(call.host, call.name, reason, needs_undo=needs_undo(call), is_certain=is_certain)

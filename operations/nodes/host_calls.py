@@ -14,7 +14,7 @@ None of these calls takes from one host what another one has not confirmed to ha
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
@@ -25,32 +25,27 @@ FORGET = "forget"
 """A call for nothing: what is remembered of the node is not to be shown any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentCall:
-    """name: as in fleetlight.agents.calls. is_optional: passed over on a host without an agent.
+def agent_calls(call: NodeCall, agents: Mapping[str, AgentAddress]) -> Sequence[NodeCall]:
+    """The calls of agents that a call of a step is, in their order; their names are as in fleetlight.agents.calls.
 
-    spares_offline: passed over on a node that is marked offline: an operator has said so that nothing runs there
-    (contracts/ganeti-node-state-cache, 7), and what is called for is to get an instance away from it.
+    agents: by their hosts. Raises NodeCallError for what agents do not do.
     """
-
-    host: str
-    name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    is_optional: bool = False
-    spares_offline: bool = False
-
-    def is_made(self, agents: Mapping[str, AgentAddress]) -> bool:
-        """Whether the call is made, or fails since its host has no agent. agents: by their hosts."""
-        agent = agents.get(self.host)
-        return not self.is_optional if agent is None else not (self.spares_offline and agent.is_offline)
-
-
-def agent_calls(call: NodeCall) -> Sequence[AgentCall]:
-    """In the order in which they are made. Raises NodeCallError for what agents do not do."""
-    made = _CALLS.get(call.name)
-    if made is None:
+    calls = _CALLS.get(call.name)
+    if calls is None:
         raise NodeCallError(call.host, call.name, "agents of hosts cannot do that")
-    return made(call)
+    return [each for each in calls(call) if _is_made(each.host, call, agents.get(each.host))]
+
+
+def _is_made(host: str, call: NodeCall, agent: AgentAddress | None) -> bool:
+    """Whether a host is called, if it has an agent, or what is called for fails since it has none.
+
+    A host that may have something of the instance need not have an agent. A node that is marked offline is not asked
+    for what it has: an operator has said so that nothing runs there (contracts/ganeti-node-state-cache, 7), and what
+    is called for is to get an instance away from it.
+    """
+    if agent is None:
+        return host == call.host or host not in call.parameters.get("other_hosts", ())
+    return not (agent.is_offline and host == call.host and call.name in _AWAY_FROM_HOST)
 
 
 def changes_several(call: NodeCall) -> bool:
@@ -77,131 +72,130 @@ def _guest(call: NodeCall) -> dict[str, Any]:
     return {**_instance(call), **{name: guest[name] for name in ("hypervisor", "memory", "vcpus")}}
 
 
-def _simple(name: str) -> Callable[[NodeCall], Sequence[AgentCall]]:
-    return lambda call: [AgentCall(call.host, name, _instance(call))]
+def _simple(name: str) -> Callable[[NodeCall], Sequence[NodeCall]]:
+    return lambda call: [NodeCall(call.host, name, _instance(call))]
 
 
-def _of_guest(name: str) -> Callable[[NodeCall], Sequence[AgentCall]]:
-    return lambda call: [AgentCall(call.host, name, _guest(call))]
+def _of_guest(name: str) -> Callable[[NodeCall], Sequence[NodeCall]]:
+    return lambda call: [NodeCall(call.host, name, _guest(call))]
 
 
-def _made(call: NodeCall, host: str, *, starts: bool, is_moved: bool, is_optional: bool = False) -> AgentCall:
+def _made(call: NodeCall, host: str, *, starts: bool, is_moved: bool) -> NodeCall:
     disks = call.parameters["guest"]["disks"]
-    arguments = {**_guest(call), "disks": disks, "start": starts, "moved": is_moved}
-    return AgentCall(host, "instance_create", arguments, is_optional)
+    return NodeCall(host, "instance_create", {**_guest(call), "disks": disks, "start": starts, "moved": is_moved})
 
 
-def _create(call: NodeCall) -> Sequence[AgentCall]:
-    copies = [
-        _made(call, host, starts=False, is_moved=False, is_optional=True)
-        for host in call.parameters.get("other_hosts", ())
+def _create(call: NodeCall) -> Sequence[NodeCall]:
+    others = call.parameters.get("other_hosts", ())
+    return [
+        *(_made(call, host, starts=False, is_moved=False) for host in others),
+        _made(call, call.host, starts=call.parameters.get("start", True), is_moved=False),
     ]
-    return [*copies, _made(call, call.host, starts=call.parameters.get("start", True), is_moved=False)]
 
 
-def _set_disks(call: NodeCall) -> Sequence[AgentCall]:
+def _set_disks(call: NodeCall) -> Sequence[NodeCall]:
     """What is missing of its disks is there then; what runs goes on to run."""
     return _create(replace(call, parameters={**call.parameters, "start": False}))
 
 
-def _delete(call: NodeCall) -> Sequence[AgentCall]:
+def _delete(call: NodeCall) -> Sequence[NodeCall]:
     others = [host for host in call.parameters.get("other_hosts", ()) if host != call.host]
     return [
-        AgentCall(call.host, "instance_remove", _instance(call)),
-        *(AgentCall(host, "instance_remove", _instance(call), is_optional=True) for host in others),
+        NodeCall(call.host, "instance_remove", _instance(call)),
+        *(NodeCall(host, "instance_remove", _instance(call)) for host in others),
     ]
 
 
-def _reboot(call: NodeCall) -> Sequence[AgentCall]:
+def _reboot(call: NodeCall) -> Sequence[NodeCall]:
     # What the host does not have, as of an instance from before it had its agent, is there then.
     return [*_of_guest("instance_start")(call), *_simple("instance_reboot")(call)]
 
 
-def _rebuild(call: NodeCall) -> Sequence[AgentCall]:
-    return [AgentCall(call.host, "instance_rebuild", {**_guest(call), "start": call.parameters["start"]})]
+def _rebuild(call: NodeCall) -> Sequence[NodeCall]:
+    return [NodeCall(call.host, "instance_rebuild", {**_guest(call), "start": call.parameters["start"]})]
 
 
-def _shelve(call: NodeCall) -> Sequence[AgentCall]:
+def _shelve(call: NodeCall) -> Sequence[NodeCall]:
     return [*_simple("instance_snapshot")(call), *_simple("instance_shutdown")(call)]
 
 
-def _prepare(call: NodeCall) -> Sequence[AgentCall]:
+def _prepare(call: NodeCall) -> Sequence[NodeCall]:
     return [_made(call, call.host, starts=False, is_moved=True)]
 
 
-def _arrive(call: NodeCall) -> Sequence[AgentCall]:
+def _arrive(call: NodeCall) -> Sequence[NodeCall]:
     return _of_guest("instance_start")(call) if call.parameters["start"] else []
 
 
-def _evacuate(call: NodeCall) -> Sequence[AgentCall]:
+def _evacuate(call: NodeCall) -> Sequence[NodeCall]:
     return [_made(call, call.host, starts=call.parameters["start"], is_moved=True)]
 
 
-def _revert(call: NodeCall) -> Sequence[AgentCall]:
+def _revert(call: NodeCall) -> Sequence[NodeCall]:
     """Back to a host that has it, and does not run it."""
     leaves = call.parameters["target_host"]
     return [
-        AgentCall(leaves, "instance_shutdown", _instance(call)),
+        NodeCall(leaves, "instance_shutdown", _instance(call)),
         *_arrive(call),
-        AgentCall(leaves, "instance_remove", _instance(call)),
+        NodeCall(leaves, "instance_remove", _instance(call)),
     ]
 
 
-def _migrate(call: NodeCall) -> Sequence[AgentCall]:
+def _migrate(call: NodeCall) -> Sequence[NodeCall]:
     target = call.parameters["target_host"]
     return [
         _made(call, target, starts=False, is_moved=True),
-        AgentCall(target, "accept_instance", _guest(call)),
-        AgentCall(call.host, "instance_migrate", {**_instance(call), "target": target}),
-        AgentCall(target, "instance_finalize_migration_dst", {**_instance(call), "success": True}),
+        NodeCall(target, "accept_instance", _guest(call)),
+        NodeCall(call.host, "instance_migrate", {**_instance(call), "target": target}),
+        NodeCall(target, "instance_finalize_migration_dst", {**_instance(call), "success": True}),
     ]
 
 
-def _failover(call: NodeCall) -> Sequence[AgentCall]:
+def _failover(call: NodeCall) -> Sequence[NodeCall]:
     return [
-        AgentCall(call.host, "instance_shutdown", _instance(call), spares_offline=True),
+        NodeCall(call.host, "instance_shutdown", _instance(call)),
         _made(call, call.parameters["target_host"], starts=call.parameters["start"], is_moved=True),
     ]
 
 
-def _leave(call: NodeCall) -> Sequence[AgentCall]:
+def _leave(call: NodeCall) -> Sequence[NodeCall]:
     """What was moved away runs elsewhere, and is not here any more."""
     success = {**_instance(call), "success": True}
-    finalized = AgentCall(call.host, "instance_finalize_migration_src", success, spares_offline=True)
+    finalized = NodeCall(call.host, "instance_finalize_migration_src", success)
     last = "instance_shutdown" if call.parameters["keeps_disks"] else "instance_remove"
-    return [finalized, AgentCall(call.host, last, _instance(call), spares_offline=True)]
+    return [finalized, NodeCall(call.host, last, _instance(call))]
 
 
-def _undo_move(call: NodeCall) -> Sequence[AgentCall]:
+def _undo_move(call: NodeCall) -> Sequence[NodeCall]:
     """Nothing of the target, and then back where it was."""
     target = call.parameters["target_host"]
     removed = "instance_shutdown" if call.parameters["keeps_disks"] else "instance_remove"
-    return [AgentCall(target, removed, _instance(call)), *_arrive(call)]
+    return [NodeCall(target, removed, _instance(call)), *_arrive(call)]
 
 
-def _undo_migrate(call: NodeCall) -> Sequence[AgentCall]:
+def _undo_migrate(call: NodeCall) -> Sequence[NodeCall]:
     target = call.parameters["target_host"]
     # Of a guest that has arrived the target says so, and then it stays there.
-    given_up = AgentCall(target, "instance_finalize_migration_dst", {**_instance(call), "success": False})
-    removed = [] if call.parameters["keeps_disks"] else [AgentCall(target, "instance_remove", _instance(call))]
-    stays = AgentCall(call.host, "instance_finalize_migration_src", {**_instance(call), "success": False})
+    given_up = NodeCall(target, "instance_finalize_migration_dst", {**_instance(call), "success": False})
+    removed = [] if call.parameters["keeps_disks"] else [NodeCall(target, "instance_remove", _instance(call))]
+    stays = NodeCall(call.host, "instance_finalize_migration_src", {**_instance(call), "success": False})
     return [given_up, *removed, stays]
 
 
-def _grow(call: NodeCall) -> Sequence[AgentCall]:
+def _grow(call: NodeCall) -> Sequence[NodeCall]:
     given = {name: call.parameters[name] for name in ("disk", "size")}
     others = call.parameters.get("other_hosts", ())
     return [
-        *(AgentCall(host, "resize_disk", {**_instance(call), **given}, is_optional=True) for host in others),
-        AgentCall(call.host, "resize_disk", {**_instance(call), **given}),
+        *(NodeCall(host, "resize_disk", {**_instance(call), **given}) for host in others),
+        NodeCall(call.host, "resize_disk", {**_instance(call), **given}),
     ]
 
 
-def _set_memory(call: NodeCall) -> Sequence[AgentCall]:
-    return [AgentCall(call.host, "instance_balloon_memory", {**_instance(call), "memory": call.parameters["memory"]})]
+def _set_memory(call: NodeCall) -> Sequence[NodeCall]:
+    return [NodeCall(call.host, "instance_balloon_memory", {**_instance(call), "memory": call.parameters["memory"]})]
 
 
-_CALLS: Mapping[str, Callable[[NodeCall], Sequence[AgentCall]]] = {
+_CALLS: Mapping[str, Callable[[NodeCall], Sequence[NodeCall]]] = {
     "arrive": _arrive,
     "create": _create,
     "delete": _delete,
@@ -233,6 +227,7 @@ _CALLS: Mapping[str, Callable[[NodeCall], Sequence[AgentCall]]] = {
 }
 """By the names of calls."""
 _LEAVE_TRACES = frozenset({"arrive", "create", "evacuate", "failover", "migrate", "prepare", "resize"})
+_AWAY_FROM_HOST = frozenset({"failover", "leave"})
 _OF_SEVERAL = frozenset(
     {"arrive", "evacuate", "failover", "leave", "migrate", "prepare", "revert", "undo_migrate", "undo_move"}
 )

@@ -1,22 +1,20 @@
 """Construction of jobs' operations from Ganeti's: a check, and steps behind it, each of which is a transaction.
 
 What keeps an operation from beginning is a PrerequisiteError of the check, which changes nothing. A trial run is the
-check alone.
+check alone. Steps that need the parameters of the operation read it from those of their task.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
-from fleetlight.operations.actions import vocabulary as actions
-from fleetlight.operations.actions.host_parameters import guest_of, with_copies
-from fleetlight.operations.actions.steps import ActionStep
+from fleetlight.operations.actions.host_parameters import host_call, with_copies
 from fleetlight.operations.jobs.errors import JobError, NodeCallError
 from fleetlight.operations.jobs.model import Lock
-from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.undoing import begin_undoing, is_undoing, settled, undoing
-from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.jobs.vocabulary import MakeCall, Operation, Step, Task, only_if
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.resources.fields import Record
 
@@ -28,10 +26,6 @@ class InstanceLostError(JobError):
 
     def __init__(self, uuid: str) -> None:
         super().__init__(f"instance {uuid} was deleted meanwhile")
-
-
-def _always(_op: OpCode, _task: Task) -> bool:
-    return True
 
 
 def no_locks(_op: OpCode, _instance_uuid: str | None) -> Collection[Lock]:
@@ -48,76 +42,35 @@ def event_of_update(record: Record) -> str:
     return "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
 
 
-def _show_nothing(_op: OpCode, _task: Task, _error: Exception) -> None:
-    """For operations whose failure shows in their job alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpStep(Generic[Op]):
-    """One transaction of an operation; the rest is as of fleetlight.operations.jobs.vocabulary.Step."""
-
-    run: Callable[[Op, Task], None]
-    applies: Callable[[Op, Task], bool] = _always
-    call: Callable[[Op, Task], NodeCall | None] | None = None
-
-
 def host_step(
     name: str,
-    applies: Callable[[Op, Task], bool] = _always,
-    parameters: Callable[[Op, Task], Mapping[str, Any]] = lambda _op, _task: {},
-    *,
-    run: Callable[[Op, Task], None] = lambda _op, _task: None,
-) -> OpStep[Op]:
+    applies: Callable[[Task], bool] = lambda _task: True,
+    parameters: Callable[[Task], Mapping[str, Any]] = lambda _task: {},
+) -> Step:
     """A step that calls the host of a real instance for something, if it is on one.
 
-    parameters: what the host gets beside the instance. run: what the cell notes then.
+    parameters: what the host gets beside the instance.
     """
 
-    def is_needed(op: Op, task: Task) -> bool:
+    def is_needed(task: Task) -> bool:
         record = task.record
-        return record["host"] is not None and not record["forthcoming"] and applies(op, task)
+        return record["host"] is not None and not record["forthcoming"] and applies(task)
 
-    def call(op: Op, task: Task) -> NodeCall:
-        about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record), **with_copies(task)}
-        return NodeCall(task.record["host"], name, {**about, **parameters(op, task)})
-
-    return OpStep(run, is_needed, call)
-
-
-def as_steps(steps: Collection[ActionStep]) -> tuple[OpStep[Any], ...]:
-    """Steps of an action of servers as steps of an operation on an instance: both change it, and announce it, alike."""
-    return tuple(_as_step(step) for step in steps)
-
-
-def only_if(applies: Callable[[Any, Task], bool], *steps: OpStep[Any]) -> tuple[OpStep[Any], ...]:
-    """Steps that are passed over unless the condition holds too."""
-    return tuple(_only_if(applies, step) for step in steps)
-
-
-def _only_if(applies: Callable[[Any, Task], bool], step: OpStep[Any]) -> OpStep[Any]:
-    return OpStep(step.run, lambda op, task: applies(op, task) and step.applies(op, task), step.call)
-
-
-def _as_step(step: ActionStep) -> OpStep[Any]:
-    call = step.call
-    return OpStep(
-        lambda _op, task: actions.run_step(step, task),
-        lambda _op, task: step.applies(task),
-        None if call is None else lambda _op, task: actions.call_of(step, call, task),
-    )
+    return Step(lambda _task: None, is_needed, host_call(name, lambda task: {**with_copies(task), **parameters(task)}))
 
 
 def operation(
     opcode: type[Op],
     check: Callable[[Op, Task], None],
-    *steps: OpStep[Op],
+    *steps: Step,
     locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
-    undo: Callable[[Op, Task], NodeCall | None] | None = None,
-    show_failure: Callable[[Op, Task, Exception], None] = _show_nothing,
+    undo: MakeCall | None = None,
+    show_failure: Callable[[Task, Exception], None] = lambda _task, _error: None,
 ) -> tuple[str, Operation]:
     """An entry of a vocabulary.
 
-    check: raises PrerequisiteError; what it finds out for the caller it puts into the result of the job.
+    check: the first step; raises PrerequisiteError. What it finds out for the caller it puts into the result of the
+        job.
     undo: what takes from nodes what a call that failed has left there.
     show_failure: what an error behind the check changes, of an instance that is there still.
     """
@@ -125,24 +78,13 @@ def operation(
     def read(task: Task) -> Op:
         return opcode.read(task.parameters)
 
-    def to_step(step: OpStep[Op]) -> Step:
-        call = step.call
-
-        def run(task: Task) -> None:
-            if task.about is not None and task.record["deleted"]:
-                raise InstanceLostError(task.instance.uuid)
-            step.run(read(task), task)
-
-        return Step(
-            run,
-            lambda task: not (op := read(task)).dry_run and step.applies(op, task),
-            None if call is None else lambda task: call(read(task), task),
-        )
+    def is_in_earnest(task: Task) -> bool:
+        return not read(task).dry_run
 
     def show(task: Task, error: Exception) -> None:
         # The first step is the check.
         if task.job.next_step > 0 and not isinstance(error, InstanceLostError):
-            show_failure(read(task), task, error)
+            show_failure(task, error)
 
     def wanted(parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
         return locks(opcode.read(parameters), instance_uuid)
@@ -156,5 +98,12 @@ def operation(
         return 1 + len(steps)
 
     first = Step(lambda task: check(read(task), task))
-    last = () if undo is None else (undoing(lambda task: undo(read(task), task)),)
-    return opcode.OP_ID, Operation((first, *map(to_step, steps), *last), wanted, show_failure=show, recover=recover)
+    others = only_if(is_in_earnest, *(replace(step, run=partial(_run_unless_lost, step.run)) for step in steps))
+    last = () if undo is None else (undoing(undo),)
+    return opcode.OP_ID, Operation((first, *others, *last), wanted, show_failure=show, recover=recover)
+
+
+def _run_unless_lost(run: Callable[[Task], None], task: Task) -> None:
+    if task.about is not None and task.record["deleted"]:
+        raise InstanceLostError(task.instance.uuid)
+    run(task)

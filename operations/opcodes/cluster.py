@@ -1,6 +1,5 @@
 """Operations of Ganeti on a cell as a whole."""
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from fleetlight.operations.opcodes.groups import refuse_states
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import (
     backend_parameters,
+    check_mac_prefix,
     check_memory,
     disk_parameters,
     hypervisor_parameters,
@@ -40,7 +40,6 @@ from fleetlight.resources.query_fields.cluster_parameters import (
     filled_cluster,
 )
 
-_PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
 Count = Annotated[int, Field(ge=1)]
 Object = dict[str, Any]
 ListChange = tuple[Literal["add", "remove"], str]
@@ -149,8 +148,7 @@ def _carry_out(parameters: Parameters, task: Task) -> None:
 
 def _check(op: ClusterSetParams, task: Task, cluster: Parameters) -> None:
     check_memory(cluster["beparams"][DEFAULT])
-    if op.mac_prefix is not None and not _PREFIX.fullmatch(op.mac_prefix):
-        raise wrong(f"Invalid MAC address prefix '{op.mac_prefix}'")
+    check_mac_prefix(op.mac_prefix)
     if unknown := [name for name in cluster["enabled_hypervisors"] if name not in HYPERVISOR_DEFAULTS]:
         raise wrong(f"Enabled hypervisors contains invalid entries: '{unknown[0]}'")
     if unknown := [name for name in cluster["enabled_disk_templates"] if name not in DISK_TEMPLATES]:
@@ -261,8 +259,9 @@ _MERGED: Mapping[str, Merge] = {
 }
 
 
-def _forget(op: ClusterSetParams, _task: Task) -> NodeCall | None:
+def _forget(task: Task) -> NodeCall | None:
     """What nodes are asked for has changed with the cell."""
+    op = ClusterSetParams.read(task.parameters)
     is_about_nodes = op.enabled_hypervisors is not None or op.vg_name is not None
     return NodeCall(ALL_NODES, FORGET) if is_about_nodes else None
 

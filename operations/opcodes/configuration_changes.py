@@ -8,9 +8,8 @@ from sqlalchemy import Row, Table, update
 from fleetlight.cells.tables import compute_nodes, node_groups
 from fleetlight.operations.hosts.node_announcements import announce_changed_nodes
 from fleetlight.operations.jobs.model import Lock
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, no_locks, operation
+from fleetlight.operations.jobs.vocabulary import MakeCall, Operation, Step, Task
+from fleetlight.operations.opcodes.building import no_locks, operation
 from fleetlight.operations.opcodes.opcode import OpCode
 
 Op = TypeVar("Op", bound=OpCode)
@@ -27,7 +26,7 @@ def configuring(
     carry_out: Callable[[Plan, Task], Any],
     *,
     locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
-    call: Callable[[Op, Task], NodeCall | None] | None = None,
+    call: MakeCall | None = None,
 ) -> tuple[str, Operation]:
     """An entry of a vocabulary.
 
@@ -39,10 +38,10 @@ def configuring(
     def check(op: Op, task: Task) -> None:
         plan(op, task)
 
-    def run(op: Op, task: Task) -> None:
-        task.job.result = carry_out(plan(op, task), task)
+    def run(task: Task) -> None:
+        task.job.result = carry_out(plan(opcode.read(task.parameters), task), task)
 
-    return operation(opcode, check, OpStep(run, call=call), locks=locks)
+    return operation(opcode, check, Step(run, call=call), locks=locks)
 
 
 def change_item(task: Task, table: Table, item: Row[Any], values: Mapping[str, Any]) -> None:

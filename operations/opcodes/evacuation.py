@@ -10,8 +10,8 @@ from fleetlight.cells.job_numbers import job_number
 from fleetlight.cells.tables import instances
 from fleetlight.operations.jobs.model import Lock, NewJob, NewOperation
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import operation
 from fleetlight.operations.opcodes.filters.applying import apply_filters
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.nodes import NodeOpCode, node_lock
@@ -83,7 +83,8 @@ def _check_evacuate(op: NodeEvacuate, task: Task) -> None:
         raise wrong("Can not use evacuated node as a new secondary node")
 
 
-def _evacuate(op: NodeEvacuate, task: Task) -> None:
+def _evacuate(task: Task) -> None:
+    op = NodeEvacuate.read(task.parameters)
     node = known_node(task, op.node_name).hypervisor_hostname
     moves: list[_Move] = []
     if op.mode in _PRIMARY:
@@ -103,7 +104,8 @@ def _check_migrate(op: NodeMigrate, task: Task) -> None:
             raise wrong("Do not specify both, iallocator and node")
 
 
-def _migrate(op: NodeMigrate, task: Task) -> None:
+def _migrate(task: Task) -> None:
+    op = NodeMigrate.read(task.parameters)
     node = known_node(task, op.node_name).hypervisor_hostname
     task.job.result = {"jobs": _submit(task, [_migration(op, row) for row in _on_node(task.connection, node)])}
 
@@ -155,6 +157,6 @@ def _mirrored_to(connection: Connection, node: str) -> Iterator[Row[Any]]:
 
 
 EVACUATION: tuple[tuple[str, Operation], ...] = (
-    operation(NodeEvacuate, _check_evacuate, OpStep(_evacuate), locks=node_lock),
-    operation(NodeMigrate, _check_migrate, OpStep(_migrate), locks=node_lock),
+    operation(NodeEvacuate, _check_evacuate, Step(_evacuate), locks=node_lock),
+    operation(NodeMigrate, _check_migrate, Step(_migrate), locks=node_lock),
 )

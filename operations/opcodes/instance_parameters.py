@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-MAX_DISKS = 16
-MAX_NICS = 8
+from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS
 
 _UNITS = {
     "": 1,

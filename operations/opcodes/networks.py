@@ -1,6 +1,5 @@
 """Operations of Ganeti on networks: their addresses, and the groups they are connected to."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
@@ -18,10 +17,9 @@ from fleetlight.operations.opcodes.configuration_changes import change_item, con
 from fleetlight.operations.opcodes.groups import check_name
 from fleetlight.operations.opcodes.lookups import known_group, known_network, networks_called
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.parameter_values import wrong
+from fleetlight.operations.opcodes.parameter_values import check_mac_prefix, wrong
 from fleetlight.operations.opcodes.tags import check_tags
 
-_PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
 _NONE = "none"
 _TEXTS = ("gateway", "network6", "gateway6", "mac_prefix")
 
@@ -254,8 +252,7 @@ def _pool(network: str, gateway: str | None, reserved: Collection[str], taken: C
 
 def _check_texts(texts: Mapping[str, str]) -> None:
     """Raises PrerequisiteError for what is none of IPv6, or no beginning of MAC addresses."""
-    if (prefix := texts.get("mac_prefix")) is not None and not _PREFIX.fullmatch(prefix):
-        raise wrong(f"Invalid MAC address prefix '{prefix}'")
+    check_mac_prefix(texts.get("mac_prefix"))
     try:
         if (network := texts.get("network6")) is not None:
             IPv6Network(network)

@@ -152,8 +152,9 @@ def node_lock(op: NodeOpCode, _instance_uuid: str | None) -> Collection[Lock]:
     return (Lock("node", op.node_name),)
 
 
-def _forget(op: NodeSetParams, task: Task) -> NodeCall | None:
+def _forget(task: Task) -> NodeCall | None:
     """A node that goes offline, or comes back, is not shown as it was before."""
+    op = NodeSetParams.read(task.parameters)
     if op.offline is None:
         return None
     node = known_node(task, op.node_name)

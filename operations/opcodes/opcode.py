@@ -12,11 +12,11 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.job_words import OPCODE
 from fleetlight.cells.model import Cell
 from fleetlight.operations.jobs.model import ENDED, NewOperation, Status
 
 _encode = msgspec.json.Encoder().encode
-_PREFIX = "OP_"
 
 Priority = Literal[-10, 0, 10]
 """High, normal, low."""
@@ -60,7 +60,7 @@ class OpCode(BaseModel):
     @property
     def summary(self) -> str:
         """`INSTANCE_STARTUP(web1)`"""
-        name = self.OP_ID.removeprefix(_PREFIX)
+        name = self.OP_ID.removeprefix(OPCODE)
         about = None if self.ABOUT is None else getattr(self, self.ABOUT)
         return name if about is None else f"{name}({about})"
 

@@ -20,14 +20,12 @@ from fleetlight.resources.query_fields.cluster_parameters import (
     Parameters,
 )
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS, NODE_PARAMETERS
+from fleetlight.resources.units import MIB_IN, MOST_EXACT
 
 NIC_MODES = ("bridged", "routed", "openvswitch")
 _DEFAULT = "default"
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZE = re.compile(r"([0-9]{1,9})(?:\.[0-9]+)?\s*(m|g|t)?(?:i?b)?", re.IGNORECASE)
-# What every reader of JSON keeps exactly.
-_MOST = 2**53
-_MIB_OF = {"m": 1, "g": 1024, "t": 1024 * 1024}
 _GLOBALS = {
     "migration_port": Kind.NUMBER,
     "migration_bandwidth": Kind.NUMBER,
@@ -38,6 +36,15 @@ _KINDS_OF_TYPES = {bool: Kind.BOOL, int: Kind.NUMBER, str: Kind.OTHER}
 _NIC_PARAMETERS = {"mode": Kind.OTHER, "link": Kind.OTHER, "vlan": Kind.OTHER}
 _LIMITS = frozenset(POLICY_DEFAULTS["std"])
 _RATIOS = frozenset({"spindle-ratio", "vcpu-ratio"})
+
+
+_MAC_PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
+
+
+def check_mac_prefix(prefix: str | None) -> None:
+    """Raises PrerequisiteError for what is no beginning of MAC addresses."""
+    if prefix is not None and not _MAC_PREFIX.fullmatch(prefix):
+        raise wrong(f"Invalid MAC address prefix '{prefix}'")
 
 
 def wrong(text: str) -> PrerequisiteError:
@@ -144,13 +151,15 @@ def _value(value: Any, kind: Kind, name: str) -> Any:
             return value
         case Kind.BOOL if text in _TRUE + _FALSE:
             return text in _TRUE
-        case Kind.NUMBER | Kind.UNIT if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST:
+        case Kind.NUMBER | Kind.UNIT if (
+            isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_EXACT
+        ):
             return value
         case Kind.NUMBER if text is not None and re.fullmatch(r"-?[0-9]{1,15}", text):
             return int(text)
         case Kind.UNIT if text is not None and (size := _SIZE.fullmatch(text)) is not None:
-            return int(size[1]) * _MIB_OF[size[2] or "m"]
-        case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
+            return int(size[1]) * MIB_IN[size[2] or "m"]
+        case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST_EXACT:
             return _real(value)
         case Kind.OTHER if isinstance(value, str):
             return value
@@ -176,7 +185,7 @@ def _limits(value: Any, what: str) -> Mapping[str, int]:
 
 
 def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value < _MOST:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value < MOST_EXACT:
         raise wrong(f"Invalid value {_shown(value)} for {name} in ipolicy")
     return _real(value)
 

@@ -14,10 +14,10 @@ from fleetlight.cells.tables import compute_nodes, job_operations, periodic_jobs
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.jobs.vocabulary import Operation, Task
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.nodes.differences import Differences, Observation
 from fleetlight.operations.nodes.refreshing import ALL_NODES, REFRESH
-from fleetlight.operations.opcodes.building import OpStep, operation
+from fleetlight.operations.opcodes.building import operation
 from fleetlight.operations.opcodes.lookups import known_node
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.resources.clock import Clock, system_clock
@@ -41,11 +41,12 @@ def _check(op: NodeSnapshotRefresh, task: Task) -> None:
     task.notes["nodes"] = list(dict.fromkeys(names))
 
 
-def _call(op: NodeSnapshotRefresh, task: Task) -> NodeCall:
-    return NodeCall(ALL_NODES, REFRESH, {"nodes": task.notes["nodes"], "bypass": op.bypass})
+def _call(task: Task) -> NodeCall:
+    bypass = NodeSnapshotRefresh.read(task.parameters).bypass
+    return NodeCall(ALL_NODES, REFRESH, {"nodes": task.notes["nodes"], "bypass": bypass})
 
 
-def _note(_op: NodeSnapshotRefresh, task: Task) -> None:
+def _note(task: Task) -> None:
     found = Observation(**task.answer)
     # One at a time: a job that two workers carry out for two callers finds the same changes.
     row = select(periodic_jobs.c.due_at).where(periodic_jobs.c.operation == NodeSnapshotRefresh.OP_ID)
@@ -57,7 +58,7 @@ def _note(_op: NodeSnapshotRefresh, task: Task) -> None:
     task.job.result = found.results
 
 
-REFRESHING: tuple[tuple[str, Operation], ...] = (operation(NodeSnapshotRefresh, _check, OpStep(_note, call=_call)),)
+REFRESHING: tuple[tuple[str, Operation], ...] = (operation(NodeSnapshotRefresh, _check, Step(_note, call=_call)),)
 
 
 class Refresher:

@@ -11,13 +11,11 @@ from fleetlight.cells.errors import InstanceExistsError, InvalidValueError
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
-from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.model import FIRST_REVISION, Cell, InstanceRow
 from fleetlight.cells.tables import instances
 from fleetlight.notifications import event_types
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes
-
-_FIRST_REVISION = 1
 
 
 def add_instances(
@@ -29,7 +27,7 @@ def add_instances(
     Raises UnknownFieldError (fleetlight.resources.errors), InvalidValueError, PayloadError
     (fleetlight.notifications.errors), InstanceExistsError, CellUnreachableError and FleetUnreachableError.
     """
-    rows = [InstanceRow(cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]
+    rows = [InstanceRow(cell.uuid, FIRST_REVISION, new_record(values, now)) for values in instances_values]
     uuids = {row.uuid for row in rows}
     if len(uuids) < len(rows):
         raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")

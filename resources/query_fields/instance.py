@@ -10,6 +10,8 @@ from fleetlight.resources.query_fields.parameters import backend_fields, hypervi
 
 MAX_DISKS = 16
 MAX_NICS = 8
+DRBD_METADATA_MIB = 128
+"""What a disk of DRBD takes up beside its size, for its metadata."""
 
 _TEENS = {11, 12, 13}
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}

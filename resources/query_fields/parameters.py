@@ -17,6 +17,8 @@ BACKEND_PARAMETERS: Mapping[str, Kind] = {
     "always_failover": Kind.BOOL,
     "spindle_use": Kind.NUMBER,
 }
+IN_FLAVOR: Mapping[str, str] = {"maxmem": "memory_mb", "vcpus": "vcpus"}
+"""Those of them that an instance has by its flavor, and what they are called there."""
 
 _TRUE_OR_FALSE = """
     acpi pae serial_console spice_playback_compression spice_use_tls spice_use_vdagent use_bootloader use_chroot

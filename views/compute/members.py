@@ -16,11 +16,10 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import DEFAULT_ZONE
-from fleetlight.resources.server_status import WITH_FAULT, WITH_PROGRESS, status_of
+from fleetlight.resources.server_status import UNKNOWN, WITH_FAULT, WITH_PROGRESS, status_of
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _DAY = 24 * 60 * 60
-_UNKNOWN = "UNKNOWN"
 _EXTENDED = "OS-EXT-SRV-ATTR:"
 
 
@@ -179,11 +178,11 @@ class Damaged(DamagedIdentity, gc=False):
 
 
 def damaged_identity(record: Record) -> DamagedIdentity:
-    return DamagedIdentity(record["uuid"], _UNKNOWN)
+    return DamagedIdentity(record["uuid"], UNKNOWN)
 
 
 def damaged(record: Record) -> Damaged:
-    return Damaged(record["uuid"], _UNKNOWN, record["project_id"] or "", _seconds(record["created_at"]))
+    return Damaged(record["uuid"], UNKNOWN, record["project_id"] or "", _seconds(record["created_at"]))
 
 
 def identity(record: Record) -> IdentityMembers:
@@ -315,7 +314,7 @@ def fault(record: Record) -> Fault | None:
 def _status(record: Record) -> str:
     """A reservation is no server that is being built, nor has Nova a status for it."""
     if record["forthcoming"] and not record["deleted"]:
-        return _UNKNOWN
+        return UNKNOWN
     return status_of(record["vm_state"], record["task_state"], deleted=record["deleted"])
 
 

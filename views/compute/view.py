@@ -51,11 +51,11 @@ _PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
 _ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
 _VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
 _HOSTNAME = _PUBLIC_SEGMENTS.index(members.hostname)
-_VOLUME_FLAGS_SINCE = 3
+VOLUME_FLAGS_SINCE = 3
 _HOSTNAME_FOR_ADMINS_SINCE = 3
 _EMBEDDED_FLAVOR_SINCE = 47
 _HOSTNAME_SINCE = 90
-_HOST_STATUS_SINCE = 16
+HOST_STATUS_SINCE = 16
 _IMAGE_PROPERTIES_SINCE = 98
 
 # public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
@@ -189,7 +189,7 @@ class ItemTemplate(Projection):
         host_statuses: None leaves `host_status` away; administrators alone see it.
         """
         template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
-        template.rendered_with = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
+        template.rendered_with = host_statuses if is_admin and minor >= HOST_STATUS_SINCE else None
         return template
 
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
@@ -217,7 +217,7 @@ class _FullTemplate(ItemTemplate):
         self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
         self._last_for_admins = max(number for number, (_, since) in enumerate(_ADMIN) if since <= minor)
         self._is_newest = self._last == len(_PUBLIC) - 1
-        self._has_volume_flags = minor >= _VOLUME_FLAGS_SINCE
+        self._has_volume_flags = minor >= VOLUME_FLAGS_SINCE
         self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
         self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE
         self._has_image_properties = minor >= _IMAGE_PROPERTIES_SINCE

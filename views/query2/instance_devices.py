@@ -7,7 +7,7 @@ from typing import Any
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
-from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
+from fleetlight.resources.query_fields.instance import DRBD_METADATA_MIB, MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.resources.units import MIB_PER_GIB
 from fleetlight.views.query2.cell_facts import NETWORKS
 from fleetlight.views.query2.instance_parameters import configured
@@ -31,8 +31,7 @@ Disk = Mapping[str, Any]
 Nic = Mapping[str, Any]
 
 _OF_DISKS = ("flavor", "image_ref", "block_devices", "ganeti")
-# What a disk of DRBD takes beside, for its metadata, and templates that take nothing of a node.
-_METADATA_MIB = 128
+# Templates that take nothing of a node.
 _ELSEWHERE_ALONE = frozenset({"diskless", "blockdev"})
 _OF_NICS = ("ip_addresses", "ganeti")
 
@@ -113,7 +112,7 @@ def _disk_usage(record: Record) -> Cell:
     template = own_value(record, "disk_template")
     if template in _ELSEWHERE_ALONE:
         return normal(0)
-    metadata = _METADATA_MIB if template == "drbd" else 0
+    metadata = DRBD_METADATA_MIB if template == "drbd" else 0
     return normal(sum((disk["size"] or 0) + metadata for disk in _disks(record)))
 
 

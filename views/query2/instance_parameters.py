@@ -11,7 +11,7 @@ from typing import Any
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
 from fleetlight.resources.query_fields.ganeti import own_value
-from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
+from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS, IN_FLAVOR
 from fleetlight.views.query2.cell_facts import SYSTEMS
 from fleetlight.views.query2.values import (
     NO_DATA,
@@ -25,7 +25,6 @@ from fleetlight.views.query2.values import (
     not_had_of_cell,
 )
 
-_OF_FLAVOR = {"maxmem": "memory_mb", "vcpus": "vcpus"}
 _OF_SYSTEM = ("image_ref", "forthcoming", "ganeti")
 
 
@@ -58,7 +57,7 @@ def _of_backend() -> Iterator[tuple[str, Value]]:
     yield "beparams", Value(_backend, frozenset(needs), of_cell=frozenset({CLUSTER}))
     yield "custom_beparams", made_of(lambda record: normal(_set_on(record)), *needs)
     for name in BACKEND_PARAMETERS:
-        of_cell = frozenset() if name in _OF_FLAVOR else frozenset({CLUSTER})
+        of_cell = frozenset() if name in IN_FLAVOR else frozenset({CLUSTER})
         yield f"be/{name}", Value(partial(_one_of_backend, name), frozenset(needs), of_cell=of_cell)
 
 
@@ -114,7 +113,7 @@ def _of_flavor(record: Record) -> dict[str, Any]:
     flavor = record["flavor"]
     if not flavor:
         return {}
-    found = {name: flavor.get(of_flavor) for name, of_flavor in _OF_FLAVOR.items()}
+    found = {name: flavor.get(of_flavor) for name, of_flavor in IN_FLAVOR.items()}
     # A guest of the compute API has its memory whole; what Ganeti made says itself how little it needs.
     return found if record["ganeti"] is not None else {"minmem": flavor.get("memory_mb"), **found}
 
@@ -138,7 +137,7 @@ def _one_of_backend(name: str, facts: Facts) -> Cell:
     found = _without_defaults(facts.record)
     if found.get(name) is not None:
         return normal(found[name])
-    if not found or name in _OF_FLAVOR:
+    if not found or name in IN_FLAVOR:
         return NO_DATA
     cluster = facts.cell.cluster
     return not_had_of_cell(facts) if cluster is None else known(cluster["beparams"][DEFAULT].get(name))

@@ -17,10 +17,9 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError,
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter
 from fleetlight.listing.sources import CellReader
-from fleetlight.views.compute.view import HostStatuses
+from fleetlight.views.compute.view import HOST_STATUS_SINCE, HostStatuses
 
 _log = structlog.get_logger(__name__)
-_SINCE = 16
 _READ_AGAIN_AFTER_S = 2.0
 # What is older counts for nothing. Reading takes one timeout while a cell hangs, so requests that keep coming go on.
 _OLD_AFTER_TIMEOUTS = 3
@@ -42,7 +41,7 @@ class HostStatusCache:
 
     async def shown_to(self, request: ApiRequest) -> HostStatuses | None:
         """What `request` is shown; None when its microversion or its caller is shown none."""
-        if request.minor < _SINCE or not request.caller.is_admin:
+        if request.minor < HOST_STATUS_SINCE or not request.caller.is_admin:
             return None
         return await self._get()
 

@@ -8,8 +8,7 @@ import msgspec
 from fleetlight.api.http.links import Links
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.resources.fields import from_microseconds
-
-UNKNOWN = "UNKNOWN"
+from fleetlight.resources.server_status import UNKNOWN
 
 
 def brief_item(mapping: InstanceMapping, links: Links) -> bytes:

@@ -24,14 +24,11 @@ from fleetlight.api.http.shapes import (
 )
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import HOST_STATUS_SINCE, MINIMAL_ITEMS_SINCE, VOLUME_FLAGS_SINCE, ItemTemplate
 
 _IMAGE_PROPERTIES_SINCE = 98
-_HOST_STATUS_SINCE = 16
-_VOLUME_FLAGS_SINCE = 3
 _EMBEDDED_FLAVOR_SINCE = 47
 _SERVER_GROUPS_SINCE = 71
-_PARTIAL_SINCE = 69
 
 _ADDRESS = Shape(
     {"addr": TEXT, "version": INTEGER, "OS-EXT-IPS:type": optional(TEXT), "OS-EXT-IPS-MAC:mac_addr": optional(TEXT)}
@@ -45,7 +42,7 @@ _FLAVOR = Shape(
     }
 )
 _IMAGE = _LINKED.with_keys({"properties": Key(MapOf(TEXT), since=_IMAGE_PROPERTIES_SINCE)})
-_VOLUME = Shape({"id": TEXT, "delete_on_termination": Key(BOOL, since=_VOLUME_FLAGS_SINCE)})
+_VOLUME = Shape({"id": TEXT, "delete_on_termination": Key(BOOL, since=VOLUME_FLAGS_SINCE)})
 _FAULT = Shape({"code": INTEGER, "created": or_null(TEXT), "message": or_null(TEXT), "details": optional(TEXT)})
 _NOTHING_KNOWN = Shape({})
 _TEXT_OR_NULL = or_null(TEXT)
@@ -102,11 +99,11 @@ class _Server:
             name: Key(KINDS[name], is_optional=name not in for_all or name in SOMETIMES)
             for name in for_admins | {"fault"}
         }
-        keys["host_status"] = Key(KINDS["host_status"], since=_HOST_STATUS_SINCE, is_optional=True)
+        keys["host_status"] = Key(KINDS["host_status"], since=HOST_STATUS_SINCE, is_optional=True)
         if self._is_shown:
             keys["server_groups"] = Key(KINDS["server_groups"], since=_SERVER_GROUPS_SINCE)
         whole = Shape(keys)
-        if minor < _PARTIAL_SINCE:
+        if minor < MINIMAL_ITEMS_SINCE:
             return whole.schema(minor)
         names = ("id", "status", "tenant_id", "created", "links")
         partial = {name: KINDS[name] for name in names}
@@ -131,7 +128,7 @@ SERVER_LIST = page(
     OneOf(
         (
             Shape({"id": TEXT, "name": _TEXT_OR_NULL, "links": LINKS}),
-            Shape({"id": TEXT, "status": Key(TEXT, since=_PARTIAL_SINCE), "links": LINKS}),
+            Shape({"id": TEXT, "status": Key(TEXT, since=MINIMAL_ITEMS_SINCE), "links": LINKS}),
         )
     ),
     "servers_links",

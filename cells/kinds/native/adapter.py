@@ -30,6 +30,7 @@ from fleetlight.cells.kinds.native.past_instances import PastInstances
 from fleetlight.cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow, ItemRows
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.tables import cell_state, changes, epochs, instances
+from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.query.counts import CountRequest, Counts, limited
 from fleetlight.query.counts_in_sql import count_statement
 from fleetlight.query.evaluate import first_of, matcher
@@ -164,7 +165,7 @@ class NativeAdapter:
             changes.c.sequence > after,
             changes.c.revision == NO_REVISION,
             # What our own services say of themselves is about no instance, so nothing of it is in the index.
-            changes.c.event_type.startswith("instance.", autoescape=True),
+            changes.c.event_type.startswith(OF_INSTANCES, autoescape=True),
         )
         with self._reading() as connection:
             first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(external))

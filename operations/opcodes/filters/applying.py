@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, case, select, update
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.job_numbers import job_number
+from fleetlight.cells.job_words import OPCODE
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import job_filters, job_operations, jobs
@@ -25,7 +26,6 @@ from fleetlight.operations.opcodes.filters.predicates import FilteredJob, Predic
 from fleetlight.resources.clock import Clock, system_clock
 
 RATE_LIMIT = "RATE_LIMIT"
-_PREFIX = "OP_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> S
     statement = (
         select(columns.job_id, columns.operation, as_text(columns.parameters))
         .join_from(job_operations, jobs, jobs.c.id == columns.job_id)
-        .where(wanted, columns.operation.startswith(_PREFIX, autoescape=True))
+        .where(wanted, columns.operation.startswith(OPCODE, autoescape=True))
         .order_by(columns.job_id, columns.position)
     )
     for row in connection.execute(statement):

@@ -4,12 +4,12 @@ A predicate is a name and an expression with the operators of queries (contracts
 number of the job, `opcode` about the parameters of one of its operations, `reason` about one entry of its trail.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleetlight.query.errors import RegularExpressionError
+from fleetlight.query.operators.anything import RELATIONS
 from fleetlight.query.regex import compile_pattern
 
 WATERMARK = "watermark"
@@ -17,12 +17,6 @@ WATERMARK = "watermark"
 _DEEPEST = 10
 _ID = "id"
 _OF_REASONS = ("source", "reason", "timestamp")
-_RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _EQUAL = {"=", "=="}
 
 
@@ -81,7 +75,7 @@ def _check(name: str, expression: Any, fields: Sequence[str] | None, depth: int)
                 compile_pattern(pattern)
             except RegularExpressionError as error:
                 raise PredicateError(f"{name}: {error}") from error
-        case [str() as operator_, str() as field, _] if operator_ in _RELATIONS or operator_ in {*_EQUAL, "!=", "=[]"}:
+        case [str() as operator_, str() as field, _] if operator_ in RELATIONS or operator_ in {*_EQUAL, "!=", "=[]"}:
             pass
         case _:
             raise PredicateError(f"{name}: {str(expression)[:100]} is no condition")
@@ -114,7 +108,7 @@ def _compares(relation: str, value: Any, wanted: Any) -> bool:
     if relation == "=[]":
         return isinstance(value, list | str) and wanted in value if type(wanted) is str else _has(value, wanted)
     try:
-        return value is not None and bool(_RELATIONS[relation](value, wanted))
+        return value is not None and bool(RELATIONS[relation](value, wanted))
     except TypeError:
         return False
 

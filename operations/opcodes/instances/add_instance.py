@@ -7,7 +7,7 @@ from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.cells.model import InstanceRow
+from fleetlight.cells.model import FIRST_REVISION, InstanceRow
 from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
@@ -31,8 +31,6 @@ from fleetlight.operations.opcodes.tags import check_tags
 from fleetlight.resources.power_states import NO_STATE
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
-
-_FIRST_REVISION = 1
 
 
 def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | None:
@@ -120,7 +118,7 @@ def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], 
         },
         task.now,
     )
-    row = InstanceRow(task.cell.uuid, _FIRST_REVISION, record)
+    row = InstanceRow(task.cell.uuid, FIRST_REVISION, record)
     if not op.dry_run:
         # Before the commit, as without it no API would find the instance.
         task.fleet.add_mappings([InstanceMapping.of(row, task.now)])

@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.tables import compute_nodes, instances, operating_systems, services
+from fleetlight.operations.actions.steps import origin_in
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.opcodes.parameter_values import hypervisor_parameters
@@ -19,7 +20,6 @@ from fleetlight.resources.uuids import is_uuid
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
-_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 
 
 class NamesInstance(Protocol):
@@ -42,7 +42,7 @@ def known_instance(op: NamesInstance, task: Task) -> Record:
         text = f"Instance '{op.instance_name}' has the UUID '{task.instance.uuid}', which does not match the expected"
         raise PrerequisiteError(f"{text} UUID '{op.instance_uuid}'", Reason.NOT_UNIQUE)
     record = task.record
-    task.notes["origin"] = {name: record[name] for name in _ORIGIN}
+    task.notes["origin"] = origin_in(record)
     return record
 
 

@@ -21,10 +21,10 @@ from fleetlight.resources.query_fields.ganeti import (
     kept_in_part,
     own_value,
 )
+from fleetlight.resources.query_fields.instance import DRBD_METADATA_MIB
+from fleetlight.resources.query_fields.parameters import IN_FLAVOR
 from fleetlight.resources.units import MIB_PER_GIB
 
-_METADATA_MIB = 128
-_IN_FLAVOR = {"maxmem": "memory_mb", "vcpus": "vcpus"}
 # Of the parameters of an interface, those that are the cell's unless they are set on it.
 _SET_ON_NIC = ("mode", "link", "vlan")
 
@@ -57,7 +57,7 @@ class Configuration:
     @property
     def disk_mib(self) -> int:
         """What the disks take up of each of their nodes."""
-        metadata = _METADATA_MIB if self.template in MIRRORED else 0
+        metadata = DRBD_METADATA_MIB if self.template in MIRRORED else 0
         return sum(disk["size"] + metadata for disk in self.disks)
 
     def filled_backend(self, cluster: Parameters) -> Parameters:
@@ -131,7 +131,7 @@ def new_disk(disk: Disk) -> DiskValues:
 def configuration_of(record: Record) -> Configuration:
     """What the record of an instance says; of one that the compute API made only what it is made of."""
     flavor = record["flavor"] or {}
-    of_flavor = {name: flavor[column] for name, column in _IN_FLAVOR.items() if flavor.get(column) is not None}
+    of_flavor = {name: flavor[column] for name, column in IN_FLAVOR.items() if flavor.get(column) is not None}
     own: Parameters = own_value(record, "custom_beparams") or {}
     made = Configuration(
         # The compute API may have changed the flavor since.

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.jobs.errors import JobError, PrerequisiteError, Reason
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, host_step, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import host_step, instance_lock, operation
 from fleetlight.operations.opcodes.instances.checks import check_state, check_system, known_instance, real_instance
 from fleetlight.operations.opcodes.instances.configuration import configuration_of
 from fleetlight.operations.opcodes.opcode import InstanceOpCode, OpCode
@@ -104,7 +104,8 @@ def _check_reinstall(op: InstanceReinstall, task: Task) -> None:
     check_system(task, op.os_type or (configuration_of(record).os if any(given) else None), *given)
 
 
-def _reinstall(op: InstanceReinstall, task: Task) -> None:
+def _reinstall(task: Task) -> None:
+    op = InstanceReinstall.read(task.parameters)
     record = task.record
     task.instance.change("instance.rebuild.start", {}, task.now, request=task.job.request)
     values: dict[str, Any] = {}
@@ -114,7 +115,7 @@ def _reinstall(op: InstanceReinstall, task: Task) -> None:
     task.instance.change("instance.rebuild.end", values, task.now, request=task.job.request)
 
 
-def _stays_off(_op: InstanceReinstall, _task: Task) -> Mapping[str, Any]:
+def _stays_off(_task: Task) -> Mapping[str, Any]:
     return {"start": False}
 
 
@@ -193,11 +194,11 @@ class _Named:
         self.instance_uuid: str | None = None
 
 
-def _cannot(_op: Any, _task: Task) -> None:
+def _cannot(_task: Task) -> None:
     raise NotSimulatedError("simulated hosts keep no contents of disks, so there is nothing to export")
 
 
-def _note(_op: Any, task: Task) -> None:
+def _note(task: Task) -> None:
     task.instance.change(INSTANCE_UPDATE, {}, task.now, request=task.job.request)
 
 
@@ -206,14 +207,14 @@ CONTENTS: tuple[tuple[str, Operation], ...] = (
         InstanceReinstall,
         _check_reinstall,
         host_step("rebuild", parameters=_stays_off),
-        OpStep(_reinstall),
+        Step(_reinstall),
         locks=instance_lock,
     ),
-    operation(InstanceRecreateDisks, _check_recreate, host_step("set_disks"), OpStep(_note), locks=instance_lock),
+    operation(InstanceRecreateDisks, _check_recreate, host_step("set_disks"), Step(_note), locks=instance_lock),
     operation(InstanceActivateDisks, _activate, locks=instance_lock),
     operation(InstanceDeactivateDisks, _check_deactivate, locks=instance_lock),
     operation(InstanceQueryData, _tell, locks=instance_lock),
-    operation(BackupPrepare, _check_real, OpStep(_cannot), locks=instance_lock),
-    operation(BackupExport, _check_real, OpStep(_cannot), locks=instance_lock),
-    operation(BackupRemove, _check_real, OpStep(_cannot), locks=instance_lock),
+    operation(BackupPrepare, _check_real, Step(_cannot), locks=instance_lock),
+    operation(BackupExport, _check_real, Step(_cannot), locks=instance_lock),
+    operation(BackupRemove, _check_real, Step(_cannot), locks=instance_lock),
 )

@@ -4,14 +4,16 @@ What it takes, its name and addresses among it, is taken in one transaction, so 
 From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from fleetlight.notifications.event_types import INSTANCE_CREATE_END, INSTANCE_DELETE_END, INSTANCE_UPDATE
-from fleetlight.operations.actions.host_parameters import guest_of, with_copies
+from fleetlight.operations.actions.host_parameters import destination_host, host_call, with_copies
 from fleetlight.operations.actions.values import deleted
 from fleetlight.operations.instances.interface_addresses import give_up_interfaces
 from fleetlight.operations.jobs.errors import NodeCallError, text_for_callers
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instances.add_instance import add_instance
 from fleetlight.operations.opcodes.instances.commit import commit_reservation, reserve_again
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate, check_input
@@ -46,22 +48,17 @@ def _make(op: InstanceCreate, task: Task) -> None:
         }
 
 
-def _is_real(op: InstanceCreate, _task: Task) -> bool:
-    return not op.forthcoming
+def _is_real(task: Task) -> bool:
+    return not InstanceCreate.read(task.parameters).forthcoming
 
 
-def _call_host(op: InstanceCreate, task: Task) -> NodeCall:
-    about = {"instance_uuid": task.instance.uuid, "guest": guest_of(task.record)}
-    return NodeCall(task.notes["destination"]["host"], "create", {**about, **with_copies(task), "start": _starts(op)})
+def _new_guest(task: Task) -> Mapping[str, Any]:
+    return {**with_copies(task), "start": _starts(InstanceCreate.read(task.parameters))}
 
 
-def _undo(_op: InstanceCreate, task: Task) -> NodeCall:
-    parameters = {"instance_uuid": task.instance.uuid, **with_copies(task)}
-    return NodeCall(task.notes["destination"]["host"], "undo_create", parameters)
-
-
-def _built(op: InstanceCreate, task: Task) -> None:
+def _built(task: Task) -> None:
     """The host has made it. A reservation goes on to have its end until then, as it may become one again."""
+    op = InstanceCreate.read(task.parameters)
     if op.commit:
         clear_expiry(task.connection, task.instance.uuid)
     state = (
@@ -86,7 +83,7 @@ def _starts(op: InstanceCreate) -> bool:
     return op.start and not op.no_install
 
 
-def _give_up(op: InstanceCreate, task: Task, error: Exception) -> None:
+def _give_up(task: Task, error: Exception) -> None:
     """What could not be built goes, with what it took; a reservation that could not be made real is one again.
 
     If it is not known whether the host has it, it stays, to be removed when the host answers.
@@ -96,7 +93,7 @@ def _give_up(op: InstanceCreate, task: Task, error: Exception) -> None:
             INSTANCE_UPDATE, {"vm_state": "error", "task_state": None}, task.now, request=task.job.request
         )
         return
-    if op.commit:
+    if InstanceCreate.read(task.parameters).commit:
         reserve_again(task)
         return
     release_except(task.connection, task.instance.uuid, None)
@@ -110,9 +107,9 @@ CREATE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceCreate,
         _create,
-        OpStep(_built, _is_real, _call_host),
+        Step(_built, _is_real, host_call("create", _new_guest, destination_host)),
         locks=instance_lock,
-        undo=_undo,
+        undo=host_call("undo_create", with_copies, destination_host),
         show_failure=_give_up,
     ),
 )

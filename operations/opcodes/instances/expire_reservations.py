@@ -7,8 +7,8 @@ from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.operations.jobs.maintenance import AT_ONCE
 from fleetlight.operations.jobs.model import NewJob
 from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instances.remove import remove_reservation
 from fleetlight.operations.opcodes.instances.reservation_expiries import expired, is_over
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
@@ -28,16 +28,16 @@ def _look(_op: InstanceExpire, task: Task) -> None:
     task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)
 
 
-def _is_over(_op: InstanceExpire, task: Task) -> bool:
+def _is_over(task: Task) -> bool:
     return bool(task.notes["is_over"])
 
 
-def _expire(_op: InstanceExpire, task: Task) -> None:
+def _expire(task: Task) -> None:
     remove_reservation(task, "reservation.expire")
 
 
 EXPIRE: tuple[tuple[str, Operation], ...] = (
-    operation(InstanceExpire, _look, OpStep(_expire, _is_over), locks=instance_lock),
+    operation(InstanceExpire, _look, Step(_expire, _is_over), locks=instance_lock),
 )
 
 

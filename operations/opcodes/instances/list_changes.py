@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
-from fleetlight.operations.opcodes.instance_parameters import MAX_DISKS, MAX_NICS, Disk, Nic, ParameterPart
+from fleetlight.operations.opcodes.instance_parameters import Disk, Nic, ParameterPart
 from fleetlight.operations.opcodes.instances.configuration import DiskValues, NicValues, new_disk
 from fleetlight.operations.opcodes.instances.interfaces import (
     give_up_interface,
@@ -16,6 +16,7 @@ from fleetlight.operations.opcodes.instances.interfaces import (
     take_interface,
     wait_for_addresses,
 )
+from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS
 
 Changes = Annotated[list[list[Any]], Field(max_length=64)]
 P = TypeVar("P", bound=ParameterPart)

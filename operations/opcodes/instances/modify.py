@@ -11,8 +11,8 @@ from pydantic import Field
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, event_of_update, host_step, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import event_of_update, host_step, instance_lock, operation
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, BackendParameters, Mebibytes, Moment, Template
 from fleetlight.operations.opcodes.instances.checks import (
     check_host_name,
@@ -286,7 +286,8 @@ def _check_grow(op: InstanceGrowDisk, task: Task) -> None:
         raise PrerequisiteError(text, Reason.WRONG_STATE)
 
 
-def _grow(op: InstanceGrowDisk, task: Task) -> None:
+def _grow(task: Task) -> None:
+    op = InstanceGrowDisk.read(task.parameters)
     cluster = read_parameters(task.connection)
     before = configuration_of(task.record)
     disk = before.disks[op.disk]
@@ -296,29 +297,34 @@ def _grow(op: InstanceGrowDisk, task: Task) -> None:
     _write(task, after, cluster, _take_places(task, before, after, cluster, says_size=True))
 
 
-def _grown(op: InstanceGrowDisk, task: Task) -> Mapping[str, Any]:
+def _grown(task: Task) -> Mapping[str, Any]:
     """What the host makes of it; the cell has it already, so a host that fails can be called once more."""
-    return {"disk": op.disk, "size": configuration_of(task.record).disks[op.disk]["size"]}
+    disk = InstanceGrowDisk.read(task.parameters).disk
+    return {"disk": disk, "size": configuration_of(task.record).disks[disk]["size"]}
 
 
-def _has_memory(op: InstanceSetParams, _task: Task) -> bool:
-    return op.runtime_mem is not None
+def _changes_memory(task: Task) -> bool:
+    return InstanceSetParams.read(task.parameters).runtime_mem is not None
 
 
-def _has_disks(op: InstanceSetParams, _task: Task) -> bool:
-    return bool(op.disks)
+def _memory(task: Task) -> Mapping[str, Any]:
+    return {"memory": InstanceSetParams.read(task.parameters).runtime_mem}
+
+
+def _changes_disks(task: Task) -> bool:
+    return bool(InstanceSetParams.read(task.parameters).disks)
 
 
 MODIFY: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceSetParams,
         _modify,
-        host_step("set_disks", _has_disks),
-        host_step("set_memory", _has_memory, lambda op, _task: {"memory": op.runtime_mem}),
+        host_step("set_disks", _changes_disks),
+        host_step("set_memory", _changes_memory, _memory),
         locks=instance_lock,
     ),
     operation(InstanceRename, _rename, locks=instance_lock),
     operation(
-        InstanceGrowDisk, _check_grow, OpStep(_grow), host_step("grow_disk", parameters=_grown), locks=instance_lock
+        InstanceGrowDisk, _check_grow, Step(_grow), host_step("grow_disk", parameters=_grown), locks=instance_lock
     ),
 )

@@ -4,7 +4,9 @@ An instance with mirrored disks changes places with its secondary node; one whos
 node of its group. Of a reservation only the row changes, and no node is asked (contracts/ganeti-reservations, 7).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -12,11 +14,11 @@ from pydantic import BeforeValidator, Field
 from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
-from fleetlight.operations.actions.host_parameters import guest_of
+from fleetlight.operations.actions.host_parameters import host_call, origin_host
+from fleetlight.operations.actions.steps import origin_of
 from fleetlight.operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, SHARED
 from fleetlight.operations.opcodes.instances.checks import (
     check_node_online,
@@ -144,8 +146,9 @@ def _check_migrate(op: InstanceMigrate, task: Task) -> None:
     check_node_online(task, record["node"])
 
 
-def _take(op: InstanceFailover | InstanceMigrate, task: Task) -> None:
+def _take(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> None:
     """Claim what the instance takes up of the node that it goes to."""
+    op = opcode.read(task.parameters)
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
     demand = demand_of_instance(configuration, read_parameters(task.connection))
@@ -172,27 +175,21 @@ def _claim(task: Task, demand: Amount, name: str | None) -> str:
         raise no_room(demand, Wanted(name)) from None
 
 
-def _call_origin(name: str) -> Any:
-    def call(_op: Any, task: Task) -> NodeCall:
-        origin, target = task.notes["origin"], task.notes["destination"]
-        parameters = {
-            "instance_uuid": task.instance.uuid,
-            "guest": guest_of(task.record),
-            "target": target["node"],
-            "target_host": target["host"],
-            "start": origin["power_state"] == RUNNING,
-            "keeps_disks": configuration_of(task.record).template in MIRRORED,
-        }
-        return NodeCall(origin["host"], name, parameters)
-
-    return call
+def _moving(task: Task) -> Mapping[str, Any]:
+    target = task.notes["destination"]
+    return {
+        "target": target["node"],
+        "target_host": target["host"],
+        "start": origin_of(task)["power_state"] == RUNNING,
+        "keeps_disks": configuration_of(task.record).template in MIRRORED,
+    }
 
 
-def _left(_op: Any, _task: Task) -> None:
+def _left(_task: Task) -> None:
     """The first node has nothing of it any more, but for mirrored disks."""
 
 
-def _arrive(_op: Any, task: Task) -> None:
+def _arrive(task: Task) -> None:
     """The instance is on the other node; what it took up of the first one is free, but for mirrored disks."""
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
@@ -215,22 +212,22 @@ def _arrive(_op: Any, task: Task) -> None:
     task.instance.change(event_type, moved, task.now, request=task.job.request)
 
 
-def _is_reserved(_op: Any, task: Task) -> bool:
+def _is_reserved(task: Task) -> bool:
     return bool(task.record["forthcoming"])
 
 
-def _is_real(_op: Any, task: Task) -> bool:
+def _is_real(task: Task) -> bool:
     return not task.record["forthcoming"]
 
 
-def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Exception) -> None:
+def _give_back(task: Task, error: Exception) -> None:
     """The instance stays where it is; what was claimed elsewhere is given back."""
     destination = task.notes.get("destination")
     if destination is None:
         return
     if destination["node"] == task.record["node"]:
         # It is there; what it has left on the first node is what could not be removed.
-        task_ends(op, task, error)
+        task_ends(task, error)
         return
     configuration = configuration_of(task.record)
     node = node_called(task.connection, destination["node"])
@@ -240,7 +237,7 @@ def _give_back(op: InstanceFailover | InstanceMigrate, task: Task, error: Except
     else:
         release(task.connection, task.instance.uuid, node.name)
     if not task.record["forthcoming"]:
-        task_ends(op, task, error)
+        task_ends(task, error)
         if isinstance(error, NodeCallError) and not error.is_certain:
             # It is not known where it runs.
             task.instance.change("instance.update", {"vm_state": "error"}, task.now, request=task.job.request)
@@ -275,11 +272,12 @@ def _check_new_secondary(task: Task, record: Record, configuration: Configuratio
     return node
 
 
-def _changes_secondary(op: InstanceReplaceDisks, _task: Task) -> bool:
-    return op.mode == "replace_new_secondary"
+def _changes_secondary(task: Task) -> bool:
+    return InstanceReplaceDisks.read(task.parameters).mode == "replace_new_secondary"
 
 
-def _replace_secondary(op: InstanceReplaceDisks, task: Task) -> None:
+def _replace_secondary(task: Task) -> None:
+    op = InstanceReplaceDisks.read(task.parameters)
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
     cluster = read_parameters(task.connection)
@@ -300,28 +298,28 @@ MOVE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceFailover,
         _check_failover,
-        OpStep(_take),
-        OpStep(_arrive, _is_reserved),
-        OpStep(_arrive, _is_real, _call_origin("failover")),
-        OpStep(_left, _is_real, _call_origin("leave")),
+        Step(partial(_take, InstanceFailover)),
+        Step(_arrive, _is_reserved),
+        Step(_arrive, _is_real, host_call("failover", _moving, origin_host)),
+        Step(_left, _is_real, host_call("leave", _moving, origin_host)),
         locks=instance_lock,
-        undo=_call_origin("undo_move"),
+        undo=host_call("undo_move", _moving, origin_host),
         show_failure=_give_back,
     ),
     operation(
         InstanceMigrate,
         _check_migrate,
-        OpStep(_take),
-        OpStep(_arrive, call=_call_origin("migrate")),
-        OpStep(_left, call=_call_origin("leave")),
+        Step(partial(_take, InstanceMigrate)),
+        Step(_arrive, call=host_call("migrate", _moving, origin_host)),
+        Step(_left, call=host_call("leave", _moving, origin_host)),
         locks=instance_lock,
-        undo=_call_origin("undo_migrate"),
+        undo=host_call("undo_migrate", _moving, origin_host),
         show_failure=_give_back,
     ),
     operation(
         InstanceReplaceDisks,
         _check_replace,
-        OpStep(_replace_secondary, _changes_secondary),
+        Step(_replace_secondary, _changes_secondary),
         locks=instance_lock,
     ),
 )

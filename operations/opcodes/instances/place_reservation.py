@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED
 from fleetlight.operations.opcodes.instances.checks import known_instance
 from fleetlight.operations.opcodes.instances.configuration import configuration_of
@@ -36,18 +36,20 @@ def _check(op: InstancePlace, task: Task) -> None:
         raise PrerequisiteError(text, Reason.WRONG_INPUT)
 
 
-def _is_elsewhere(op: InstancePlace, task: Task) -> bool:
+def _is_elsewhere(task: Task) -> bool:
+    op = InstancePlace.read(task.parameters)
     wanted = (op.primary_node, op.secondary_node)
     return (task.record["node"], configuration_of(task.record).secondary) != wanted
 
 
-def _place(op: InstancePlace, task: Task) -> None:
+def _place(task: Task) -> None:
     """Claim the new nodes without what was claimed of the old ones; without room everything stays as it was."""
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
     cluster = read_parameters(task.connection)
     template = configuration.template or "diskless"
     release_except(task.connection, uuid, None)
+    op = InstancePlace.read(task.parameters)
     wanted = Wanted(primary=op.primary_node, secondary=op.secondary_node)
     demand = demand_of_instance(configuration, cluster)
     found = take_places(task.connection, uuid, demand, wanted, template, is_forthcoming=True)
@@ -60,5 +62,5 @@ def _place(op: InstancePlace, task: Task) -> None:
 
 
 PLACE: tuple[tuple[str, Operation], ...] = (
-    operation(InstancePlace, _check, OpStep(_place, _is_elsewhere), locks=instance_lock),
+    operation(InstancePlace, _check, Step(_place, _is_elsewhere), locks=instance_lock),
 )

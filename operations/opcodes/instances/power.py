@@ -1,5 +1,6 @@
 """Starting, stopping and rebooting instances, by the steps of the actions that do so in the compute API."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -7,8 +8,8 @@ from pydantic import Field
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.actions.steps import origin_of
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task, only_if
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instances.checks import check_node_online, check_state, real_instance
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
@@ -49,12 +50,12 @@ class InstanceReboot(InstanceOpCode):
     shutdown_timeout: Timeout = 120
 
 
-def task_begins(task_state: str) -> OpStep[Any]:
+def task_begins(task_state: str) -> Step:
     """The compute API refuses what would come between from here on."""
-    return OpStep(lambda _op, task: _set(task, {"task_state": task_state}))
+    return Step(lambda task: _set(task, {"task_state": task_state}))
 
 
-def task_ends(_op: InstanceOpCode, task: Task, _error: Exception) -> None:
+def task_ends(task: Task, _error: Exception) -> None:
     """Nothing is under way any more: the failure of an operation shows in its job, and in the instance as it is."""
     _set(task, {"task_state": None})
 
@@ -63,17 +64,17 @@ def _set(task: Task, values: dict[str, Any]) -> None:
     task.instance.change(INSTANCE_UPDATE, values, task.now, request=task.job.request)
 
 
-def _remembering(name: str) -> tuple[OpStep[Any], ...]:
+def _remembering(opcode: type[InstanceStartup | InstanceShutdown], name: str) -> tuple[Step, ...]:
     """The steps of an action; the last one leaves what is wanted of the instance if it is not to be remembered."""
-    *_, last = steps = as_steps(ACTIONS[name].steps)
+    *before, last = ACTIONS[name].steps
 
-    def run(op: InstanceStartup | InstanceShutdown, task: Task) -> None:
+    def run(task: Task) -> None:
         wanted = task.record["vm_state"]
-        last.run(op, task)
-        if op.no_remember:
+        last.run(task)
+        if opcode.read(task.parameters).no_remember:
             _set(task, {"vm_state": wanted})
 
-    return (*steps[:-1], OpStep(run, last.applies, last.call))
+    return (*before, replace(last, run=run))
 
 
 def _check_startup(op: InstanceStartup, task: Task) -> None:
@@ -97,12 +98,12 @@ def _check_reboot(op: InstanceReboot, task: Task) -> None:
     check_node_online(task, record["node"])
 
 
-def _is_off(_op: InstanceOpCode, task: Task) -> bool:
+def _is_off(task: Task) -> bool:
     origin = origin_of(task)
     return (origin["power_state"], origin["vm_state"]) != (RUNNING, "active")
 
 
-def _is_on(_op: InstanceOpCode, task: Task) -> bool:
+def _is_on(task: Task) -> bool:
     origin = origin_of(task)
     return (origin["power_state"], origin["vm_state"]) != (SHUT_DOWN, "stopped")
 
@@ -111,14 +112,14 @@ POWER: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceStartup,
         _check_startup,
-        *only_if(_is_off, task_begins("powering-on"), *_remembering("os-start")),
+        *only_if(_is_off, task_begins("powering-on"), *_remembering(InstanceStartup, "os-start")),
         locks=instance_lock,
         show_failure=task_ends,
     ),
     operation(
         InstanceShutdown,
         _check_shutdown,
-        *only_if(_is_on, task_begins("powering-off"), *_remembering("os-stop")),
+        *only_if(_is_on, task_begins("powering-off"), *_remembering(InstanceShutdown, "os-stop")),
         locks=instance_lock,
         show_failure=task_ends,
     ),
@@ -126,7 +127,7 @@ POWER: tuple[tuple[str, Operation], ...] = (
         InstanceReboot,
         _check_reboot,
         task_begins("rebooting_hard"),
-        *as_steps(ACTIONS["reboot HARD"].steps),
+        *ACTIONS["reboot HARD"].steps,
         locks=instance_lock,
         show_failure=task_ends,
     ),

@@ -7,8 +7,8 @@ from pydantic import Field
 from fleetlight.operations.actions.server_actions import ACTIONS
 from fleetlight.operations.actions.values import deleted
 from fleetlight.operations.instances.interface_addresses import give_up_interfaces
-from fleetlight.operations.jobs.vocabulary import Operation, Task
-from fleetlight.operations.opcodes.building import OpStep, as_steps, instance_lock, only_if, operation
+from fleetlight.operations.jobs.vocabulary import Operation, Step, Task, only_if
+from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instances.checks import known_instance
 from fleetlight.operations.opcodes.instances.power import task_begins, task_ends
 from fleetlight.operations.opcodes.instances.reservation_expiries import clear_expiry
@@ -30,16 +30,12 @@ def _check(op: InstanceRemove, task: Task) -> None:
     task.notes["was_forthcoming"] = record["forthcoming"]
 
 
-def _was_reserved(_op: InstanceRemove, task: Task) -> bool:
+def _was_reserved(task: Task) -> bool:
     return bool(task.notes["was_forthcoming"])
 
 
-def _was_real(_op: InstanceRemove, task: Task) -> bool:
+def _was_real(task: Task) -> bool:
     return not task.notes["was_forthcoming"]
-
-
-def _remove_reservation(_op: InstanceRemove, task: Task) -> None:
-    remove_reservation(task)
 
 
 def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -> None:
@@ -56,11 +52,11 @@ REMOVE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceRemove,
         _check,
-        OpStep(_remove_reservation, _was_reserved),
+        Step(remove_reservation, _was_reserved),
         *only_if(
             _was_real,
             task_begins("deleting"),
-            *as_steps(ACTIONS["delete"].steps),
+            *ACTIONS["delete"].steps,
         ),
         locks=instance_lock,
         show_failure=task_ends,

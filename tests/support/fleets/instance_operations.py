@@ -44,6 +44,15 @@ class Changed:
     revision: int
 
 
+class _Tried(LockedInstance):
+    """An instance on which steps are tried: what the last of them would change is kept, and not written."""
+
+    outcome: tuple[str, Mapping[str, Any]] = "", {}
+
+    def change(self, event_type: str, values: Mapping[str, Any], *_: object, **_options: object) -> None:
+        self.outcome = event_type, values
+
+
 class InstanceOperations:
     """Operations on the instances of one native cell.
 
@@ -105,9 +114,12 @@ class InstanceOperations:
             raise InvalidTransitionError(instance.uuid, action.word, record["vm_state"])
         notes = {"destination": destination or {}}
         job = Job(0, Status.RUNNING, Stage.STEPS, 0, 1, name, 0, {"origin": record}, notes, NO_REQUEST)
-        task = Task(job, instance.connection, self._cell, self._fleet, now, instance)
-        step = next(step for step in reversed(action.steps) if step.values and step.applies(task))
-        return step.event_type, step.values_for(task)
+        tried = _Tried(instance.connection, self._cell, instance.row)
+        task = Task(job, instance.connection, self._cell, self._fleet, now, tried)
+        for step in reversed(action.steps):
+            if not tried.outcome[1] and step.applies(task):
+                step.run(task)
+        return tried.outcome
 
     def _change(self, uuid: str, decide: Callable[[LockedInstance, int], tuple[str, Mapping[str, Any]]]) -> Changed:
         """decide: returns the event and the fields to set, or raises InvalidTransitionError."""

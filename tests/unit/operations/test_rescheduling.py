@@ -276,7 +276,7 @@ def test_failure_of_another_kind_ends_the_creation(acting: ActingCell, monkeypat
     [uuid] = create(acting)
     for _ in range(2):
         acting.worker.run_once()
-    monkeypatch.setattr("fleetlight.operations.actions.vocabulary.begin_event", broken)
+    monkeypatch.setattr("fleetlight.operations.actions.building.begin_event", broken)
     with capture_logs():
         acting.work()
     assert acting.record(uuid)["fault"]["message"] == "a mistake of ours"
@@ -349,7 +349,7 @@ class KilledError(BaseException):
         "fleetlight.operations.actions.effects.release",
         "fleetlight.operations.actions.effects.Selection.wrap",
         "fleetlight.operations.jobs.worker.save_operation",
-        "fleetlight.operations.actions.vocabulary.begin_event",
+        "fleetlight.operations.actions.building.begin_event",
     ],
 )
 def test_worker_that_is_killed_within_a_reschedule_leaves_it_to_the_next(

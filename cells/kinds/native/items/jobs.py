@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Text, case, cast, false, select
 
 from fleetlight.cells.job_numbers import job_number, number_in_cell
+from fleetlight.cells.job_words import ENDED, OPCODE
 from fleetlight.cells.kinds.native.instance_rows import dialect_of
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
 from fleetlight.cells.model import Cell
@@ -23,14 +24,12 @@ from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-_PREFIX = "OP_"
 _PARAMETERS = "parameters"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 _OF_JOBS = ("id", "status", "priority", "received_at", "started_at", "ended_at")
 # Parameters of operating systems that are in no list.
 _FOR_GUESTS = frozenset({"osparams_private", "osparams_secret"})
 _HIDDEN = "<redacted>"
-_ENDED = frozenset({"canceled", "success", "error"})
 
 
 def read_jobs(
@@ -49,9 +48,9 @@ def read_jobs(
 
 def operation_id(operation: str) -> str:
     """The name of an operation, as Ganeti's are written."""
-    if operation.startswith(_PREFIX):
+    if operation.startswith(OPCODE):
         return operation
-    return f"{_PREFIX}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
+    return f"{OPCODE}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
 
 
 def _numbers(cell: Cell, keys: Collection[Any]) -> Collection[int]:
@@ -77,7 +76,7 @@ def _operations() -> Select[Any]:
             columns.operation,
             columns.summary,
             # Those of other operations may be long, and are not shown.
-            case((columns.operation.startswith(_PREFIX, autoescape=True), cast(columns.parameters, Text))).label(
+            case((columns.operation.startswith(OPCODE, autoescape=True), cast(columns.parameters, Text))).label(
                 _PARAMETERS
             ),
             columns.status,
@@ -114,7 +113,7 @@ def _record(
     return {
         "id": job_number(cell, job.id),
         "status": job.status,
-        "priority": 0 if job.status in _ENDED else job.priority,
+        "priority": 0 if job.status in ENDED else job.priority,
         # What has ended is kept for a while, and then gone.
         "archived": False,
         "ops": [_operation(row) for row in operations],
@@ -139,7 +138,7 @@ def _results(operations: Sequence[Row[Any]]) -> Any:
 
 
 def _operation(row: Row[Any]) -> Record:
-    if row.operation.startswith(_PREFIX):
+    if row.operation.startswith(OPCODE):
         parameters = decoded_or(row._mapping[_PARAMETERS], {})
         return {"OP_ID": row.operation, **{name: _told(name, value) for name, value in parameters.items()}}
     named = {} if row.instance_uuid is None else {"instance_uuid": row.instance_uuid, "instance_name": row.display_name}
@@ -154,7 +153,7 @@ def _told(name: str, value: Any) -> Any:
 def _summary(row: Row[Any]) -> str:
     if row.summary is not None:
         return str(row.summary)
-    name = operation_id(row.operation).removeprefix(_PREFIX)
+    name = operation_id(row.operation).removeprefix(OPCODE)
     about = row.display_name or row.instance_uuid
     return name if about is None else f"{name}({about})"
 
