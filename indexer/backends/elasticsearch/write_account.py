@@ -113,6 +113,18 @@ class WriteAccount:
         with self._changed:
             return msgspec.convert(self._report(is_at_work=bool(self._under_way)), Account)
 
+    def report(self) -> None:
+        """Save it; where nothing was written for a while, and at the end, as that of a writer that is not at work."""
+        with self._changed:
+            is_idle = self._is_closed or time.monotonic() - self._written_at_s > _WORKS_S
+            if is_idle and not self._under_way:
+                # A request that begins meanwhile waits, and then says that the writer is at work again.
+                self._is_at_work = not self._saved(self._report(is_at_work=False)) and not self._is_closed
+                return
+            report = self._report(is_at_work=True)
+        self._saved(report)
+        self._forget_what_is_sealed()
+
     def close(self) -> None:
         """Save it a last time."""
         with self._changed:
@@ -128,23 +140,11 @@ class WriteAccount:
         self._changed.notify()
 
     def _keep(self) -> None:
-        while True:
+        while not self._is_closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_at_work or self._is_closed)
                 self._changed.wait_for(lambda: self._is_closed, _INTERVAL_S)
-                is_closed = self._is_closed
-                is_idle = is_closed or time.monotonic() - self._written_at_s > _WORKS_S
-                if is_idle and not self._under_way:
-                    # A request that begins meanwhile waits, and then says that the writer is at work again.
-                    self._is_at_work = not self._saved(self._report(is_at_work=False)) and not is_closed
-                    report = None
-                else:
-                    report = self._report(is_at_work=True)
-            if report is not None:
-                self._saved(report)
-                self._forget_what_is_sealed()
-            if is_closed:
-                return
+            self.report()
 
     def _saved(self, report: Mapping[str, Any]) -> bool:
         try:
