@@ -16,7 +16,7 @@ from fleetlight.api.compute.routes import ComputeFace
 from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.addresses import Addresses
-from fleetlight.api.http.faults import fault, no_such_route
+from fleetlight.api.http.faults import fault, no_such_address
 from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
@@ -117,4 +117,4 @@ def _refuse_foreign_page(path: str) -> Response:
 
 def _no_route(method: str, path: str) -> Response:
     """The answer to a request that no route is for."""
-    return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_route()
+    return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_address()

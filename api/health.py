@@ -98,7 +98,7 @@ class Health:
             cells = ()
             self.metrics.show_fleet(is_reachable=False)
         try:
-            progress = await self._index.progress() or {}
+            progress = await self._index.checked_progress() or {}
         except IndexerError as error:
             self._index.failed(error)
             progress = {}
@@ -123,7 +123,7 @@ class Health:
     async def _index_state(self) -> str:
         """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""
         try:
-            progress = await self._index.progress()
+            progress = await self._index.checked_progress()
         except IndexerError as error:
             self._index.failed(error)
             progress = None

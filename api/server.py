@@ -1,20 +1,28 @@
 """Serving an application over HTTP until told to stop."""
 
 import asyncio
+import select
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlight.api.http.access_log import AccessLog
+from fleetlight.api.http.ending import Ending
 from fleetlight.api.http.faults import fault
-from fleetlight.api.limits.request_deadlines import RequestDeadlines, protocol_with
+from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
+from fleetlight.api.limits.request_deadlines import RequestDeadlines, TimedProtocol, protocol_with
 
-_SHUTDOWN_TIMEOUT_S = 5
+# What uvicorn still waits for when everything is answered, or disconnected: for the tasks to end.
+_TASKS_TIMEOUT_S = 5
+_LOOK_INTERVAL_S = 0.05
+_ACCEPTING_TIMEOUT_S = 1.0
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -24,23 +32,29 @@ async def serve(
     stop: asyncio.Event,
     *,
     deadlines: RequestDeadlines,
+    shutdown_timeout_s: float,
     on_ready: Callable[[], None] | None = None,
     on_stop: Callable[[], None] = lambda: None,
     logs_requests: bool = False,
     trusted_proxies: Sequence[str] = (),
+    hosts: ServedHosts = ANY_HOST,
 ) -> None:
-    """Accept connections at `listener` until `stop` is set, then close it.
+    """Answer requests at `listener` until `stop` is set, then close it.
+
+    From then on each new request gets 503, and the connection is closed; those under way are answered as ever.
 
     deadlines: when a request has to have arrived.
+    shutdown_timeout_s: how long those under way may take then; what is not answered by that time gets 503, and a client
+        that has not taken its whole answer is disconnected.
     on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
     logs_requests: whether each request is logged. trusted_proxies: addresses, or networks, of proxies whose
-        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing.
+        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing. hosts: those that requests
+        may be for.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
-    Returns when the requests that were under way are answered, or some seconds later.
     """
-    checked = _OneLength(_OriginForm(app))
+    ending = Ending(_OneLength(_OriginForm(_KnownHost(app, hosts))))
     config = uvicorn.Config(
-        AccessLog(checked) if logs_requests else checked,
+        AccessLog(ending) if logs_requests else ending,
         http=protocol_with(deadlines),
         # Nothing here speaks it, and it would go on without deadlines.
         ws="none",
@@ -49,11 +63,18 @@ async def serve(
         server_header=False,
         proxy_headers=bool(trusted_proxies),
         forwarded_allow_ips=list(trusted_proxies),
-        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+        timeout_graceful_shutdown=_TASKS_TIMEOUT_S,
     )
-    server = _Server(config, on_ready)
+    server = _Server(config, on_ready, ending, shutdown_timeout_s)
+
+    async def stop_when_told() -> None:
+        await stop.wait()
+        ending.begin()
+        on_stop()
+        server.should_exit = True
+
     async with asyncio.TaskGroup() as tasks:
-        stopping = tasks.create_task(_stop_when_told(server, stop, on_stop))
+        stopping = tasks.create_task(stop_when_told())
         await server.serve(sockets=[listener])
         stopping.cancel()
 
@@ -76,6 +97,19 @@ class _OneLength:
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+
+class _KnownHost:
+    """Refuses a request for a host that is not served here (RFC 9110, 15.5.20)."""
+
+    def __init__(self, app: ASGIApp, hosts: ServedHosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Headers(scope=scope).getlist("host") if scope["type"] == "http" else []
+        app = self._app if self._hosts.serves(asked) else fault(421, self._hosts.refusal(asked, "api.hosts"))
+        await app(scope, receive, send)
 
 
 class _OriginForm:
@@ -108,11 +142,22 @@ def _in_origin_form(scope: Scope) -> Scope:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone and says when it accepts connections."""
+    """A server that leaves signals alone, says when it accepts connections, and ends when its clients have answers.
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
+    uvicorn would close its listener first, and with it the connections that wait there for their first answer.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[], None] | None,
+        ending: Ending,
+        shutdown_timeout_s: float,
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._ending = ending
+        self._shutdown_timeout_s = shutdown_timeout_s
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -123,8 +168,37 @@ class _Server(uvicorn.Server):
         if self._on_ready is not None:
             self._on_ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        deadline = time.monotonic() + self._shutdown_timeout_s
+        # At least once, for requests that have arrived and were not looked at yet.
+        await asyncio.sleep(_LOOK_INTERVAL_S)
+        while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110  # uvicorn has no event for it
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+        late = self._under_way()
+        self._ending.give_up()
+        await self._stop_accepting(sockets or ())
+        for connection in late:
+            if connection.is_under_way:
+                # Half of its answer is sent, or its client takes none.
+                connection.transport.abort()
+        await super().shutdown(sockets)
 
-async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event, on_stop: Callable[[], None]) -> None:
-    await stop.wait()
-    on_stop()
-    server.should_exit = True
+    async def _stop_accepting(self, listeners: Sequence[socket.socket]) -> None:
+        waiting = select.poll()
+        for listener in listeners:
+            waiting.register(listener, select.POLLIN)
+        # The kernel resets what waits to be accepted; callers who come all the time do not keep the server.
+        until = time.monotonic() + _ACCEPTING_TIMEOUT_S
+        while waiting.poll(0) and time.monotonic() < until:  # noqa: ASYNC110  # uvloop accepts one in a round
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            listener.close()
+        # What was accepted last is read and refused, before uvicorn closes all that is idle.
+        await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    def _under_way(self) -> Sequence[TimedProtocol]:
+        """The connections whose clients have not got, or not taken, the whole answer to what they have sent."""
+        connections = (each for each in self.server_state.connections if isinstance(each, TimedProtocol))
+        return [connection for connection in connections if connection.is_under_way]

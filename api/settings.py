@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, host_of, is_loopback
+
 
 def _without_trailing_slash(url: str) -> str:
     if not url.startswith(("http://", "https://")):
@@ -27,6 +29,9 @@ class ApiSettings(BaseModel):
     port: the port to listen on, 0 for any free one; `--port` goes before it.
     processes: how many processes serve the API at that address, which `fleetlight api --processes` goes before. Unset:
         as many as there are processors that it may use, and one with `fleetlight up`.
+    hosts: names under which the API is called, besides addresses, localhost and that of compute_link_prefix; a request
+        for another one is refused. Unset, a trusted proxy decides that where there is one; without, any name is served
+        unless host is a loopback address or auth is `none`.
     trusted_proxies: addresses, or networks, of proxies in front of it. What they say in X-Forwarded-For and
         X-Forwarded-Proto of a caller is believed; what others say there is not.
     max_limit: the largest page; also the page when a request names no limit.
@@ -44,6 +49,8 @@ class ApiSettings(BaseModel):
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
+    shutdown_timeout_s: how long requests that are under way when a process is stopped may take to be answered; new ones
+        get 503 meanwhile, and those that are late.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
@@ -58,6 +65,7 @@ class ApiSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8774, ge=0, le=65535)
     processes: int | None = Field(default=None, ge=1, le=256)
+    hosts: tuple[HostName, ...] = ()
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
@@ -73,10 +81,20 @@ class ApiSettings(BaseModel):
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     response_timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    shutdown_timeout_s: float = Field(default=15.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
     luxi_socket: Path | None = None
     access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
+
+    @property
+    def served_hosts(self) -> ServedHosts:
+        """The hosts that requests may be for. A page that takes our address for its own has no login of ours."""
+        needs_names = is_loopback(self.host) or self.auth == "none"
+        if not self.hosts and (self.trusted_proxies or not needs_names):
+            return ANY_HOST
+        outside = None if self.compute_link_prefix is None else host_of(self.compute_link_prefix)
+        return ServedHosts(frozenset({*self.hosts, *filter(None, [outside])}))
 
 
 class IdentitySettings(BaseModel):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 from amqp.exceptions import (  # type: ignore[import-untyped]  # as kombu, which it belongs to
     AMQPError,
@@ -77,7 +78,8 @@ class Link:
                 self.channel = self._connection.channel()
                 self._declare(cell_uuid)
                 if binding is not None:
-                    self._find_exchange(binding)
+                    # Over a channel of its own, which a refusal closes.
+                    find_exchange(self._transport.create_channel(self._raw), binding, self.address)
                     topology.bind(self.channel, cell_uuid, binding)
                 if not self.is_memory:
                     self.channel.auto_decode = False
@@ -170,29 +172,6 @@ class Link:
                 f"{error}; delete it when it is empty (rabbitmqctl delete_queue), and it is made again"
             ) from error
 
-    def _find_exchange(self, binding: Binding) -> None:
-        """See that the exchange of other software is there; over a channel of its own, which a refusal closes."""
-        channel = self._transport.create_channel(self._raw)
-        try:
-            if binding.durable is None:
-                channel.exchange_declare(binding.exchange, "topic", passive=True)
-            else:
-                channel.exchange_declare(binding.exchange, "topic", durable=binding.durable, auto_delete=False)
-        except NotFound as error:
-            raise BusUnavailableError(
-                self.address,
-                f"there is no exchange '{binding.exchange}' yet: no producer has sent notifications to this broker and "
-                "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
-                "amqp_durable_queues is true in nova.conf, else durable=false",
-            ) from error
-        except PreconditionFailed as error:
-            raise BusError(
-                f"bus {self.address}: exchange '{binding.exchange}' exists and is not what the address says with "
-                f"durable={str(binding.durable).lower()}; leave that out, and it is taken as it is: {error}"
-            ) from error
-        else:
-            channel.close()
-
     def _unavailable(self, error: Exception) -> BusUnavailableError:
         is_refusal = isinstance(error, PreconditionFailed) and tuple(error.method_sig) == _BASIC_PUBLISH
         kind = MessageRefusedError if is_refusal else BusUnavailableError
@@ -266,11 +245,43 @@ def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int
         raise
 
 
-def broker_version(transport_url: str, settings: BusSettings) -> str:
-    """What the broker says it is, such as `RabbitMQ 3.13.7`. Raises BusError, BusUnavailableError."""
+def broker_version(transport_url: str, settings: BusSettings, *, has_others: bool = False) -> str:
+    """What the broker says it is, such as `RabbitMQ 3.13.7`. Raises BusError, BusUnavailableError.
+
+    has_others: whether other software sends to it, whose exchange has to be there then, if indexers do not make it.
+    """
     with bare_channel(transport_url, settings) as channel:
         told = channel.connection.server_properties
+        address, binding = split_address(transport_url)
+        if has_others and binding.durable is None:
+            find_exchange(channel, binding, urlsplit(address).netloc.rpartition("@")[2])
     return f"{told.get('product', 'a broker')} {told.get('version', '')}".strip()
+
+
+def find_exchange(channel: Any, binding: Binding, address: str) -> None:
+    """See that the exchange of other software is there, or make it if that is how it is named; closes the channel.
+
+    address: for error texts. Raises BusError, BusUnavailableError.
+    """
+    try:
+        if binding.durable is None:
+            channel.exchange_declare(binding.exchange, "topic", passive=True)
+        else:
+            channel.exchange_declare(binding.exchange, "topic", durable=binding.durable, auto_delete=False)
+    except NotFound as error:
+        raise BusUnavailableError(
+            address,
+            f"there is no exchange '{binding.exchange}' yet: no producer has sent notifications to this broker and "
+            "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
+            "amqp_durable_queues is true in nova.conf, else durable=false",
+        ) from error
+    except PreconditionFailed as error:
+        raise BusError(
+            f"bus {address}: exchange '{binding.exchange}' exists and is not what the address says with "
+            f"durable={str(binding.durable).lower()}; leave that out, and it is taken as it is: {error}"
+        ) from error
+    else:
+        channel.close()
 
 
 @contextmanager

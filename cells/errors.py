@@ -34,6 +34,7 @@ CellError
     ├── InvalidTransitionError   its state does not allow the operation
     ├── InstanceLockedError      its owner or an administrator has locked it
     ├── InstanceNotReadyError    it is on no host
+    ├── InstanceOfflineError     an operator has marked it offline: it is not to run
     └── MirroredDisksError       its disks are on two nodes, which only Ganeti's operations move
 """
 
@@ -220,10 +221,16 @@ class AggregateInUseError(CellError):
 
 
 class NoValidHostError(CellError):
-    """No host may take the instance and has room for it."""
+    """No host may take the instance and has room for it.
 
-    def __init__(self) -> None:
-        super().__init__("No valid host was found. There are not enough hosts available.")
+    unsupported: what no host at all can do of the extra specs of its flavor, such as `hw:numa_nodes=2`.
+    """
+
+    def __init__(self, unsupported: Sequence[str] = ()) -> None:
+        reason = "There are not enough hosts available."
+        if unsupported:
+            reason = f"No host supports these extra specs of the flavor: {', '.join(unsupported)}."
+        super().__init__(f"No valid host was found. {reason}")
 
 
 class MaxRetriesExceededError(NoValidHostError):
@@ -313,6 +320,13 @@ class MirroredDisksError(StateConflictError):
     def __init__(self, uuid: str) -> None:
         text = f"Instance {uuid} has mirrored disks, which are moved by Ganeti's remote API (migrate, failover)"
         super().__init__(uuid, text)
+
+
+class InstanceOfflineError(StateConflictError):
+    """An operator has marked the instance `uuid` offline, for which the compute API has no word."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(uuid, f"Instance {uuid} is marked offline, until Ganeti's remote API modifies it to be online")
 
 
 class InstanceLockedError(StateConflictError):

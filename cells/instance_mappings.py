@@ -1,6 +1,6 @@
 """The cell of each server: from the fleet database for native cells, from Nova's API databases for theirs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
@@ -53,6 +53,17 @@ class InstanceMappings:
         if cell.api_database_url is None:
             return None
         return self._deployment(cell.api_database_url).request_spec_of(instance_uuid)
+
+    def groups_of(self, cell: Cell, instance_uuid: str, project_id: str | None) -> Sequence[str] | None:
+        """The server groups that a server of this cell is a member of. project_id: only those of this project.
+
+        None of a cell of which it is not known whose its groups are.
+        """
+        if cell.can.takes_changes:
+            return self._fleet.server_groups.of_instance(instance_uuid, project_id=project_id)
+        if cell.api_database_url is None:
+            return None
+        return self._deployment(cell.api_database_url).groups_of(instance_uuid, project_id)
 
     def close(self) -> None:
         with self._mutex:

@@ -19,6 +19,9 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 NO_REVISION = 0
 """The revision of a notification of other software, which a cell only passes on: it is about none of its rows."""
 
+FIRST_REVISION = 1
+"""That of an instance which was just made."""
+
 NO_INSTANCE = "00000000-0000-0000-0000-000000000000"
 """A uuid that no instance has: asking for it costs next to nothing."""
 
@@ -151,6 +154,7 @@ class Change:
     sequence: +1 with each published change of the cell, without holes.
     revision: NO_REVISION for a notification of other software (fleetlight.cells.kinds.native.outbox.append_external).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
+    previous: the values that it replaced, by field; None of a new instance, and where they are not kept.
     """
 
     sequence: int
@@ -158,6 +162,7 @@ class Change:
     revision: int
     routing_key: str
     message: bytes
+    previous: Mapping[str, Any] | None = None
 
 
 class CellAdapter(Protocol):
@@ -205,7 +210,7 @@ class ItemsAdapter(CellAdapter, Protocol):
     ) -> Sequence[Record]:
         """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in whichever order.
 
-        A cell that takes changes also has an item of the type
+        A cell that takes changes, or is a cluster of Ganeti's, also has an item of the type
         fleetlight.resources.query_fields.cluster_parameters.CLUSTER.
 
         fields: names of those that are needed; a record may have others too. keys: values of the unique field of the

@@ -19,7 +19,10 @@ def open_fleet(settings: FleetSettings, *, answer_timeout_s: float | None = None
     answer_timeout_s: see create_database_engine.
     """
     engine = create_database_engine(
-        settings.database_url.get_secret_value(), must_exist=True, answer_timeout_s=answer_timeout_s
+        settings.database_url.get_secret_value(),
+        must_exist=True,
+        answer_timeout_s=answer_timeout_s,
+        idle_transaction_timeout_s=settings.takeover_after_s,
     )
     fleet = Fleet(engine, settings.failure_limits, takeover_after_s=settings.takeover_after_s)
     try:

@@ -5,12 +5,20 @@ from typing import Any
 
 import msgspec
 
-from fleetlight.api.query.named_items import ItemLookupError, columns_of, found_of, looked_up, lost_job
+from fleetlight.api.query.named_items import (
+    CALLED_BY_OTHERS,
+    ItemLookupError,
+    columns_of,
+    found_of,
+    looked_up,
+    lost_job,
+)
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.in_process import document_of, opened_api
 from fleetlight.cli.settings import Settings
 from fleetlight.resources.fields import Kind
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 
 _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
@@ -29,6 +37,11 @@ async def look_up(
     """
     if wanted is None or asked["order"]:
         return await _ask(settings, fleet, asked)
+    if (others := CALLED_BY_OTHERS.get(known.name)) is not None:
+        of_others = ["|", *(["==", "name", name] for name in wanted)]
+        await look_up(
+            settings, fleet, ITEM_TYPES[others], wanted, {**asked, "what": others, "fields": [], "filter": of_others}
+        )
     before = columns_of(known, ())
     answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
     found = [found_of(known, row, row[len(before) :]) for row in answer["data"]]

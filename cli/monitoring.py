@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, make_wsgi_app
 
+from fleetlight.api.http.host_names import ServedHosts
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.cli.watchdog import watched
@@ -45,7 +46,9 @@ def served(settings: MonitoringSettings, registry: CollectorRegistry, probes: Pr
     is_ipv6 = ":" in settings.host
     kind = _Ipv6Server if is_ipv6 else _Server
     try:
-        server = make_server(settings.host, settings.port, _application(registry, probes), kind, _SilentHandler)
+        server = make_server(
+            settings.host, settings.port, _application(settings.served_hosts, registry, probes), kind, _SilentHandler
+        )
     except OSError as error:
         raise CommandError(
             f"cannot serve metrics on {settings.host}:{settings.port}: {(error.strerror or str(error)).lower()}; "
@@ -70,10 +73,15 @@ def add_process_metrics(registry: CollectorRegistry) -> None:
     build.info({"version": version("fleetlight"), "python": platform.python_version()})
 
 
-def _application(registry: CollectorRegistry, probes: Probes) -> Callable[..., Iterable[bytes]]:
+def _application(hosts: ServedHosts, registry: CollectorRegistry, probes: Probes) -> Callable[..., Iterable[bytes]]:
     metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def application(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        # Several ones are joined by a comma, which no host has.
+        asked = [environment["HTTP_HOST"]] if "HTTP_HOST" in environment else []
+        if not hosts.serves(asked):
+            start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"{hosts.refusal(asked, 'monitoring.hosts')}\n".encode()]
         match environment["PATH_INFO"]:
             case "/metrics":
                 return metrics(environment, start_response)

@@ -1,12 +1,21 @@
 """The index, as a command of a person uses it."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 
-from fleetlight.indexer.backends.base import IndexWriter
-from fleetlight.indexer.backends.opening import examine_index, open_writer
+from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.backends.opening import examine_index, open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.listing.explanation import why_live
+from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.index_gateway import read_as_lists_do
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
+# A person waits.
 _ANSWERS_WITHIN_S = 5.0
 
 
@@ -20,3 +29,47 @@ def opened_index(settings: IndexSettings) -> Iterator[IndexWriter]:
     examine_index(settings, _ANSWERS_WITHIN_S)
     with closing(open_writer(settings)) as writer:
         yield writer
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedCells:
+    """progress: by uuid of the cell. items: by item type, and uuid of the cell, how many the index has; of cells that
+    it has all of.
+    """
+
+    progress: Mapping[str, CellProgress] = field(default_factory=dict)
+    items: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def why_live(self, cell: Cell, *, now: int, limit_s: float) -> str | None:
+        """Why lists ask the cell itself, for instances or for other items; None where they take the index for all.
+
+        Of cells that do not number their changes the index is to have instances alone.
+        now: microseconds. limit_s: `search.staleness_limit_s`.
+        """
+        followed = self.progress.get(cell.uuid)
+        if (reason := why_live(followed, Freshness(now, limit_s), limit_s)) or not cell.can.numbers_changes:
+            return reason
+        lacking = [each.noun for name, each in INDEXED_ITEMS.items() if cell.uuid not in self.items.get(name, {})]
+        return f"the index does not have every {' and '.join(lacking)} of the cell" if lacking else None
+
+
+def read_index(settings: IndexSettings) -> IndexedCells:
+    """What the index says of all cells, if lists can be answered by it.
+
+    Raises IndexUnavailableError, also when it does not answer within seconds, and IndexRequestError.
+    """
+    try:
+        return asyncio.run(asyncio.wait_for(_read(settings), _ANSWERS_WITHIN_S))
+    except TimeoutError:
+        raise IndexUnavailableError(f"it has not answered within {_ANSWERS_WITHIN_S:g} s") from None
+
+
+async def _read(settings: IndexSettings) -> IndexedCells:
+    searcher = open_searcher(settings)
+    try:
+        progress = await read_as_lists_do(searcher)
+        found = {name: await searcher.items(name, list(progress)) if progress else {} for name in INDEXED_ITEMS}
+        counts = {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
+        return IndexedCells(progress, counts)
+    finally:
+        await searcher.close()

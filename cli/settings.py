@@ -24,6 +24,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, is_loopback
 from fleetlight.api.luxi.paths import is_short_enough
 from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
 from fleetlight.bus.settings import BusSettings
@@ -62,6 +63,8 @@ class MonitoringSettings(BaseModel):
     """Section `monitoring`: where each process serves `/metrics`, `/healthz` and `/readyz` with all that they know.
 
     host: the address to listen on. Callers that reach it see the names of cells, and which of them are down.
+    hosts: names under which it is called, besides addresses and localhost; a request for another one is refused.
+        Unset: any name, unless host is a loopback address.
     port: unset for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
         environment of each.
     """
@@ -69,7 +72,13 @@ class MonitoringSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
+    hosts: tuple[HostName, ...] = ()
     port: int | None = Field(default=None, ge=0, le=65535)
+
+    @property
+    def served_hosts(self) -> ServedHosts:
+        """The hosts that requests may be for."""
+        return ServedHosts(frozenset(self.hosts)) if self.hosts or is_loopback(self.host) else ANY_HOST
 
 
 class Settings(BaseSettings):

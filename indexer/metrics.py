@@ -9,6 +9,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _DOCUMENT_OUTCOMES = ("applied", "stale", "rejected")
+_COMPARED = ("revisions", "content")
 
 
 class IndexerMetrics:
@@ -35,7 +36,7 @@ class IndexerMetrics:
         )
         self._is_complete = Gauge(
             "fleetlight_indexer_complete",
-            "1: every instance of the cell is in the index",
+            "1: every instance of the cell is in the index, and lists may rely on that",
             ["cell"],
             registry=registry,
         )
@@ -96,6 +97,13 @@ class IndexerMetrics:
             ["cell", "compared"],
             registry=registry,
         )
+        self._audited = Gauge(
+            "fleetlight_indexer_audited_seconds",
+            "Time at which the last comparison of the whole cell with the index ended, of `revisions` or of `content`, "
+            "or at which this indexer began with them",
+            ["cell", "compared"],
+            registry=registry,
+        )
         self._audit_differences = Counter(
             "fleetlight_indexer_audit_differences",
             "Instances and nodes that the index was found to have otherwise than the cell",
@@ -138,6 +146,7 @@ class IndexerMetrics:
         """The indexer begins to follow a cell, from this saved progress: what it counts there begins with 0."""
         cell = progress.cell_uuid
         self.searchable(progress, progress.watermark)
+        self.complete(cell, is_complete=progress.is_complete)
         self.active(cell, is_active=False)
         self._holes.labels(cell)
         self._restores.labels(cell)
@@ -179,9 +188,14 @@ class IndexerMetrics:
             self._schema_violations.labels(cell_uuid).inc(schema_violations)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
 
+    def audit_began(self, cell_uuid: str) -> None:
+        for compared in _COMPARED:
+            self._audited.labels(cell_uuid, compared).set_to_current_time()
+
     def audited(self, cell_uuid: str, compared: str, round_s: float) -> None:
         """compared: `revisions` or `content`."""
         self._audit_seconds.labels(cell_uuid, compared).set(round_s)
+        self._audited.labels(cell_uuid, compared).set_to_current_time()
 
     def differences_found(self, cell_uuid: str, count: int) -> None:
         self._audit_differences.labels(cell_uuid).inc(count)
@@ -215,4 +229,7 @@ class IndexerMetrics:
         self._watermark.labels(cell).set(progress.watermark)
         self._lag.labels(cell).set(max(0, highest_known - progress.watermark))
         self._fresh_as_of.labels(cell).set(progress.fresh_as_of / MICROSECONDS_PER_SECOND)
-        self._is_complete.labels(cell).set(progress.is_complete)
+
+    def complete(self, cell_uuid: str, *, is_complete: bool) -> None:
+        """Whether lists may take the index for all of the cell, as far as it is fresh."""
+        self._is_complete.labels(cell_uuid).set(is_complete)

@@ -121,7 +121,7 @@ def _cell_status(
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
     return CellIndexStatus(
         cell=cell,
-        health=_health(progress, age_s, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
+        health=_health(progress, now, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
         watermark=None if progress is None or not is_numbered else progress.watermark,
         published_sequence=published,
         lag_changes=lag,
@@ -142,7 +142,7 @@ def _published_by(open_adapter: Callable[[Cell], ChangelogAdapter], cell: Cell) 
 
 def _health(
     progress: CellProgress | None,
-    age_s: float | None,
+    now: int,
     dead_letters: int | None,
     *,
     is_unreachable: bool,
@@ -154,6 +154,7 @@ def _health(
         return IndexHealth.UNKNOWN
     if not progress.is_complete:
         return IndexHealth.INCOMPLETE
-    if age_s is None or age_s > staleness_limit_s:
+    # A moment far ahead is that of a clock which is wrong (fleetlight.listing.freshness).
+    if abs(now - progress.fresh_as_of) > staleness_limit_s * MICROSECONDS_PER_SECOND:
         return IndexHealth.STALE
     return IndexHealth.DEAD_LETTERS if dead_letters else IndexHealth.OK

@@ -55,10 +55,11 @@ class Attempt:
 
 @dataclass(slots=True)
 class Observer:
-    """What was seen of one list. remarks: on the index as a whole."""
+    """What was seen of one list. remarks: on the index as a whole. no_index: why it is done without, once it is."""
 
     attempts: list[Attempt] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    no_index: str | None = None
 
     def begin(
         self, request: PageRequest, why: Mapping[str, str], sources: Sequence[tuple[str | None, Source]]
@@ -68,8 +69,13 @@ class Observer:
         self.attempts.append(Attempt(request, why, [seen for seen, _ in observed]))
         return [_Watched(source, seen) for seen, source in observed]
 
-    def give_up(self, reason: str) -> None:
+    def do_without_index(self, reason: str) -> None:
         """The index could not be used (any more)."""
+        self.no_index = reason
+        self.give_up(reason)
+
+    def give_up(self, reason: str) -> None:
+        """What was read so far makes no page."""
         if self.attempts:
             self.attempts[-1].failure = reason
         self.remarks.append(reason)
@@ -95,7 +101,7 @@ class Reasons:
         if self.consistency is Consistency.STRONG:
             return "consistency strong: cells only"
         if progress is None:
-            return "the index does not know the cell, or was given up"
+            return _UNKNOWN
         if progress.cell_uuid in self.ask_live:
             return "the index lacks a change that the list includes"
         if progress.horizon in self.too_short:
@@ -104,11 +110,25 @@ class Reasons:
         behind_s = fresh.behind_s(progress)
         if self.consistency is Consistency.ANY:
             return f"consistency any: the index as it is, {behind_s:.1f} s behind"
-        if not progress.is_complete:
-            return "the index has never had all rows of the cell"
-        if abs(behind_s) > self.limit_s:
-            return f"the index is stale: {behind_s:.1f} s behind, and {self.limit_s:g} s are allowed"
-        return f"the index is fresh: {behind_s:.1f} s behind, and {self.limit_s:g} s are allowed"
+        is_fresh = f"the index is fresh: {behind_s:.1f} s behind, and {self.limit_s:g} s are allowed"
+        return why_live(progress, fresh, self.limit_s) or is_fresh
+
+
+_UNKNOWN = "the index does not know the cell: no indexer has read it as a whole yet, and `doctor` says what is missing"
+
+
+def why_live(progress: CellProgress | None, fresh: Freshness, limit_s: float) -> str | None:
+    """Why lists ask a cell itself, which the index follows as `progress` says; None where they take the index.
+
+    Of lists that ask for nothing else (`bounded`). limit_s: as of `fresh`.
+    """
+    if progress is None:
+        return _UNKNOWN
+    if not progress.is_complete:
+        return progress.doubt or "the index does not have all rows of the cell"
+    if fresh.is_complete(progress):
+        return None
+    return f"the index is stale: {fresh.behind_s(progress):.1f} s behind, and {limit_s:g} s are allowed"
 
 
 class _Watched:

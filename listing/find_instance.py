@@ -9,7 +9,8 @@ import msgspec
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.fleet import InstanceMapping
-from fleetlight.listing.answer import Consistency
+from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import CellAnswer, Consistency, Route
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
@@ -61,6 +62,14 @@ class InstanceFinder:
     async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
         """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
         return await self._index.find(all_of(Eq("uuid", uuid), Eq("deleted", False)), {cell_uuid}, projection)
+
+    async def answer_while_down(self, cell: Cell) -> CellAnswer | None:
+        """What is to be said of what the index has of a cell that does not answer; None: it has nothing."""
+        progress = (await self._index.progress_or_nothing()).get(cell.uuid)
+        if progress is None:
+            return None
+        age_s = self._index.freshness().age_s(progress)
+        return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
 
     async def position_of(
         self,

@@ -32,6 +32,9 @@ T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 0.2
+# What shows for next to nothing that a page could be made.
+_NO_ROW = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
+_UUID = FieldValues(INSTANCE_FIELDS, ("uuid",))
 
 
 class IndexGateway:
@@ -92,6 +95,13 @@ class IndexGateway:
         fresh = self.freshness()
         if any(cell.is_complete and not fresh.is_complete(cell) for cell in progress.values()):
             return await self._progress.get(_READ_AGAIN_AFTER_S, timeout_s=self._settings.index_deadline_s)
+        return progress
+
+    async def checked_progress(self) -> ProgressByCell | None:
+        """As `progress`, of an index that follows cells only if instances can be searched for, too."""
+        progress = await self.progress()
+        if progress:
+            await self.search(_NO_ROW, {NO_INSTANCE}, _UUID)
         return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:
@@ -204,8 +214,15 @@ class IndexGateway:
         return self._searcher
 
     async def _probe(self) -> None:
-        """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
         if self._searcher is not None:
-            await self._searcher.progress()
-            nothing = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
-            await self._searcher.search(nothing, {NO_INSTANCE}, FieldValues(INSTANCE_FIELDS, ("uuid",)))
+            await read_as_lists_do(self._searcher)
+
+
+async def read_as_lists_do(searcher: IndexSearcher) -> ProgressByCell:
+    """The progress of an index that gives all that a list needs of it; raises IndexerError.
+
+    One may know its progress, and have lost its instances, or have them where nothing can be searched.
+    """
+    progress = await searcher.progress()
+    await searcher.search(_NO_ROW, {NO_INSTANCE}, _UUID)
+    return progress

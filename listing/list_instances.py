@@ -83,12 +83,12 @@ class InstanceLister:
             timeout_s = cell_timeout_s or self._settings.cell_timeout_s
             listing = _Listing(slot, request, projection, consistency, cells, dict(down), timeout_s, ask_live, observer)
             try:
-                page = await self._index.or_cells(consistency, partial(self._merge, listing), observed.give_up)
+                page = await self._index.or_cells(consistency, partial(self._merge, listing), observed.do_without_index)
             except RowsMovedError:
                 # A row may have been in none of two batches. Now no cell is read twice.
                 observed.give_up("rows moved while they were read in batches: read again, all at once")
                 at_once = partial(self._merge, listing, in_batches=False)
-                page = await self._index.or_cells(consistency, at_once, observed.give_up)
+                page = await self._index.or_cells(consistency, at_once, observed.do_without_index)
         return page if has_all_cells else replace(page, has_all_cells=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
@@ -126,7 +126,7 @@ class InstanceLister:
             why = Reasons(
                 listing.consistency,
                 self._settings.staleness_limit_s,
-                self._index.why_not,
+                self._index.why_not or observer.no_index,
                 listing.ask_live,
                 chosen.too_short,
             )

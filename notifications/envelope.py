@@ -7,13 +7,14 @@ is kept, since older senders leave tokens in it. Payloads are not looked at here
 
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from fleetlight.notifications.errors import EnvelopeError
+from fleetlight.notifications.errors import EnvelopeError, UnversionedError
 
 ENVELOPE_VERSION = "2.0"
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
@@ -46,7 +47,7 @@ class _Outer(msgspec.Struct):
 
 class _Inner(msgspec.Struct):
     event_type: str
-    payload: dict[str, Any]
+    payload: Any
     publisher_id: str
     priority: str
     timestamp: str | None = None
@@ -60,6 +61,8 @@ _MSGSPEC_ERROR = re.compile(
     r"|Object missing required field `(?P<missing>[^`]+)`.*"
 )
 
+# As msgspec calls them; other types by their own names.
+_JSON_NAMES: Mapping[type, str] = {list: "array", type(None): "null"}
 # RecursionError: nested deeper than any payload is.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -93,7 +96,7 @@ def size_problem(body: bytes) -> str | None:
 
 
 def decode(body: bytes) -> Notification:
-    """Read a message body, with or without envelope; raises EnvelopeError."""
+    """Read a message body, with or without envelope; raises EnvelopeError, of which one is UnversionedError."""
     inner = _open(body)
     if inner.message_id is None:
         raise EnvelopeError("message_id", "is missing")
@@ -113,6 +116,8 @@ def read_sample(text: bytes, now: datetime) -> Notification:
 
 
 def _notification(inner: _Inner, message_id: str, timestamp: datetime) -> Notification:
+    if not isinstance(inner.payload, dict):
+        raise UnversionedError(inner.event_type, _JSON_NAMES.get(type(inner.payload), type(inner.payload).__name__))
     request_id = inner.request_id if isinstance(inner.request_id, str) else None
     return Notification(
         inner.event_type, inner.payload, inner.publisher_id, inner.priority, timestamp, message_id, request_id

@@ -2,6 +2,7 @@
 
 NotificationError
 ├── EnvelopeError              not a notification as oslo.messaging sends them, or one that cannot be sent
+│   └── UnversionedError       its payload is no object, which is for other readers
 ├── PayloadError               a field is missing or has a wrong value; `problems` names each
 ├── UnknownPayloadError        no payload is registered under this namespace and name
 ├── UnsupportedVersionError    a major version of a payload that is not read here
@@ -41,6 +42,14 @@ class EnvelopeError(NotificationError):
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")
         self.problem = Problem(where, what)
+
+
+class UnversionedError(EnvelopeError):
+    """The payload of an unversioned notification, which may be any JSON, is no object, but a `found`."""
+
+    def __init__(self, event_type: str, found: str) -> None:
+        super().__init__("payload", f"must be object, not {found}")
+        self.event_type = event_type
 
 
 class PayloadError(NotificationError):

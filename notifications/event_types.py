@@ -103,6 +103,9 @@ _NOVA: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("libvirt.connect", ("error",), "LibvirtErrorPayload"),
     ("metrics.update", (), "MetricsPayload"),
 )
+# What older Novas have sent with these events: create until Ocata, snapshot until Pike, rebuild until Queens.
+_OLDER_PAYLOAD = "InstanceActionPayload"
+_ONCE_WITH_IT = {"instance.create", "instance.snapshot", "instance.rebuild"}
 # Of instances that are reserved only, which no consumer of servers is to take for one. All carry our payload. Each is
 # one transaction, so nothing is announced when it begins.
 _RESERVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -121,6 +124,8 @@ def _all() -> Iterator[tuple[str, frozenset[PayloadName]]]:
         if base.startswith("instance."):
             # Any event about an instance may carry our complete payload instead.
             names |= {("fleetlight", "InstancePayload")}
+        if base in _ONCE_WITH_IT:
+            names |= {("nova", _OLDER_PAYLOAD)}
         for event_type in [f"{base}.{phase}" for phase in phases] or [base]:
             yield event_type, names
     for base, phases in _RESERVATIONS:

@@ -50,6 +50,8 @@ _LONGEST_SHOWN = 80
 
 _Value = str | int | float
 _VALUES = (str, int, float)
+# Beyond it not every whole number is one with a point.
+_MOST_EXACT = 2**53
 
 
 def to_filter(expression: object, fields: ItemType) -> Filter:
@@ -147,7 +149,7 @@ def _one_of(field: QueryField, values: Sequence[_Value]) -> Leaf:
         names = [value for value in values if isinstance(value, str)]
         if len(names) == len(values):
             return HasOneName(field.name, tuple(names))
-    return In(field.name, tuple(values))
+    return In(field.name, tuple(_with_point(field, value) for value in values))
 
 
 def _terms(operator: str, operands: Sequence[object], fields: ItemType, level: int) -> Sequence[Filter]:
@@ -246,9 +248,16 @@ def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
         value = int(value)
     if field.kind is Kind.TIMESTAMP:
         value = _moment(field, value)
+    value = _with_point(field, value)
     leaf = _ORDERED[operator](field.name, value) if operator != "==" else _equality(field, value)
     leaf.check(field)
     return leaf
+
+
+def _with_point(field: QueryField, value: Any) -> Any:
+    """The value of a field of numbers with a point, whose whole ones are shown, and so given, without it."""
+    is_exact = field.kind is Kind.FLOAT and type(value) is int and abs(value) <= _MOST_EXACT
+    return float(value) if is_exact else value
 
 
 def _equality(field: QueryField, value: Any) -> Leaf:

@@ -8,7 +8,7 @@ the same whether a cell or the index has it.
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.node import NODE
-from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.resources.query_fields.parameters import node_parameter_values
 from fleetlight.resources.units import MIB_PER_GIB
 
 AGENT_ADDRESS = "agent_address"
@@ -75,7 +75,7 @@ def shown_node(stored: Record) -> Record:
         "group.uuid": stored["group_uuid"],
         "ndparams": filled,
         "custom_ndparams": stored["custom_ndparams"],
-        **{f"ndp/{name}": filled.get(name) for name in NODE_PARAMETERS},
+        **node_parameter_values(filled),
         **_sizes(stored),
     }
 

@@ -16,6 +16,7 @@ from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 from fleetlight.api.http.faults import fault_of
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import OBJECT, JsonType
+from fleetlight.api.shared.endpoint import EVENT_STREAM
 from fleetlight.api.shared.headers import OF_EVERY_ANSWER
 from fleetlight.api.shared.microversion import (
     LEGACY_HEADER,
@@ -29,11 +30,10 @@ from fleetlight.api.shared.microversion import (
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _COMPONENTS = "#/components/schemas/{model}"
-# What any request can be answered with: a wrong header or query, no known user is calling, no such microversion, a
-# media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that the
-# caller cannot be found out just now.
+# What any request can be answered with: a wrong header or query, no known user is calling, no such microversion or no
+# events, a media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that
+# the caller cannot be found out just now.
 _ALWAYS = (400, 401, 406, 415, 429, 500, 503)
-_EVENT_STREAM = "text/event-stream"
 _EVENTS = (
     "Server-sent events: `ready` when changes are followed from now on; `changed` with the server as the list shows "
     "it; `removed` with the id of a server that the list does not have any more; `incomplete` and `complete` as cells "
@@ -215,7 +215,7 @@ def _success(route: ApiRoute, status: int, minor: int) -> dict[str, Any]:
         return description
     content = {JSON: {"schema": route.answer.schema(minor)}}
     if route.events is not None:
-        content[_EVENT_STREAM] = {"schema": _stream_schema(route.events, minor)}
+        content[EVENT_STREAM] = {"schema": _stream_schema(route.events, minor)}
     return description | {"content": content}
 
 
@@ -236,7 +236,7 @@ def _stream_schema(events: Mapping[str, JsonType], minor: int) -> dict[str, Any]
     return {
         "type": "string",
         "description": _EVENTS,
-        "contentMediaType": _EVENT_STREAM,
+        "contentMediaType": EVENT_STREAM,
         "contentSchema": {"type": "array", "items": {"oneOf": items}},
     }
 

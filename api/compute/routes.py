@@ -54,9 +54,9 @@ class ComputeFace:
         server = ServerShowHandler(
             services.finder,
             parts.cells,
-            parts.fleet.server_groups,
             self._host_statuses,
             request_spec_of=services.mappings.request_spec_of,
+            groups_of=services.mappings.groups_of,
             timeout_s=parts.search.cell_timeout_s,
         )
         table = RouteTable(

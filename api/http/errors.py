@@ -246,6 +246,13 @@ class UnsupportedMediaTypeError(ApiError):
         self.content_type = content_type
 
 
+class NoEventsError(ApiError):
+    """The request wants a stream of events where there is none."""
+
+    def __init__(self) -> None:
+        super().__init__("There are no events (text/event-stream) here, but of GET /v2.1/servers/detail.")
+
+
 class DirectoryError(ConflictError):
     """Users, projects, roles or credentials cannot be changed in this way; the text says why."""
 
@@ -303,6 +310,7 @@ STATUS: dict[type[Exception], int] = {
     TooManyCredentialsError: 403,
     NotFoundError: 404,
     UnsupportedMicroversionError: 406,
+    NoEventsError: 406,
     ConflictError: 409,
     GoneError: 410,
     BodyTooLargeError: 413,

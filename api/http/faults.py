@@ -1,6 +1,7 @@
 """Error bodies of the compute API (contracts/nova-servers, section 10)."""
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
@@ -17,6 +18,7 @@ from fleetlight.api.http.errors import (
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, FleetUnusableError, UnreadableRowError
 from fleetlight.listing.errors import CellDownError, ListingError
 
+REQUEST_ID_HEADERS = ("X-Openstack-Request-Id", "X-Compute-Request-Id")
 _AWAY = (CellDownError, CellUnreachableError, FleetUnreachableError)
 _BROKEN = (FleetUnusableError, UnreadableRowError)
 
@@ -25,18 +27,21 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     """The answer to a request that failed with `error`.
 
     What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
-    is_change: of the request: while a database is away it is answered with 503 and when to try again, which programs
-    know what to do with. Reading is answered as by Nova (contracts/nova-servers, 6).
+    is_change: of the request. While the fleet database is away, or that of a cell that is to be changed, the answer is
+    503 and when to try again, which programs know what to do with. Who reads a cell that is down gets what Nova answers
+    (contracts/nova-servers, 6).
     """
     status = status_of(error) or 500
     headers = error.headers if isinstance(error, TryAgainLaterError) else None
-    if is_change and comes_back(error):
+    if comes_back(error) and (is_change or isinstance(error, FleetUnreachableError)):
         status, headers = 503, WHEN_AWAY
     message = str(error)
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if isinstance(error, CellUnreachableError):
         message = str(CellDownError(error.cell))
+    elif status == 503 and isinstance(error, FleetUnreachableError):
+        message = "The fleet database cannot be reached. Try again later."
     elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message, headers)
@@ -56,3 +61,11 @@ def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -
 def no_such_route() -> Response:
     """What an unknown path, or a known one with another method, gets."""
     return PlainTextResponse("404 Not Found\n\nThere is nothing at this address.\n", 404)
+
+
+def no_such_address() -> Response:
+    """The same for a request of which no endpoint has made the id yet."""
+    request_id, response = f"req-{uuid4()}", no_such_route()
+    for name in REQUEST_ID_HEADERS:
+        response.headers[name] = request_id
+    return response

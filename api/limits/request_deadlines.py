@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fleetlight.api.http.strict_lines import StrictLines
+
 _MESSAGE = b"408 Request Timeout\n\nThe request did not arrive in time.\n"
 # Of the server's side of a connection, as long as it has not begun to answer.
 _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
@@ -31,13 +33,13 @@ class RequestDeadlines:
 def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
     """What uvicorn takes as `http`."""
 
-    class Protocol(_TimedProtocol):
+    class Protocol(TimedProtocol):
         allowed = deadlines
 
     return Protocol
 
 
-class _TimedProtocol(H11Protocol):
+class TimedProtocol(StrictLines):
     """A connection that is closed when what it has to send now is late.
 
     A request that was not answered yet gets 408 before. For the application that reads the body its client has gone.
@@ -48,6 +50,12 @@ class _TimedProtocol(H11Protocol):
     _taking: asyncio.TimerHandle | None = None
     # The state of the client, and the request before or of it: together they are new whenever a timer has to begin.
     _awaited: tuple[object, object] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a request is not answered, or its answer not taken."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return not is_answered or bool(self.transport.get_write_buffer_size())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)

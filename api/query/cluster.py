@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fleetlight.resources.fields import Record
-from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+from fleetlight.views.query2.values import seconds_of
 
 FLEET = "fleetlight"
 """What the whole fleet is called as one cluster."""
@@ -49,9 +49,9 @@ def cluster_info(name: str, uuid: str | None, configured: Record | None = None) 
 def _as_configured(record: Record) -> dict[str, Any]:
     return {
         **{key: record[key] for key in _KEYS.split() if key in record},
-        "ctime": record["ctime"] / MICROSECONDS_PER_SECOND,
-        "mtime": record["mtime"] / MICROSECONDS_PER_SECOND,
+        "ctime": seconds_of(record["ctime"]),
+        "mtime": seconds_of(record["mtime"]),
         "default_hypervisor": record["enabled_hypervisors"][0],
-        "drbd_helper": record["drbd_usermode_helper"],
-        "vg_name": record["volume_group_name"],
+        "drbd_helper": record.get("drbd_usermode_helper"),
+        "vg_name": record.get("volume_group_name"),
     }

@@ -14,7 +14,9 @@ from fleetlight.views.query2.projection import Cells
 _EQUAL = ("=", "==")
 _OF_COMPARISON = 2
 # What is looked up; items of other types that are not there are no rows, and no error.
-_KINDS = {"instance": "Instance", "node": "Node", "group": "NodeGroup", "network": "Network"}
+_KINDS = {"instance": "Instance", "node": "Node", "group": "NodeGroup", "network": "Network", "export": "Node"}
+CALLED_BY_OTHERS = {"export": "node"}
+"""Types whose items are called by the names of items of another one: there has to be such an item, and no more."""
 _JOB = "job"
 UNSURE = "part of the fleet does not answer"
 T = TypeVar("T")
@@ -107,36 +109,44 @@ def looked_up(
         # Cells number their jobs each by themselves; the first one with a number is meant.
         by_number = {item.name: item.rest for item in reversed(found)}
         return [by_number[number] if number in by_number else lost(number) for number in dict.fromkeys(wanted)]
-    called = _Called(known, found, is_certain=is_certain)
+    called = _Called(known, wanted, found, is_certain=is_certain)
     return [item for name in wanted for item in called.by(str(name).lower(), str(name))]
 
 
 class _Called(Generic[T]):
     """Items by their names, and by what abbreviates those."""
 
-    def __init__(self, known: QueryFields, found: Sequence[NamedItem[T]], *, is_certain: bool) -> None:
+    def __init__(
+        self, known: QueryFields, wanted: Sequence[str | int], found: Sequence[NamedItem[T]], *, is_certain: bool
+    ) -> None:
         self._known = known
         self._is_certain = is_certain
         self._by_name: dict[str, list[T]] = {}
         for item in found:
             if item.name is not None:  # one without a name is here for its uuid
                 self._by_name.setdefault(str(item.name).lower(), []).append(item.rest)
-        self._uuids = {item.uuid for item in found if item.uuid is not None}
         self._full: dict[str, list[str]] = {}
         for full in self._by_name if _is_abbreviated(known) else ():
             for number in (number for number, character in enumerate(full) if character == "."):
                 self._full.setdefault(full[:number], []).append(full)
+        # A uuid names an item, and is not its name, which the expression asks for: so that has to be asked for too.
+        names = {str(name).lower() for name in wanted}
+        asked = names | {full for short in names for full in self._full.get(short, ())}
+        self._by_uuid = {
+            item.uuid: [item.rest] if str(item.name).lower() in asked else [] for item in found if item.uuid is not None
+        }
 
     def by(self, wanted: str, name: str) -> Sequence[T]:
         """The items of the name `wanted`; else those of the one name that it abbreviates. name: as it was written."""
         if wanted in self._by_name:
             return self._by_name[wanted]
-        if wanted in self._uuids:
-            # A uuid names an item, and is not its name, which the expression asks for.
-            return ()
+        if wanted in self._by_uuid:
+            return self._by_uuid[wanted]
         full = self._full.get(wanted, ())
         if len(full) > 1:
             raise ItemLookupError(f"{kind_of(self._known)} name {name} has multiple matches", is_certain=True)
+        if not full and self._known.name in CALLED_BY_OTHERS:
+            return ()
         if not full:
             raise ItemLookupError(f"{kind_of(self._known)} name {name} not found", is_certain=self._is_certain)
         return self._by_name[full[0]]

@@ -12,7 +12,16 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine, proof_of
 from fleetlight.api.query.item_query import Wanted, check_columns, query_of
-from fleetlight.api.query.named_items import NamedItem, columns_of, filter_of, found_of, looked_up, lost_job, names_in
+from fleetlight.api.query.named_items import (
+    CALLED_BY_OTHERS,
+    NamedItem,
+    columns_of,
+    filter_of,
+    found_of,
+    looked_up,
+    lost_job,
+    names_in,
+)
 from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.shared.proof import ReadOptions
@@ -163,9 +172,11 @@ class WholeResults:
         """
         known = visible_fields(item_type, asking.caller)
         check_columns(names)
+        proofs: list[Page] = []
+        if (others := CALLED_BY_OTHERS.get(item_type)) is not None:
+            proofs.append((await self.look_up(asking, others, [], wanted)).proof)
         columns = columns_of(known, names)
         before = len(columns) - len(names)
-        proofs: list[Page] = []
         found: list[NamedItem[msgspec.Raw]] = []
         size = 0
         expression = await made_aside(asking.parts, lambda: filter_of(known, wanted))

@@ -102,26 +102,25 @@ class RapiResources:
         if request.only is None:
             return answer(cluster_info(FLEET, None))
         cell, configured = await self._configured(request, request.only)
-        return answer(cluster_info(cell.name, cell.uuid, configured))
+        return answer(cluster_info(cell.name, cell.uuid, configured), _known_or_not(configured))
 
     async def _tags_of_cluster(self, request: RapiRequest) -> Response:
         """The fleet has none as a whole."""
         if request.only is None:
             return answer([])
         _, configured = await self._configured(request, request.only)
-        return answer([] if configured is None else configured["tags"])
+        return answer([] if configured is None else configured["tags"], _known_or_not(configured))
 
     async def _configured(self, request: RapiRequest, only: Collection[str]) -> tuple[Cell, Record | None]:
-        """The cell that a request is about, and what is configured of it, if that is done here.
+        """The cell that a request is about, and what is configured of it; None of one that cannot say that.
 
         Raises CellUnreachableError.
         """
         [cell] = [cell for cell in await self._cells.cells() if cell.uuid in only]
-        if not cell.can.takes_changes:
-            return cell, None
 
         def read(adapter: CellAdapter) -> Record | None:
-            return adapter.read_items(CLUSTER, ())[0] if isinstance(adapter, ItemsAdapter) else None
+            found = adapter.read_items(CLUSTER, ()) if isinstance(adapter, ItemsAdapter) else ()
+            return next(iter(found), None)
 
         return cell, await self._cells.ask(cell.uuid, read, request.fresh.cell_timeout_s)
 
@@ -196,6 +195,11 @@ class RapiResources:
 
     async def _wait(self, request: RapiRequest) -> Response:
         return await wait_for_job(self._items, self._seen, request)
+
+
+def _known_or_not(configured: Record | None) -> dict[str, str]:
+    """The header that says whether all is told that a cell has: of one of Nova's, such things are not known."""
+    return {"Fleetlight-Complete": "true" if configured is not None else "false"}
 
 
 def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:

@@ -4,39 +4,49 @@ The answer is that of contracts/nova-selection, 4. Nothing is claimed unless tha
 until `DELETE /fleetlight/select-destinations/{instance_uuid}`.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from pydantic import Field
+from sqlalchemy import Engine
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, NotSupportedError
-from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape
+from fleetlight.api.http.shapes import BOOL, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.api.shared.references import named_flavor
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
+from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.operations.actions.new_instance import completed_flavor
 from fleetlight.operations.actions.request_spec import request_spec_payload
-from fleetlight.operations.scheduling.announced_selection import announced_selection, tried_selection
+from fleetlight.operations.scheduling.announced_selection import (
+    Selections,
+    announced_selection,
+    claimed_in,
+    tried_selection,
+)
 from fleetlight.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
     rank_cells,
     read_capacity,
     requested_cells,
+    ways_to_place,
 )
 from fleetlight.operations.scheduling.host_candidates import release_claims
 from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
@@ -44,6 +54,8 @@ from fleetlight.resources.amount import Amount
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MOST = 1000
+# A lock of the fleet: whether a uuid has claims must not change while all cells are asked for it.
+_CLAIMS = "claims of programs"
 _Amount = Annotated[int, Field(ge=0, lt=2**31)]
 _Uuid = Annotated[str, Field(pattern=_UUID)]
 
@@ -91,7 +103,9 @@ _BODY: Body[DestinationsBody] = Body(DestinationsBody)
 SELECT_DESTINATIONS = ApiOperation(
     "POST",
     "/fleetlight/select-destinations",
-    Shape({"instance_uuids": ListOf(TEXT), "selections": ListOf(ListOf(OBJECT)), "cell": TEXT, "claimed": BOOL}),
+    Shape(
+        {"instance_uuids": ListOf(TEXT), "selections": ListOf(ListOf(OBJECT)), "cell": or_null(TEXT), "claimed": BOOL}
+    ),
     body=_BODY,
     gives=(COMPLETE,),
     faults=(400, 403, 409, 501),
@@ -117,6 +131,10 @@ class _Asked:
     cells: CellRequestSpec
 
 
+_Found = Mapping[str, Sequence[Selection]]
+"""The Selections of each instance, by its uuid."""
+
+
 class DestinationsHandler:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -128,20 +146,12 @@ class DestinationsHandler:
         body = await _BODY.read(request)
         asked = await self._access.ask(partial(self._asked, request, body))
         answered = await self._survey(asked)
-        ranked = rank_cells([capacity for _, capacity in answered.answers], asked.cells)
-        for capacity in ranked:
-            if not capacity.capacity:
-                break
-            with suppress(NoValidHostError):
-                selections = await self._select_in(request, capacity.cell, body, asked)
-                document = {
-                    "instance_uuids": asked.uuids,
-                    "selections": [[each.at_version(body.version).wrap() for each in one] for one in selections],
-                    "cell": capacity.cell.name,
-                    "claimed": body.claim,
-                }
-                return json_answer(document, headers=answered.headers)
-        raise ConflictError(str(NoValidHostError()))
+        if body.claim:
+            found = await self._access.act_anywhere(partial(self._claim, request, body, asked, answered))
+        else:
+            found = await self._try(body, asked, answered)
+        answer = partial(_answer, body, asked, found, {cell.uuid: cell.name for cell, _ in answered.answers})
+        return json_answer(await asyncio.to_thread(answer), headers=answered.headers)
 
     async def release(self, request: ApiRequest) -> Response:
         """Raises NotFoundError when nothing is claimed, or an instance takes it up; CellDownError."""
@@ -150,6 +160,7 @@ class DestinationsHandler:
         uuid, native = str(request.http.path_params["instance_uuid"]), self._access.native
         answered = await self._access.ask_cells(lambda cell: release_claims(native.engine(cell), cell, uuid))
         if any(released for _, released in answered.answers):
+            await self._access.ask(partial(self._access.fleet.server_groups.remove_claim, uuid))
             return empty_answer(204)
         if answered.down:
             raise CellDownError(answered.down[0].name)
@@ -157,50 +168,84 @@ class DestinationsHandler:
 
     async def _survey(self, asked: _Asked) -> OfCells[CellCapacity]:
         """What the cells have that answer in time. Raises NotSupportedError, CellDownError."""
-        native, count = self._access.native, len(asked.uuids)
-        cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
+        cells = [cell for cell in await self._access.ask(self._access.native.cells) if not cell.disabled]
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take an instance.")
-        answered = await self._access.ask_some(
-            cells, lambda cell: read_capacity(native.engine(cell), cell, asked.demand, asked.spec, count=count)
-        )
+        answered = await self._access.ask_some(cells, partial(self._capacity, asked))
         if not answered.answers:
             raise CellDownError(answered.down[0].name)
         return answered
 
-    async def _select_in(
-        self, request: ApiRequest, cell: Cell, body: DestinationsBody, asked: _Asked
-    ) -> Sequence[Sequence[Selection]]:
-        """Raises NoValidHostError, CellUnreachableError."""
+    def _capacity(self, asked: _Asked, cell: Cell) -> CellCapacity:
         engine = self._access.native.engine(cell)
-        max_attempts = self._access.native.max_attempts if body.alternates else 1
-        if not body.claim:
-            return await self._access.ask_cell(
-                cell,
-                lambda: tried_selection(engine, cell, asked.uuids, asked.demand, asked.spec, max_attempts=max_attempts),
-            )
+        return read_capacity(engine, cell, asked.demand, asked.spec, count=len(asked.uuids))
+
+    async def _try(self, body: DestinationsBody, asked: _Asked, answered: OfCells[CellCapacity]) -> _Found:
+        """What would be claimed. Raises ConflictError, CellUnreachableError."""
+        engine, attempts = self._access.native.engine, self._max_attempts(body)
+        cells = [cell for cell, _ in answered.answers]
+        claimed = await self._access.ask_some(cells, lambda cell: claimed_in(engine(cell), cell, asked.uuids))
+        _refuse_claimed(claimed.answers)
+        for way in _ways(asked, [capacity for _, capacity in answered.answers]):
+            found: dict[str, Sequence[Selection]] = {}
+            with suppress(NoValidHostError):
+                for cell, uuids in way:
+                    ask = partial(_tried, engine, cell, uuids, asked, attempts)
+                    found |= await self._access.ask_cell(cell, ask)
+                return found
+        raise ConflictError(str(NoValidHostError(asked.spec.unsupported)))
+
+    def _claim(
+        self, request: ApiRequest, body: DestinationsBody, asked: _Asked, answered: OfCells[CellCapacity]
+    ) -> _Found:
+        """Claim hosts for all instances or none. Raises ConflictError, CellUnreachableError, FleetUnreachableError."""
+        fleet, group, engine = self._access.fleet, asked.spec.group, self._access.native.engine
+        cells = [cell for cell, _ in answered.answers]
+        surveyed = [capacity for _, capacity in answered.answers]
+        with fleet.lock(_CLAIMS, *([] if group is None else [f"server group {group.uuid}"])):
+            _refuse_claimed([(cell, claimed_in(engine(cell), cell, asked.uuids)) for cell in cells])
+            if group is not None:
+                # Others may have claimed for it since the cells were asked.
+                spec = replace(asked.spec, group=self._group(group.uuid))
+                asked = replace(asked, spec=with_members(spec, asked.uuids))
+                surveyed = [self._capacity(asked, cell) for cell in cells]
+            for way in _ways(asked, surveyed):
+                found: dict[str, Sequence[Selection]] = {}
+                with suppress(NoValidHostError), ExitStack() as transactions:
+                    # In one order, so that no two of these transactions wait for each other.
+                    for cell, uuids in sorted(way, key=lambda part: part[0].uuid):
+                        claimed = transactions.enter_context(self._claimed(request, body, asked, cell, uuids))
+                        found |= zip(uuids, claimed, strict=True)
+                    if group is not None:
+                        fleet.server_groups.add_members(group.uuid, asked.uuids, limit=UNLIMITED)
+                    return found
+        raise ConflictError(str(NoValidHostError(asked.spec.unsupported)))
+
+    def _claimed(
+        self, request: ApiRequest, body: DestinationsBody, asked: _Asked, cell: Cell, uuids: Sequence[str]
+    ) -> AbstractContextManager[Selections]:
         payload = request_spec_payload(
-            self._record(request, body, asked),
+            self._record(request, body, uuids[0]),
             asked.flavor,
             group=asked.spec.group,
-            num_instances=len(asked.uuids),
+            num_instances=len(uuids),
             force_hosts=body.host,
             force_nodes=body.node,
             ignore_hosts=body.ignore_hosts or None,
         )
-        return await self._access.act(
+        return announced_selection(
+            self._access.native.engine(cell),
             cell,
-            lambda: announced_selection(
-                engine,
-                cell,
-                asked.uuids,
-                asked.demand,
-                asked.spec,
-                max_attempts=max_attempts,
-                payload=payload,
-                request=request.origin,
-            ),
+            uuids,
+            asked.demand,
+            asked.spec,
+            max_attempts=self._max_attempts(body),
+            payload=payload,
+            request=request.origin,
         )
+
+    def _max_attempts(self, body: DestinationsBody) -> int:
+        return self._access.native.max_attempts if body.alternates else 1
 
     def _asked(self, request: ApiRequest, body: DestinationsBody) -> _Asked:
         fleet, uuids = self._access.fleet, _uuids(body)
@@ -239,16 +284,50 @@ class DestinationsHandler:
         except ResourceNotFoundError as error:
             raise BadRequestError(f"Instance group {uuid} could not be found.") from error
 
-    def _record(self, request: ApiRequest, body: DestinationsBody, asked: _Asked) -> dict[str, Any]:
-        """Of the first instance, what the announcement tells."""
+    def _record(self, request: ApiRequest, body: DestinationsBody, uuid: str) -> dict[str, Any]:
+        """Of the first instance in a cell, what the announcement tells."""
         return {
-            "uuid": asked.uuids[0],
+            "uuid": uuid,
             "project_id": request.caller.project_id,
             "user_id": request.caller.user_id,
             "pinned_availability_zone": body.availability_zone,
             "scheduler_hints": body.scheduler_hints.model_dump(exclude_unset=True),
             "security_groups": [],
         }
+
+
+def _refuse_claimed(claimed: Sequence[tuple[Cell, Sequence[str]]]) -> None:
+    """As placement refuses a consumer that it knows. claimed: uuids, by cell. Raises ConflictError."""
+    for cell, uuids in claimed:
+        if uuids:
+            raise ConflictError(f"{uuids[0]} has claims in cell {cell.name} already: give them back first.")
+
+
+def _ways(asked: _Asked, surveyed: Sequence[CellCapacity]) -> Iterator[Sequence[tuple[Cell, Sequence[str]]]]:
+    """The ways to give the instances to cells, the best first: which go to each."""
+    ranked = rank_cells(surveyed, asked.cells)
+    for way in ways_to_place(ranked, len(asked.uuids), asked.cells):
+        uuids = iter(asked.uuids)
+        yield [(cell, list(islice(uuids, count))) for cell, count in way]
+
+
+def _tried(
+    engine: Callable[[Cell], Engine], cell: Cell, uuids: Sequence[str], asked: _Asked, max_attempts: int
+) -> _Found:
+    found = tried_selection(engine(cell), cell, uuids, asked.demand, asked.spec, max_attempts=max_attempts)
+    return dict(zip(uuids, found, strict=True))
+
+
+def _answer(body: DestinationsBody, asked: _Asked, found: _Found, names: Mapping[str, str]) -> Mapping[str, Any]:
+    """names: of the cells, by uuid."""
+    selections = [found[uuid] for uuid in asked.uuids]
+    cells = {one[0].cell_uuid for one in selections}
+    return {
+        "instance_uuids": asked.uuids,
+        "selections": [[each.at_version(body.version).wrap() for each in one] for one in selections],
+        "cell": names[cells.pop()] if len(cells) == 1 else None,
+        "claimed": body.claim,
+    }
 
 
 def _uuids(body: DestinationsBody) -> Sequence[str]:

@@ -23,12 +23,13 @@ from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
     IdentityServiceError,
+    NoEventsError,
     UnauthorizedError,
     UnsupportedMediaTypeError,
     UnsupportedMicroversionError,
     status_of,
 )
-from fleetlight.api.http.faults import fault_of, no_such_route
+from fleetlight.api.http.faults import REQUEST_ID_HEADERS, fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity.faults import unauthorized
@@ -38,6 +39,8 @@ from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.consistency.tokens import ChangeToken
+
+EVENT_STREAM = "text/event-stream"
 
 _log = structlog.get_logger(__name__)
 _READING = frozenset({"GET", "HEAD"})
@@ -74,17 +77,23 @@ class ApiRequest:
     request_id: str = ""
 
     @property
+    def wants_events(self) -> bool:
+        """Whether nothing but a stream of events is accepted: the one type by which an answer is chosen."""
+        return self.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
+
+    @property
     def origin(self) -> RequestContext:
         """This request as what asked for a change."""
         return RequestContext(self.request_id, self.caller.user_id, self.caller.project_id)
 
-    async def hand_out_token(self, row: InstanceRow) -> None:
-        """Let the answer name this state of an instance of a native cell, so that lists can be asked to include it.
+    async def hand_out_token(self, *rows: InstanceRow) -> None:
+        """Let the answer name these states of instances of native cells, so that lists can be asked to include them.
 
-        The next lists of the caller's project and of the instance's include it without being asked.
+        The next lists of the caller's project and of the instances' include them without being asked.
         """
-        self.http.state.token = str(ChangeToken.of(row))
-        await self.include(row, self.caller.reader)
+        self.http.state.token = " ".join(str(ChangeToken.of(row)) for row in rows)
+        for row in rows:
+            await self.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.shared.policy)
@@ -113,7 +122,10 @@ class Middleware:
 
         async def answer(http: HttpRequest) -> Response:
             async def respond(minor: int) -> Response:
-                return await handler(await self.request(http, minor))
+                request = await self.request(http, minor)
+                if request.wants_events:
+                    raise NoEventsError
+                return await handler(request)
 
             return await self.answer(http, respond)
 
@@ -147,7 +159,7 @@ class Middleware:
                 _log_failure(error)
                 http.state.failure = error
                 response = fault_of(error, is_change=http.method not in _READING)
-        identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
+        identifiers = [(name, request_id) for name in REQUEST_ID_HEADERS]
         token = getattr(http.state, "token", None)
         if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
             response.headers.append(TOKEN_HEADER, token)

@@ -39,8 +39,9 @@ ROUTE = Header(
 )
 TOKEN = Header(
     TOKEN_HEADER,
-    f"The state of the server that this answer shows or made: lists of consistency `{AT_LEAST}` include it",
-    {"type": "string", "pattern": f"^{_TOKEN_PATTERN}$"},
+    f"The state of the server that this answer shows or made: lists of consistency `{AT_LEAST}` include it; of servers "
+    "that were made in several cells one of each cell",
+    {"type": "string", "pattern": f"^{_TOKEN_PATTERN}( {_TOKEN_PATTERN})*$"},
 )
 OF_EVERY_ANSWER = (
     Header("X-Openstack-Request-Id", "What the instance action of a change is found by", _TEXT, is_required=True),

@@ -49,6 +49,9 @@ class IndexDamage:
     def block(self, name: str) -> None:
         self._client.indices.put_settings(index=self.physical(name), settings={"index.blocks.read_only": True})
 
+    def block_reading(self, name: str) -> None:
+        self._client.indices.put_settings(index=self.physical(name), settings={"index.blocks.read": True})
+
     def take_alias_away(self, name: str) -> None:
         self._client.indices.delete_alias(index=self.physical(name), name=f"{self._prefix}-{name}")
 

@@ -1,14 +1,15 @@
 """A circuit breaker around one cell: one that hangs is waited for once, and not asked again before it answers a probe.
 
 A question that takes too long does not make a cell one that hangs: it may be a heavy one, or its caller may have been
-in a hurry. A cell hangs when none of its answers arrived for as long as one may take (`deadline_s`), and when the cell
-or its driver took long to fail. A failure that comes at once, such as a refused connection, costs the next request as
-little, so the cell is asked again each time.
+in a hurry. A cell is suspected when none of its answers arrived for as long as one may take (`deadline_s`), and when
+the cell or its driver took long to fail; it hangs if it does not answer a probe then either. A failure that comes at
+once, such as a refused connection, costs the next request as little, so the cell is asked again each time.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 _SLOW_FAILURE_S = 0.5
+# Callers wait meanwhile, and it costs the cell next to nothing.
+_FIRST_PROBE_S = 1.0
 # A request has used up some of its time before it asks a cell.
 _NEARLY_ALL = 0.8
 
@@ -30,7 +33,7 @@ class GuardedCell:
     """Asks and changes one cell, in a few threads of its own. Belongs to one event loop.
 
     name: of the cell. probe: a question that costs the cell next to nothing; raises CellUnreachableError.
-    threads: questions at the same time; more wait, inside their deadline.
+    threads: questions at the same time, beside one probe; more wait, inside their deadline.
     deadline_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
     """
 
@@ -48,6 +51,8 @@ class GuardedCell:
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
         self._threads = BoundedThreads(threads, f"cell-{name}", deadline_s=deadline_s)
+        # Of its own: questions that take long shall not keep the cell from proving that it lives.
+        self._for_probes = BoundedThreads(1, f"cell-{name}-probes", deadline_s=deadline_s)
         # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
         self._changing = DaemonThreads(threads, f"cell-{name}-changes")
         self._answered_at = float("-inf")
@@ -113,7 +118,7 @@ class GuardedCell:
             self._changing.shutdown(wait=True)
             last()
 
-        self._threads.close(close_behind_changes)
+        self._threads.close(lambda: self._for_probes.close(close_behind_changes))
 
     def _refuse_if_it_hangs(self) -> None:
         if self._hangs_because is not None:
@@ -127,33 +132,39 @@ class GuardedCell:
 
         return await self._threads.run(ask_and_note, timeout_s)
 
+    async def _run_probe(self) -> None:
+        await self._for_probes.run(
+            self._probe, self._deadline_s if self.hangs else min(_FIRST_PROBE_S, self._deadline_s)
+        )
+
     async def _suspect_later(self, began: float, left_s: float) -> None:
         await asyncio.sleep(left_s)
         self._suspect(began, f"no answer within {self._deadline_s:g} s")
 
     def _suspect(self, began: float, reason: str) -> None:
-        if self._answered_at < began:
+        is_probed = self._probing is not None and not self._probing.done()
+        if self._answered_at < began and not is_probed and not self._is_closed:
+            self._probing = asyncio.create_task(self._probe_until_it_answers(reason))
+
+    async def _probe_until_it_answers(self, reason: str) -> None:
+        # Whatever a probe fails with: without another one the cell would be asked nothing until the process ends.
+        probing = retrying_every(self._probe_interval_s, Exception, partial(self._note_failed_probe, reason))
+        await probing(self._run_probe)
+        if self.hangs:
+            self._hangs_because = None
+            _log.info("cell_answers_again", cell=self._name)
+
+    def _note_failed_probe(self, reason: str, error: object, _attempt: int, _wait_s: float) -> None:
+        if not isinstance(error, AllThreadsHangError | CellUnreachableError | TimeoutError):
+            _log.warning("cell_probe_failed", cell=self._name, reason=f"{type(error).__name__}: {error}")
+        if not self.hangs:
             self._treat_as_hanging(reason)
 
     def _treat_as_hanging(self, reason: str) -> None:
         """Ask it nothing until a probe was answered."""
-        if self.hangs or self._is_closed:
-            return
         self._hangs_because = reason
         _log.warning("cell_hangs", cell=self._name, reason=reason)
         now = asyncio.get_running_loop().time()
         for waiting in self._waiting:
             if not waiting.expired():
                 waiting.reschedule(now)
-        self._probing = asyncio.create_task(self._probe_until_it_answers())
-
-    async def _probe_until_it_answers(self) -> None:
-        # Whatever a probe fails with: without another one the cell would be asked nothing until the process ends.
-        probing = retrying_every(self._probe_interval_s, Exception, self._tell_of_failure)
-        await probing(self._run, self._probe, self._deadline_s)
-        self._hangs_because = None
-        _log.info("cell_answers_again", cell=self._name)
-
-    def _tell_of_failure(self, error: object, _attempt: int, _wait_s: float) -> None:
-        if not isinstance(error, AllThreadsHangError | CellUnreachableError | TimeoutError):
-            _log.warning("cell_probe_failed", cell=self._name, reason=f"{type(error).__name__}: {error}")

@@ -66,6 +66,8 @@ class AdvisoryLocks:
             session = self._engine.connect()
             try:
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LONGEST_WAIT_S}s'"))
+                # It is idle while the work goes on, and the locks of a process that hangs have to be given up.
+                session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_WAIT_S}s'"))
                 # All take them in one order, so that no two requests wait for each other.
                 for name in sorted(set(names)):
                     wait_for_lock(session, f"lock on {name}")

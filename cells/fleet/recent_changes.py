@@ -22,12 +22,16 @@ _LISTENS_FOR_US = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecentChange:
-    """A state of an instance that lists of `reader`, a project or a user without one, have to include."""
+    """A state of an instance that lists of `reader`, a project or a user without one, have to include.
+
+    noted_at: by the clock of the database, in microseconds; 0 before that.
+    """
 
     reader: str
     cell_uuid: str
     instance_uuid: str
     revision: int
+    noted_at: int = 0
 
 
 class RecentChanges:
@@ -87,7 +91,7 @@ class RecentChanges:
 
     def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
         """What other processes than this one have noted in the last `age_s` seconds, in order."""
-        wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision)
+        wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision, _COLUMNS.noted_at)
         statement = select(*wanted).where(
             _COLUMNS.noted_at > self._now() - round(age_s * MICROSECONDS_PER_SECOND), _COLUMNS.process != process
         )

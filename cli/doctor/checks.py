@@ -1,6 +1,5 @@
 """The doctor's checks of databases, buses, the index, clocks and disks."""
 
-import asyncio
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,10 +19,10 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.doctor.checking import DEADLINE_S, Check
 from fleetlight.cli.doctor.findings import Finding, Findings, ok, unknown, wrong
 from fleetlight.cli.fleet import is_in_process
+from fleetlight.cli.opened_index import IndexedCells, read_index
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.settings import Settings
-from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.backends.opening import examine_index, open_searcher
+from fleetlight.indexer.backends.opening import examine_index
 from fleetlight.indexer.status import IndexHealth, read_status
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
@@ -49,14 +48,13 @@ _REMEDIES: Mapping[IndexHealth, str] = {
 
 @dataclass
 class IndexKnows:
-    """What is asked once for all cells: how far the index is by uuid, and how many dead letters are kept.
+    """What is asked once for all cells: what the index says of them, and how many dead letters are kept.
 
-    is_read: whether the index has answered.
+    indexed: None until the index has answered.
     """
 
-    progress: Mapping[str, CellProgress] = field(default_factory=dict)
+    indexed: IndexedCells | None = None
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    is_read: bool = False
 
 
 def fleet_check(settings: Settings, clock: Clock) -> Check:
@@ -78,8 +76,7 @@ def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check
     """What the index says of all its cells, and how many dead letters there are of each, for `known`."""
 
     def run() -> Findings:
-        known.progress = asyncio.run(_progress(settings))
-        known.is_read = True
+        known.indexed = read_index(settings.index)
         try:
             known.dead_letters = fleet.failures.counts()
         except FleetUnreachableError as error:
@@ -117,7 +114,8 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
     def run() -> Findings:
         if is_in_process(cells[0]):
             return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
-        return [ok(about, broker_version(cells[0].transport_url, settings))]
+        has_others = not cells[0].can.numbers_changes
+        return [ok(about, broker_version(cells[0].transport_url, settings, has_others=has_others))]
 
     return Check(about, run, _START_BUS)
 
@@ -135,26 +133,41 @@ def index_check(settings: Settings) -> Check:
     return Check("index", run, _START_INDEX[settings.index.backend])
 
 
-def following_check(cell: Cell, known: IndexKnows, settings: Settings, clock: Clock) -> Check:
-    """How far the index follows a cell that is not disabled."""
+def following_check(
+    cell: Cell, indexed: IndexedCells, dead_letters: Mapping[str, int], settings: Settings, clock: Clock
+) -> Check:
+    """How far the index, which says `indexed`, follows a cell that is not disabled."""
     about = f"index of {cell.name}"
 
     def run() -> Findings:
+        now, limit_s = clock(), settings.search.staleness_limit_s
         (status,) = read_status(
             [cell],
-            known.progress,
+            indexed.progress,
             open_adapter=open_changelog_adapter,
-            count_dead_letters=lambda cell: known.dead_letters.get(cell.uuid, 0),
-            now=clock(),
-            staleness_limit_s=settings.search.staleness_limit_s,
+            count_dead_letters=lambda cell: dead_letters.get(cell.uuid, 0),
+            now=now,
+            staleness_limit_s=limit_s,
             comparison_interval_s=settings.indexer.interval_s,
         )
         age = "" if status.age_s is None else f", as of {status.age_s:.1f} s ago"
+        reason = indexed.why_live(cell, now=now, limit_s=limit_s)
+        route = "" if reason is None else f"; lists ask the cell: {reason}"
         if status.health is IndexHealth.OK:
-            return [ok(about, f"complete{age}")]
-        return [wrong(about, f"{status.health.value}{age}", _REMEDIES[status.health])]
+            return [ok(about, f"complete{age}{route}")]
+        return [wrong(about, f"{status.health.value}{age}{route}", _REMEDIES[status.health])]
 
     return Check(about, run, _START_DATABASE)
+
+
+def hosts_of(settings: Settings) -> Iterator[Finding]:
+    """Which hosts the listeners answer requests for, as this configuration says."""
+    listeners = {"api": settings.api.served_hosts}
+    if settings.monitoring.port is not None:
+        listeners["monitoring"] = settings.monitoring.served_hosts
+    for section, hosts in listeners.items():
+        about, says = f"hosts of {section}", f"serves {hosts.meaning}"
+        yield ok(about, says) if hosts.names is not None else unknown(about, f"{says}: {section}.hosts can limit that")
 
 
 def disk_checks(settings: Settings, cells: Sequence[Cell]) -> list[Check]:
@@ -191,11 +204,3 @@ def _of_database(about: str, schema: str, found: DatabaseExamination) -> Iterato
         yield wrong(
             about, f"its clock is {abs(ahead_s):.1f} s {side} that of this machine", "set both by a time server"
         )
-
-
-async def _progress(settings: Settings) -> Mapping[str, CellProgress]:
-    searcher = open_searcher(settings.index)
-    try:
-        return await searcher.progress()
-    finally:
-        await searcher.close()

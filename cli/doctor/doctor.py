@@ -16,6 +16,7 @@ from fleetlight.cli.doctor.checks import (
     disk_checks,
     fleet_check,
     following_check,
+    hosts_of,
     index_check,
     progress_check,
 )
@@ -56,7 +57,8 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
 
 def _examined(settings: Settings) -> list[Finding]:
     clock = system_clock
-    own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}")
+    use = "" if settings.search.enabled else "; an API with it lists from the cells alone (search.enabled is off)"
+    own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}{use}")
     with open_fleet(settings.fleet, answer_timeout_s=DEADLINE_S) as fleet:
         cells: list[Cell] = []
         known = IndexKnows()
@@ -73,7 +75,7 @@ def _examined(settings: Settings) -> list[Finding]:
                 progress_check(settings, fleet, known),
             ]
         )
-        return [own, *first, *answers(_about_cells(settings, known, tuple(cells)))]
+        return [own, *hosts_of(settings), *first, *answers(_about_cells(settings, known, tuple(cells)))]
 
 
 def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
@@ -83,7 +85,11 @@ def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -
     return [
         *(cell_check(cell, system_clock) for cell in enabled),
         *(bus_check(sharing, settings.bus) for sharing in buses),
-        *(following_check(cell, known, settings, system_clock) for cell in enabled if known.is_read),
+        *(
+            following_check(cell, known.indexed, known.dead_letters, settings, system_clock)
+            for cell in enabled
+            if known.indexed is not None
+        ),
         *certificate_checks(settings, enabled, system_clock),
         *disk_checks(settings, cells),
     ]

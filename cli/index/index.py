@@ -1,10 +1,9 @@
 """`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -17,12 +16,11 @@ from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
 from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync
 from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
 from fleetlight.cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
-from fleetlight.cli.opened_index import opened_index
+from fleetlight.cli.opened_index import IndexedCells, opened_index, read_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from fleetlight.cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from fleetlight.cli.settings import load_settings
-from fleetlight.indexer.backends.base import REPAIRS, CellProgress
-from fleetlight.indexer.backends.opening import open_generations, open_searcher
+from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from fleetlight.indexer.settings import IndexSettings
 from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
@@ -34,12 +32,6 @@ app = typer.Typer(
 )
 app.add_typer(failures.app, name="failures")
 
-T = TypeVar("T")
-_ItemCounts = Mapping[str, Mapping[str, int]]
-"""By item type, and uuid of the cell, how many items the index has; of cells that it has all of."""
-
-# A person waits.
-_INDEX_TIMEOUT_S = 5.0
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
@@ -60,27 +52,35 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         fleet.clock.look()
         mappings = fleet.compared_mappings.all()
     problem: IndexUnavailableError | None = None
-    progress: Mapping[str, CellProgress] = {}
-    items: _ItemCounts = {}
+    indexed = IndexedCells()
     try:
-        progress, items = asyncio.run(_in_time(_progress(settings.index, cells)))
+        indexed = read_index(settings.index)
     except IndexUnavailableError as error:
         problem = error
+    now, limit_s = fleet.clock(), settings.search.staleness_limit_s
+    reasons = {
+        cell.uuid: str(problem) if problem else indexed.why_live(cell, now=now, limit_s=limit_s) for cell in cells
+    }
     statuses = read_status(
         cells,
-        progress,
+        indexed.progress,
         open_adapter=open_changelog_adapter,
         count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
-        now=fleet.clock(),
-        staleness_limit_s=settings.search.staleness_limit_s,
+        now=now,
+        staleness_limit_s=limit_s,
         comparison_interval_s=settings.indexer.interval_s,
     )
     if json:
-        print_json([_as_json(each, items) | _mappings_of(each, mappings) for each in statuses])
+        print_json(
+            [
+                _as_json(each, indexed) | {"lists_ask_cell": reasons[each.cell.uuid]} | _mappings_of(each, mappings)
+                for each in statuses
+            ]
+        )
     else:
         others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
         columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
-        print_table(columns, [_as_row(each, items) for each in statuses], right_aligned=columns[3:])
+        print_table(columns, [_as_row(each, indexed) for each in statuses], right_aligned=columns[3:])
     following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
         makes_it = f"; if it was never there, `{following}` makes it when it starts"
@@ -90,8 +90,10 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         if each.problem:
             print_error(each.problem)
     _report_stale([each for each in statuses if each.health is IndexHealth.STALE], following)
+    if not settings.search.enabled:
+        print_notice("search.enabled is off in this configuration: an API that has it lists from the cells alone")
     if problem is None:
-        _report_incomplete([each for each in statuses if each.health is IndexHealth.INCOMPLETE], settings.index)
+        _report_live(statuses, reasons)
         _report_schema_violations(settings.index)
         _report_rebuilds(settings.index)
     are_mapped = report_mappings(cells, mappings, fleet.clock())
@@ -163,22 +165,15 @@ def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
     )
 
 
-def _report_incomplete(incomplete: Sequence[CellIndexStatus], settings: IndexSettings) -> None:
-    """Why the index is not whole an indexer says in its log, but for what no indexer does."""
-    if not incomplete:
-        return
-    try:
-        with opened_index(settings) as writer:
-            repaired = writer.load_state(REPAIRS)
-    except IndexerError as error:
-        print_notice(f"which cells are being repaired is not known: {error}")
-        return
-    for each in incomplete:
-        if each.cell.uuid in repaired:
-            print_notice(
-                f"{each.cell.name}: the index was found to differ from the cell, and is repaired by an indexer, or by "
-                "`fleetlight index verify --repair`; until then lists ask the cell"
-            )
+def _report_live(statuses: Sequence[CellIndexStatus], reasons: Mapping[str, str | None]) -> None:
+    """Why lists ask cells themselves, but for those that are stale, of which more is said."""
+    names: dict[str, list[str]] = {}
+    for each in statuses:
+        reason = reasons[each.cell.uuid]
+        if reason is not None and each.health is not IndexHealth.STALE:
+            names.setdefault(reason, []).append(each.cell.name)
+    for reason, of_reason in names.items():
+        print_notice(f"{', '.join(of_reason)}: {reason}; lists ask the cell")
 
 
 def _report_rebuilds(settings: IndexSettings) -> None:
@@ -211,25 +206,6 @@ def _report_schema_violations(settings: IndexSettings) -> None:
         )
 
 
-async def _progress(settings: IndexSettings, cells: Sequence[Cell]) -> tuple[Mapping[str, CellProgress], "_ItemCounts"]:
-    searcher = open_searcher(settings)
-    try:
-        progress = await searcher.progress()
-        followed = [cell.uuid for cell in cells if cell.uuid in progress]
-        found = {name: await searcher.items(name, followed) if followed else {} for name in INDEXED_ITEMS}
-        return progress, {name: {uuid: len(each) for uuid, each in of.items()} for name, of in found.items()}
-    finally:
-        await searcher.close()
-
-
-async def _in_time(question: Coroutine[Any, Any, T]) -> T:
-    """What the index answers; raises IndexUnavailableError when it does not soon."""
-    try:
-        return await asyncio.wait_for(question, _INDEX_TIMEOUT_S)
-    except TimeoutError:
-        raise IndexUnavailableError(f"it has not answered within {_INDEX_TIMEOUT_S:g} s") from None
-
-
 def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:
     """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
     # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one.
@@ -238,7 +214,7 @@ def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int],
     return failures_kept.get(cell.uuid, 0) + on_the_bus
 
 
-def _as_json(status: CellIndexStatus, items: _ItemCounts) -> dict[str, Any]:
+def _as_json(status: CellIndexStatus, indexed: IndexedCells) -> dict[str, Any]:
     return {
         "cell": status.cell.name,
         "cell_uuid": status.cell.uuid,
@@ -249,7 +225,7 @@ def _as_json(status: CellIndexStatus, items: _ItemCounts) -> dict[str, Any]:
         "lag_changes": status.lag_changes,
         "age_s": status.age_s,
         "dead_letters": status.dead_letters,
-        "items": {name: of.get(status.cell.uuid) for name, of in items.items()},
+        "items": {name: of.get(status.cell.uuid) for name, of in indexed.items.items()},
         "problem": status.problem,
     }
 
@@ -258,12 +234,12 @@ def _mappings_of(status: CellIndexStatus, mappings: Mapping[str, ComparedMapping
     return {"mappings": mappings_as_json(mappings.get(status.cell.uuid))}
 
 
-def _as_row(status: CellIndexStatus, items: _ItemCounts) -> list[str]:
-    values = _as_json(status, items)
+def _as_row(status: CellIndexStatus, indexed: IndexedCells) -> list[str]:
+    values = _as_json(status, indexed)
     age = "-" if status.age_s is None else f"{status.age_s:.1f} s"
     numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
     is_complete = "yes" if status.is_complete else "no"
-    counts = (_item_count(status, items.get(name, {})) for name in INDEXED_ITEMS)
+    counts = (_item_count(status, indexed.items.get(name, {})) for name in INDEXED_ITEMS)
     return [status.cell.name, status.health.value, is_complete, *counts, *numbers, age]
 
 

@@ -67,7 +67,7 @@ def api(
 
     shared = SharedApiState.of(settings)
     listeners = listen_as_configured(settings.api)
-    children = api_children(listeners, partial(_serve, shared))
+    children = api_children(listeners, partial(_serve, shared), settings.api)
 
     def on_ready() -> None:
         address = address_of(listeners[0])

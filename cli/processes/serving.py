@@ -20,6 +20,7 @@ from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.server import serve
+from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.processes.api_monitoring import answering_of_api
 from fleetlight.cli.processes.api_parts import open_parts
@@ -33,6 +34,8 @@ Stop = Callable[[], None]
 
 
 _GIVE_WAY_S = 0.001
+# For what is closed when the requests that were under way are answered.
+_CLOSING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,12 @@ class SharedApiState:
 
 
 def api_children(
-    listeners: Sequence[socket.socket], serve: Callable[[socket.socket, int, ChildContext], None]
+    listeners: Sequence[socket.socket], serve: Callable[[socket.socket, int, ChildContext], None], api: ApiSettings
 ) -> Sequence[Child]:
     """Processes that serve the API, one for each socket. serve: in the child; its number, from 1 on."""
+    ends_within_s = api.shutdown_timeout_s + _CLOSING_S
     return [
-        Child(f"api-{number}", partial(serve, listener, number), listener, answers_lists=True)
+        Child(f"api-{number}", partial(serve, listener, number), listener, ends_within_s, answers_lists=True)
         for number, listener in enumerate(listeners, 1)
     ]
 
@@ -129,10 +133,12 @@ async def _serve(
                     deadlines=RequestDeadlines(
                         settings.api.header_timeout_s, settings.api.body_timeout_s, settings.api.response_timeout_s
                     ),
+                    shutdown_timeout_s=settings.api.shutdown_timeout_s,
                     on_ready=is_ready,
                     on_stop=app.services.feed.close,
                     logs_requests=settings.api.access_log,
                     trusted_proxies=settings.api.trusted_proxies,
+                    hosts=settings.api.served_hosts,
                 )
 
 

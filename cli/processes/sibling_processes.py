@@ -131,10 +131,22 @@ class _Server(ThreadingUnixStreamServer):
 
 
 class States:
-    """Which of `count` processes run, as the parent knows it; all of them see it, since the memory is shared."""
+    """Which of `count` processes run, as the parent knows it; all of them see it, since the memory is shared.
+
+    In the other direction each of them gives signs of life.
+    """
 
     def __init__(self, count: int) -> None:
         self._shared = mmap(-1, count)
+        self._signs = mmap(-1, count)
+
+    def give_sign(self, number: int) -> None:
+        """To be called by the process of that number."""
+        self._signs[number] = (self._signs[number] + 1) % 256
+
+    def sign(self, number: int) -> int:
+        """Another value than before, once the process has given a sign of life."""
+        return self._signs[number]
 
     def set_down(self, number: int) -> None:
         self._shared[number] = _DOWN

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -42,6 +42,10 @@ _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
 # A child that ran for so long did not end because it cannot start.
 _LONG_RUN_S = 60.0
+_SIGN_INTERVAL_S = 1.0
+# How often the parent looks for a sign of life of a child without finding one, before it kills the child. Looks are
+# counted, and not seconds: where all processes are halted at once, as in a container that is paused, none is silent.
+_SILENT_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,14 @@ class Child:
 
     name: in the log, and among the probes. run: what it does, in the child; it says when it is ready, and returns
         after SIGTERM. listener: the socket that it serves, if it does; the parent keeps it open for the next one.
+    ends_within_s: how long it may take to end after SIGTERM; then it is killed.
     answers_lists: whether its `/readyz` says whether lists can be answered.
     """
 
     name: str
     run: Callable[["ChildContext"], None]
     listener: socket.socket | None = None
+    ends_within_s: float = 30.0
     answers_lists: bool = False
 
 
@@ -73,16 +79,29 @@ class ChildContext:
         self._requests = requests
         self.siblings = siblings
         self.command_probes = command_probes
+        self._probes: Probes | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """As the probes say while they are answered; a child that starts or ends is alive."""
+        probes = self._probes
+        return probes is None or probes.healthz().is_well
 
     def is_ready(self) -> None:
         """Tell the parent that the child does its work; to be called while it answers questions."""
         self._reports.send(None)
 
+    @contextmanager
     def answering(
         self, registry: CollectorRegistry, probes: Probes, orders: Mapping[str, Callable[[], object]] | None = None
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Answer the questions of the others while the block lasts; see fleetlight.cli.processes.sibling_processes."""
-        return answering(self._requests, registry, probes, orders or {})
+        with answering(self._requests, registry, probes, orders or {}):
+            self._probes = probes
+            try:
+                yield
+            finally:
+                self._probes = None
 
 
 @dataclass(slots=True)
@@ -92,6 +111,8 @@ class _Kept:
     number: its place among the states. requests: the socket at which the others ask it.
     starts_at: when it is to be started (again), by the monotonic clock; None: it runs, or its turn has not come.
     wait_s: how long before the next start. was_ready: since the command began.
+    kill_at: when it is killed unless it has ended, by the same clock.
+    sign, silent_looks: its last sign of life, and how often it was looked for another one since.
     reports: what it sends: None when it is ready, and what it failed with.
     """
 
@@ -102,6 +123,9 @@ class _Kept:
     started_at: float = 0.0
     wait_s: float = _FIRST_WAIT_S
     was_ready: bool = False
+    kill_at: float | None = None
+    sign: int = 0
+    silent_looks: int = 0
     process: BaseProcess | None = None
     reports: Connection | None = None
     failure: CommandError | None = None
@@ -116,7 +140,8 @@ def supervise(
     stages: one is started when the one before it is ready, and is stopped when the one before it has ended.
     monitoring: where the metrics and probes of all are served, by one more child; it tells systemd how they are, too.
     on_ready: called when the first stage is ready, before the next one is started.
-    A child that is killed, or ends without being asked to, is started again. A second signal kills what still runs.
+    A child that is killed, or ends without being asked to, is started again. One that gives no sign of life for ten
+    seconds, or does not end in time, is killed. A second signal kills what still runs.
     """
     if threading.active_count() > 1:
         raise RuntimeError(f"threads are not forked, and would be missed: {threading.enumerate()}")
@@ -151,6 +176,7 @@ class _Supervisor:
         # Children read the end of the one when the parent, which alone has the other, is no more.
         self._end_of_parent, self._life = os.pipe()
         self._is_stopping = False
+        self._looks_at = time.monotonic()
 
     def run(self, on_ready: Callable[[], object]) -> None:
         with _woken_by_signals() as woken:
@@ -180,14 +206,19 @@ class _Supervisor:
         for kept in self._kept.values():
             if kept.starts_at is not None and kept.starts_at <= time.monotonic():
                 self._start(kept)
-        starts = [kept.starts_at for kept in self._kept.values() if kept.starts_at is not None]
-        happened = self._wait(woken, max(0.0, min(starts) - time.monotonic()) if starts else None)
+        happened = self._wait(woken)
         if woken in happened:
             _log.info("stopping", signal=signal.Signals(woken.recv(1)[0]).name)
         return woken in happened or any(kept.failure is not None for kept in self._kept.values())
 
-    def _wait(self, woken: socket.socket, timeout_s: float | None = None) -> Sequence[object]:
-        """Wait for a signal, a report or an end, and take note of it; what of them has happened."""
+    def _wait(self, woken: socket.socket) -> Sequence[object]:
+        """Wait for a signal, a report, an end or the time of something, and take note; what of the first has happened.
+
+        Children that are silent, or late to end, are killed.
+        """
+        self._kill_hanging()
+        times = [self._looks_at, *(kept.starts_at or kept.kill_at for kept in self._kept.values())]
+        timeout_s = max(0.0, min(filter(None, times)) - time.monotonic())
         running = [kept for kept in self._kept.values() if kept.process is not None]
         reports = [kept.reports for kept in running if kept.reports is not None]
         ends = [kept.process.sentinel for kept in running if kept.process is not None]
@@ -214,6 +245,31 @@ class _Supervisor:
         else:
             kept.failure = _failure(*said)
 
+    def _kill_hanging(self) -> None:
+        now = time.monotonic()
+        looks = self._looks_at <= now
+        if looks:
+            self._looks_at = now + _SIGN_INTERVAL_S
+        for kept in self._kept.values():
+            if kept.process is None:
+                continue
+            if looks:
+                self._look_for_sign(kept)
+            if kept.silent_looks >= _SILENT_LOOKS:
+                self._kill(kept, kept.process, "it gives no sign of life")
+            elif kept.kill_at is not None and kept.kill_at <= now:
+                self._kill(kept, kept.process, f"it has not ended within {kept.child.ends_within_s:g} s")
+
+    def _look_for_sign(self, kept: _Kept) -> None:
+        sign = self._states.sign(kept.number)
+        kept.silent_looks = kept.silent_looks + 1 if sign == kept.sign else 0
+        kept.sign = sign
+
+    def _kill(self, kept: _Kept, process: BaseProcess, reason: str) -> None:
+        _log.warning("process.killed", name=kept.child.name, reason=reason)
+        process.kill()
+        kept.silent_looks, kept.kill_at = 0, None
+
     def _note_end(self, kept: _Kept, process: BaseProcess) -> None:
         while kept.reports is not None:
             self._hear(kept)
@@ -221,7 +277,7 @@ class _Supervisor:
         if kept.failure is None:
             self._plan_restart(kept, _reason(process.exitcode))
         process.close()
-        kept.process = None
+        kept.process = kept.kill_at = None
 
     def _plan_restart(self, kept: _Kept, reason: str) -> None:
         self._states.set_down(kept.number)
@@ -236,6 +292,7 @@ class _Supervisor:
 
     def _start(self, kept: _Kept) -> None:
         kept.starts_at, kept.started_at = None, time.monotonic()
+        kept.silent_looks = 0
         kept.reports, reporting = _FORK.Pipe(duplex=False)
         kept.process = _FORK.Process(target=self._run_child, args=(kept, reporting), name=kept.child.name)
         self._states.set_starting(kept.number)
@@ -265,16 +322,17 @@ class _Supervisor:
             for kept in stage:
                 if kept.process is not None:
                     kept.process.terminate()
+                    kept.kill_at = time.monotonic() + kept.child.ends_within_s
             while any(kept.process is not None for kept in stage):
                 if woken in self._wait(woken):
                     woken.recv(1)
-                    self._kill()
+                    self._kill_all()
         for kept in self._kept.values():
             kept.requests.close()
         os.close(self._life)
         os.close(self._end_of_parent)
 
-    def _kill(self) -> None:
+    def _kill_all(self) -> None:
         for kept in self._kept.values():
             if kept.process is not None:
                 kept.process.kill()
@@ -292,9 +350,10 @@ class _Supervisor:
                 other.requests.close()
                 if other.child.listener is not None:
                     other.child.listener.close()
-        threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
+        context = ChildContext(reporting, kept.requests, self._siblings, self._command_probes)
+        threading.Thread(target=self._live_with_parent, args=(context, kept.number), name="parent", daemon=True).start()
         try:
-            kept.child.run(ChildContext(reporting, kept.requests, self._siblings, self._command_probes))
+            kept.child.run(context)
         except Exception as error:  # noqa: BLE001  # the edge: the parent says it
             failure = as_command_error(error)
             if failure is None:
@@ -302,8 +361,11 @@ class _Supervisor:
                 failure = CommandError(f"the process {kept.child.name} failed; the log says why")
             reporting.send((str(failure), failure.exit_code))
 
-    def _end_with_parent(self) -> None:
-        os.read(self._end_of_parent, 1)
+    def _live_with_parent(self, context: ChildContext, number: int) -> None:
+        """Give signs of life as long as the parent lives, and end with it."""
+        while not wait([self._end_of_parent], _SIGN_INTERVAL_S):
+            if context.is_alive:
+                self._states.give_sign(number)
         # As abruptly as the parent, whose folder and addresses the next one wants to have.
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(1)

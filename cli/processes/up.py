@@ -159,7 +159,7 @@ def up(
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
             [
-                api_children(listeners, partial(_serve, SharedApiState.of(settings))),
+                api_children(listeners, partial(_serve, SharedApiState.of(settings)), settings.api),
                 [Child(_BACKGROUND, background.run)],
             ],
             settings.monitoring,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fleetlight.cells.digests import RangeDigest
-from fleetlight.indexer.backends.seal import Seal, SealState
+from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SEAL, Seal, SealState
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.counts import CountRequest, Counts, Group
@@ -105,7 +105,8 @@ class CellProgress:
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         fleetlight.indexer.reconcile.retention; only searchers report it.
     epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
-    Kept as the horizon is.
+    doubt: why lists do without the index of a cell that it has had whole, as a sentence. Both are kept as the horizon
+        is.
     """
 
     cell_uuid: str
@@ -114,23 +115,34 @@ class CellProgress:
     is_complete: bool
     horizon: int = field(default=0, compare=False)
     epoch: str | None = field(default=None, compare=False)
+    doubt: str | None = field(default=None, compare=False)
 
-    def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState) -> "CellProgress":
-        """As searchers report it; facts: state by its kind and the uuid of the cell. seal: of the index.
+    def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState = CHECKED_BY_SEARCHES) -> "CellProgress":
+        """As searchers report it; facts: state by its kind, one of CELL_FACTS, and the uuid of the cell.
 
         While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
         restore says so; nor does it while rows make place for others. What another program may have written since the
         seal held last is not known to be whole.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
-        is_repaired = epoch == BEING_RECONCILED or (REPAIRS, self.cell_uuid) in facts
+        doubt = None
+        if seal.reasons:
+            doubt = f"{seal.reasons[0]}; an indexer compares it with all cells"
+        elif epoch == BEING_RECONCILED:
+            doubt = "the cell was restored, and its index is being made equal to it"
+        elif (REPAIRS, self.cell_uuid) in facts:
+            doubt = (
+                "the index was found to differ from the cell, and is repaired by an indexer, or by "
+                "`fleetlight index verify --repair`"
+            )
         held_at = self.fresh_as_of if seal.held_at is None else seal.held_at
         return replace(
             self,
             fresh_as_of=min(self.fresh_as_of, held_at),
-            is_complete=self.is_complete and not is_repaired and not seal.reasons,
+            is_complete=self.is_complete and doubt is None,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
+            doubt=doubt,
         )
 
 
@@ -183,6 +195,9 @@ RECONCILIATIONS = "reconciliations"
 
 REPAIRS = "repairs"
 """The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
+
+CELL_FACTS = (HORIZONS, EPOCHS, REPAIRS, SEAL)
+"""The kinds of state that CellProgress.with_facts reads."""
 
 
 def ignore_removed(_rows: int) -> None:

@@ -70,3 +70,7 @@ class SealState:
         # Another program may have written anything there.
         reasons = tuple(str(each.get("reason")) if isinstance(each, dict) else str(each) for each in found.values())
         return cls(held_at if isinstance(held_at, int) else 0, reasons)
+
+
+CHECKED_BY_SEARCHES = SealState(None)
+"""Of an index whose searches fail where the seal is broken."""

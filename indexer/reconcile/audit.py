@@ -143,6 +143,7 @@ class Auditor:
             self._audits[uuid].start_over()
         for uuid in cells.keys() - self._audits.keys():
             self._audits[uuid] = _CellAudit()
+            self._metrics.audit_began(uuid)
         now_s = time.monotonic()
         idle = {uuid: self._audits[uuid] for uuid in cells if _is_idle(self._audits[uuid], now_s)}
         for uuid, audit in idle.items():

@@ -84,12 +84,12 @@ class ExternalFollower(Follower):
                     is_cell_away = True
                     self._health.report(error)
                     due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
+            self._publish_progress()
             if bus_failure is not None:
                 raise bus_failure
             if consumer.is_idle:
                 self.sign_of_life.give()
             self._health.activity = Activity.FOLLOWING
-            self._publish_progress()
             self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._health.recovered()

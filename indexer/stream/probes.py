@@ -27,7 +27,8 @@ class IndexerProbes:
 
     def healthz(self) -> Probe:
         """Not alive when there is work and none of it gets done; waiting for what is away is alive."""
-        if self._service is None or not (stuck := self._service.stuck):
+        service = self._service
+        if service is None or not (stuck := service.stuck):
             return ALIVE
         cells = sorted(name for name in stuck if name)
         return Probe(False, {"status": "stuck", "cells": cells})

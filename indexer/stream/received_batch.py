@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from fleetlight.bus.bus import Delivery, Headers, Message
 from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER
+from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.indexer.backends.base import WriteResult
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.transform.batches import Batch, ReadsRows, RowReading, without_known
 from fleetlight.indexer.transform.messages import read_headers
-from fleetlight.indexer.writing.dead_letters import DeadLetter
+from fleetlight.indexer.writing.dead_letters import DeadLetter, instance_of
 from fleetlight.resources.clock import Clock, system_clock
+
+_Dead = tuple[Delivery, MalformedMessageError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class ReceivedBatch:
         self.batch = Batch(cell_uuid, reading.horizon(), reading.rows, reading.own_rows, now=reading.clock())
         self.sequences: list[int] = []
         self.sources: dict[str, Delivery] = {}
-        self.dead: list[tuple[Delivery, MalformedMessageError]] = []
+        self.dead: list[_Dead] = []
         self.write: Future[WriteResult] | None = None
         self._cell_uuid = cell_uuid
         self._reading = reading
@@ -73,14 +76,23 @@ class ReceivedBatch:
             self._take(delivery)
         kept = without_known(self.dead, reading.own_rows)
         self.batch.others += len(self.dead) - len(kept)
-        self.dead = kept
+        self.dead = kept if reading.rows is None else self._of_cell(kept, reading.rows)
+
+    def _of_cell(self, dead: list[_Dead], rows: RowReading) -> list[_Dead]:
+        """Those of `dead` that are of this cell: of the others on its broker each is a dead letter of its own cell."""
+        named = [instance_of(_message(delivery)) for delivery, _ in dead]
+        uuids = {uuid for uuid in named if uuid is not None}
+        try:
+            here = rows.read(uuids) if uuids else {}
+        except CellUnreachableError:
+            return dead
+        kept = [each for each, uuid in zip(dead, named, strict=True) if uuid is None or uuid in here]
+        self.batch.elsewhere += len(dead) - len(kept)
+        return kept
 
     @property
     def letters(self) -> Sequence[DeadLetter]:
-        return [
-            DeadLetter.of(Message(delivery.body, delivery.routing_key, delivery.headers), error)
-            for delivery, error in self.dead
-        ]
+        return [DeadLetter.of(_message(delivery), error) for delivery, error in self.dead]
 
     @property
     def has_lost_item(self) -> bool:
@@ -139,6 +151,10 @@ class ReceivedBatch:
             return
         for uuid in about:
             self.sources[uuid] = delivery
+
+
+def _message(delivery: Delivery) -> Message:
+    return Message(delivery.body, delivery.routing_key, delivery.headers)
 
 
 def is_about_item(headers: Headers) -> bool:

@@ -15,7 +15,8 @@ from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.kinds.opening import open_adapter as open_external_adapter
 from fleetlight.cells.model import Cell, CellAdapter, ChangelogAdapter
 from fleetlight.cells.retrying import retrying_until
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress
+from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.errors import (
     IndexerError,
     IndexReplacedError,
@@ -242,6 +243,7 @@ class IndexerService:
             for uuid, horizon in load_horizons(self._parts.writer).items():
                 if uuid in self._running:
                     self._running[uuid].follower.horizon = horizon
+            self._show_complete()
             self._bus_releases.release(self._running)
             self._parts.metrics.failures_kept(cells, self._parts.failures.counts(), self._parts.failures.dropped())
             if any(health.problem for health in self.health.values()):
@@ -258,6 +260,16 @@ class IndexerService:
                 _log.info("indexer.fleet_reachable_again")
             self._fleet_problem = None
         return True
+
+    def _show_complete(self) -> None:
+        """What the index says, as for lists: another process may have taken back or found wrong what we promised."""
+        writer, metrics = self._parts.writer, self._parts.metrics
+        # First, as searchers read it.
+        facts = {(kind, uuid): fact for kind in CELL_FACTS for uuid, fact in writer.load_state(kind).items()}
+        saved, seal = writer.load_progress(), SealState.of(facts)
+        for uuid in self._running:
+            is_complete = uuid in saved and saved[uuid].with_facts(facts, seal).is_complete
+            metrics.complete(uuid, is_complete=is_complete)
 
     @property
     def _is_leaving_some(self) -> bool:
@@ -370,6 +382,7 @@ class IndexerService:
         # Also where no change comes that the index would have to take.
         for uuid in list(self._running):
             self._parts.metrics.failed(uuid, type(error).__name__)
+            self._parts.metrics.complete(uuid, is_complete=False)
 
     def _index_works(self) -> None:
         if self._index_problem is not None:

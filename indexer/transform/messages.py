@@ -14,7 +14,13 @@ from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.indexer.transform.other_items import OtherItemChange, read_other_item_change
 from fleetlight.notifications.envelope import Notification, decode, size_problem
-from fleetlight.notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
+from fleetlight.notifications.errors import (
+    EnvelopeError,
+    PayloadError,
+    UnknownPayloadError,
+    UnsupportedVersionError,
+    UnversionedError,
+)
 from fleetlight.notifications.payloads import fleetlight, instance
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.notifications.versioned import DATA_KEY, NAMESPACE_KEY
@@ -112,6 +118,10 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
         if revision is None and (aside := _aside(notification)) is not None:
             return aside
         payload = parse_payload(notification.payload)
+    except UnversionedError as error:
+        if revision is None:
+            return OtherNotification(error.event_type)
+        raise MalformedMessageError(DeadLetterReason.MALFORMED, str(error)) from error
     except (EnvelopeError, PayloadError) as error:
         raise MalformedMessageError(DeadLetterReason.MALFORMED, str(error)) from error
     except UnknownPayloadError as error:

@@ -6,6 +6,7 @@ A client that knows nothing of tokens lists what it has changed a moment ago, an
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 
 from fleetlight.cells.change_positions import Numbered
 from fleetlight.cells.model import InstanceRow
@@ -19,19 +20,25 @@ _MAX_NOTES = 10_000
 class OwnChange:
     """A state of an instance that the lists of `reader` include.
 
+    changed_at: when, in microseconds: a cell that was restored from a backup gives out the same revisions again.
     position: where it is in the changelog, once that is known. is_indexed: whether the index is known to
     have it. sharing: the task that passes it to the other API processes.
     """
 
-    __slots__ = ("cell_uuid", "is_indexed", "position", "reader", "sharing", "token")
+    __slots__ = ("cell_uuid", "changed_at", "is_indexed", "position", "reader", "sharing", "token")
 
-    def __init__(self, reader: str, cell_uuid: str, token: ChangeToken) -> None:
+    def __init__(self, reader: str, cell_uuid: str, token: ChangeToken, changed_at: int) -> None:
         self.reader = reader
         self.cell_uuid = cell_uuid
         self.token = token
+        self.changed_at = changed_at
         self.position: Numbered | None = None
         self.is_indexed = False
         self.sharing: asyncio.Task[None] | None = None
+
+    def covers(self, other: "OwnChange") -> bool:
+        """Whether a list with this state of the instance lacks nothing of the `other` one."""
+        return self.token.revision >= other.token.revision and self.changed_at >= other.changed_at
 
 
 class OwnChanges:
@@ -43,7 +50,8 @@ class OwnChanges:
     def __init__(self, kept_s: float, clock: Clock) -> None:
         self._kept_us = round(kept_s * MICROSECONDS_PER_SECOND)
         self._clock = clock
-        self._of_reader: dict[str, dict[str, OwnChange]] = {}
+        # By instance, the newest last. Of most there is one state; of two it is not known which one is newer.
+        self._of_reader: dict[str, dict[str, list[OwnChange]]] = {}
         self._ends: deque[tuple[int, OwnChange]] = deque()
 
     def note(self, reader: str, row: InstanceRow) -> OwnChange | None:
@@ -51,22 +59,24 @@ class OwnChanges:
 
         What was noted already, of this state or a newer one, is what is returned.
         """
-        if self._clock() - max(row.record["updated_at"] or 0, row.record["created_at"] or 0) > self._kept_us:
+        changed_at = max(row.record["updated_at"] or 0, row.record["created_at"] or 0)
+        if self._clock() - changed_at > self._kept_us:
             return None
-        return self.note_token(reader, row.cell_uuid, ChangeToken.of(row))
+        return self.note_token(reader, row.cell_uuid, ChangeToken.of(row), changed_at)
 
-    def note_token(self, reader: str, cell_uuid: str, token: ChangeToken) -> OwnChange:
+    def note_token(self, reader: str, cell_uuid: str, token: ChangeToken, changed_at: int) -> OwnChange:
         """As `note`, of a state that is known to be new."""
         now = self._clock()
         self._forget_old(now)
         changes = self._of_reader.setdefault(reader, {})
-        known = changes.get(token.instance_uuid)
-        if known is not None and known.token.revision >= token.revision:
-            return known  # of requests that ran at the same time, this one was the older one, or only looked
-        change = OwnChange(reader, cell_uuid, token)
+        known = changes.get(token.instance_uuid, [])
+        change = OwnChange(reader, cell_uuid, token, changed_at)
+        for state in known:
+            if state.covers(change):
+                return state  # of requests that ran at the same time, this one was the older one, or only looked
         # To the end: the newest is what the index reaches last.
         changes.pop(token.instance_uuid, None)
-        changes[token.instance_uuid] = change
+        changes[token.instance_uuid] = [*(state for state in known if not change.covers(state)), change]
         self._ends.append((now + self._kept_us, change))
         return change
 
@@ -75,14 +85,17 @@ class OwnChanges:
         if reader not in self._of_reader:
             return ()
         self._forget_old(self._clock())
-        return [change for change in self._of_reader.get(reader, {}).values() if not change.is_indexed]
+        states = chain.from_iterable(self._of_reader.get(reader, {}).values())
+        return [change for change in states if not change.is_indexed]
 
     def _forget(self, change: OwnChange) -> None:
         changes = self._of_reader.get(change.reader, {})
-        uuid = change.token.instance_uuid
-        # There may be a newer one of that instance.
-        if changes.get(uuid) is change:
-            del changes[uuid]
+        states = changes.get(change.token.instance_uuid, [])
+        # A newer one of that instance may have taken its place.
+        if change in states:
+            states.remove(change)
+            if not states:
+                del changes[change.token.instance_uuid]
             if not changes:
                 del self._of_reader[change.reader]
 

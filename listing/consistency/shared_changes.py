@@ -103,7 +103,8 @@ class SharedChanges:
             return
         for change in found:
             token = ChangeToken(change.instance_uuid, change.revision)
-            self._own.note_token(change.reader, change.cell_uuid, token)
+            noted = self._own.note_token(change.reader, change.cell_uuid, token, change.noted_at)
+            noted.sharing = noted.sharing or asyncio.current_task()  # it is, and not to be again
         self._asked_at = self._read_at = asked_at
         if listens:
             self._listened_at = asked_at

@@ -11,10 +11,11 @@ from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.journals import KEPT, JournalReading
-from fleetlight.cells.model import NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
+from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.fields import Record
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 T = TypeVar("T")
@@ -29,13 +30,16 @@ _SILENT_AFTER_S = 20
 class ChangedInstance:
     """What a cell's changelog says up to `position`. row: the instance after it; None when it is about none.
 
-    is_gone: the cell does not have it any more; the row is what was known of it.
+    is_gone: the cell does not have it any more; the row is what was known of it. is_new: it was just made. before: its
+    record before the change, where that is known.
     """
 
     cell_uuid: str
     position: Position
     row: InstanceRow | None
     is_gone: bool = False
+    is_new: bool = False
+    before: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,11 @@ def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:
 
 def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedInstance:
     row: InstanceRow | None = None
+    before: Record | None = None
     if change.revision != NO_REVISION and change.instance_uuid:
         record = None if size_problem(change.message) else read_record(change.message)
         # A message that a newer version of us has written: the cell itself has the row.
         row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
-    return ChangedInstance(log.cell.uuid, position, row)
+        if record is not None and change.previous is not None:
+            before = {**record, **{name: value for name, value in change.previous.items() if name in record}}
+    return ChangedInstance(log.cell.uuid, position, row, is_new=change.revision == FIRST_REVISION, before=before)

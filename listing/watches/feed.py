@@ -61,6 +61,7 @@ class ChangeFeed:
         self._positions: dict[str, Position] = {}
         self._not_followed: set[str] = set()
         self._starting = asyncio.Lock()
+        self._is_closed = False
 
     @property
     def is_complete(self) -> bool:
@@ -68,7 +69,13 @@ class ChangeFeed:
         return not self._not_followed
 
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
-        """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError."""
+        """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError.
+
+        A closed feed ends it at once.
+        """
+        if self._is_closed:
+            watcher.end()
+            return {}
         async with self._starting:
             if self._watching_cells is None:
                 await self._follow_cells()
@@ -83,7 +90,11 @@ class ChangeFeed:
             self._stop()
 
     def close(self) -> None:
-        """End all watches."""
+        """End all watches, and those that are still to come."""
+        self._is_closed = True
+        self._end_watches()
+
+    def _end_watches(self) -> None:
         for watcher in tuple(self._watchers):
             watcher.end()
         self._watchers.clear()
@@ -174,7 +185,7 @@ class ChangeFeed:
         """A mistake of this program: watches that would get nothing more end, since silence means no change."""
         if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("watch.failed", exc_info=error)
-            self.close()
+            self._end_watches()
 
     def _mark(self, cell_uuid: str, *, is_followed: bool) -> None:
         was_complete = self.is_complete

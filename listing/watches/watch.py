@@ -103,6 +103,8 @@ class Watch:
         """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self))
+            if self._has_ended:
+                return
             since = newest if self._since is None else self._since
             # What a cell without a number had, it has had from the beginning.
             self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in newest}
@@ -194,12 +196,18 @@ class Watch:
         if not change.is_gone and self._request.matches(row.record):
             self._removed.pop(row.uuid, None)
             return "changed", b'{"server":' + self._request.render(row) + b"}"
-        if row.uuid in self._removed:
+        if row.uuid in self._removed or not self._may_be_listed(change):
             return None
         self._removed[row.uuid] = None
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
         return "removed", msgspec.json.encode({"server": {"id": row.uuid}})
+
+    def _may_be_listed(self, change: ChangedInstance) -> bool:
+        """Whether the list had the instance before the change; if that is not known, whether it may have had it."""
+        if change.is_new or change.before is None:
+            return not change.is_new
+        return self._request.visible(change.before) and self._request.matches(change.before)
 
     def _put(self, event: "_Event") -> None:
         if len(self._buffer) == _BUFFERED_EVENTS:

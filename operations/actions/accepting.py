@@ -4,8 +4,8 @@ The row of the instance is locked before its state is looked at, so of two calle
 What was accepted is carried out by a worker (fleetlight.operations.cell_worker).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from fleetlight.cells.errors import (
     InstanceLockedError,
     InstanceNotFoundError,
     InstanceNotReadyError,
+    InstanceOfflineError,
     InvalidTransitionError,
     MirroredDisksError,
     NotResizedError,
@@ -56,16 +57,18 @@ from fleetlight.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.power_states import NO_STATE
-from fleetlight.resources.query_fields.ganeti import own_value
+from fleetlight.resources.query_fields.ganeti import is_offline, own_value
 
 _FIRST_REVISION = 1
 _CREATE = "create"
 _DELETING = "deleting"
 _SOFT_DELETING = "soft-deleting"
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
-# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
+# They would have the guest run, if only for a moment.
+_RUN_THE_GUEST = frozenset({"os-start", "reboot SOFT", "reboot HARD", "rescue", "rebuild", "unshelve", "restore"})
 # They would leave the copies of mirrored disks behind, which have to be on two nodes of one group.
 _LEAVE_THE_HOST = frozenset({*(action.name for action in MOVES), "shelve", "shelveOffload"})
+# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
 _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 
 
@@ -105,7 +108,7 @@ class Acceptance:
         """max_attempts: how many hosts a creation or a cold move may try."""
         self._engine = engine
         self._fleet = fleet
-        self._cell = cell
+        self.cell = cell
         self._clock = clock
         self._max_attempts = max_attempts
 
@@ -126,6 +129,22 @@ class Acceptance:
         (fleetlight.notifications.errors), InstanceExistsError, FleetUnreachableError, and NoValidHostError as
         `needs_hosts` says.
         """
+        with self.creating(instances_values, parameters, request, needs_hosts=needs_hosts) as write:
+            return write()
+
+    @contextmanager
+    def creating(
+        self,
+        instances_values: Sequence[Mapping[str, Any]],
+        parameters: Mapping[str, Any],
+        request: RequestContext,
+        *,
+        needs_hosts: bool,
+    ) -> Iterator[Callable[[], Sequence[InstanceRow]]]:
+        """As `create`, in a transaction that ends with the block: hosts are claimed before it begins.
+
+        Yields the function that accepts the instances; if the block fails, nothing is accepted.
+        """
         now = self._clock()
         unbuilt = {
             "vm_state": "building",
@@ -139,9 +158,9 @@ class Acceptance:
         wanted = [new_record({**values, **unbuilt}, now) for values in instances_values]
         # Addresses come with the network, which a host sets up.
         addresses = {record["uuid"]: record["ip_addresses"] for record in wanted}
-        rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
+        rows = [InstanceRow(self.cell.uuid, _FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
         announced = outbox.announcements(
-            self._cell,
+            self.cell,
             INSTANCE_UPDATE,
             rows,
             now,
@@ -150,39 +169,44 @@ class Acceptance:
         )
         spec = with_members(request_spec(self._fleet, rows[0].record, parameters), [row.uuid for row in rows])
         may_be_mapped = may_be_there = False
+
+        def write() -> Sequence[InstanceRow]:
+            nonlocal may_be_mapped
+            may_be_mapped = True
+            # Before the rows, as in Nova: without it no API would find the instance.
+            self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
+            add_rows(connection, rows)
+            outbox.append(connection, announced)
+            action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
+            queued = [
+                NewOperation(
+                    _CREATE,
+                    {
+                        **parameters,
+                        SELECTIONS: selected,
+                        "ip_addresses": addresses[row.uuid],
+                        "origin": _origin(row.record),
+                    },
+                    row.uuid,
+                    action_id,
+                )
+                for row, action_id, selected in zip(rows, action_ids, selections, strict=True)
+            ]
+            add_jobs(connection, VOCABULARY, [NewJob([operation], request) for operation in queued], now)
+            return rows
+
         try:
-            with cell_failures(self._cell.name), writing(self._engine) as connection:
+            with cell_failures(self.cell.name), writing(self._engine) as connection:
                 selections = self._select_destinations(connection, rows, spec, needs_hosts=needs_hosts)
-                may_be_mapped = True
-                # Before the rows, as in Nova: without it no API would find the instance.
-                self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
-                add_rows(connection, rows)
-                outbox.append(connection, announced)
-                action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
-                queued = [
-                    NewOperation(
-                        _CREATE,
-                        {
-                            **parameters,
-                            SELECTIONS: selected,
-                            "ip_addresses": addresses[row.uuid],
-                            "origin": _origin(row.record),
-                        },
-                        row.uuid,
-                        action_id,
-                    )
-                    for row, action_id, selected in zip(rows, action_ids, selections, strict=True)
-                ]
-                add_jobs(connection, VOCABULARY, [NewJob([operation], request) for operation in queued], now)
+                yield write
                 # A cell that fails from here on may have them all the same.
                 may_be_there = True
         except IntegrityError as error:
             raise InstanceExistsError([row.uuid for row in rows]) from error
         except CellUnreachableError:
             if may_be_mapped and not may_be_there:
-                self._fleet.mark_queued_for_delete(self._cell.uuid, [row.uuid for row in rows])
+                self._fleet.mark_queued_for_delete(self.cell.uuid, [row.uuid for row in rows])
             raise
-        return rows
 
     def _select_destinations(
         self, connection: Connection, rows: Sequence[InstanceRow], spec: RequestSpec, *, needs_hosts: bool
@@ -191,7 +215,7 @@ class Acceptance:
         demand = demand_of(rows[0].record["flavor"])
         uuids = [row.uuid for row in rows]
         try:
-            found = select_destinations(connection, self._cell, uuids, demand, spec, max_attempts=self._max_attempts)
+            found = select_destinations(connection, self.cell, uuids, demand, spec, max_attempts=self._max_attempts)
         except NoValidHostError:
             if needs_hosts:
                 raise
@@ -223,8 +247,8 @@ class Acceptance:
         parameters = dict(order.parameters)
         if parameters.get("flavor"):
             parameters["flavor"] = completed_flavor(parameters["flavor"])
-        with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = _locked_server(connection, self._cell, uuid)
+        with cell_failures(self.cell.name), writing(self._engine) as connection:
+            instance = _locked_server(connection, self.cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
             check(record)
@@ -279,8 +303,8 @@ class Acceptance:
         announces_always: also when the instance has these values already; else that changes nothing, as in Nova.
         decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
         """
-        with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = _locked_server(connection, self._cell, uuid)
+        with cell_failures(self.cell.name), writing(self._engine) as connection:
+            instance = _locked_server(connection, self.cell, uuid)
             values = decide(instance.record)
             check_values(values)
             if not announces_always and all(instance.record[name] == value for name, value in values.items()):
@@ -296,8 +320,8 @@ class Acceptance:
 
     def lock(self, uuid: str, *, by: str, reason: str | None, request: RequestContext) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
-        with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = _locked_server(connection, self._cell, uuid)
+        with cell_failures(self.cell.name), writing(self._engine) as connection:
+            instance = _locked_server(connection, self.cell, uuid)
             if instance.record["locked"] and by == "owner":
                 return instance.row
             values = {"locked": True, "locked_by": by, "locked_reason": reason or instance.record["locked_reason"]}
@@ -307,8 +331,8 @@ class Acceptance:
         self, uuid: str, *, request: RequestContext, check: Callable[[Record], None] = lambda _record: None
     ) -> InstanceRow:
         """check: is given the record, which no other transaction can change meanwhile, and may raise as in `revise`."""
-        with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = _locked_server(connection, self._cell, uuid)
+        with cell_failures(self.cell.name), writing(self._engine) as connection:
+            instance = _locked_server(connection, self.cell, uuid)
             check(instance.record)
             values = {"locked": False, "locked_by": None, "locked_reason": None}
             return self._change_at_once(
@@ -317,8 +341,8 @@ class Acceptance:
 
     def reset_state(self, uuid: str, vm_state: str, *, request: RequestContext) -> InstanceRow:
         """An administrator says what the state is: "active" or "error". What is under way is given up."""
-        with cell_failures(self._cell.name), writing(self._engine) as connection:
-            instance = _locked_server(connection, self._cell, uuid)
+        with cell_failures(self.cell.name), writing(self._engine) as connection:
+            instance = _locked_server(connection, self.cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
             self._give_up_resize(instance, self._clock())
             values = {"vm_state": vm_state, "task_state": None}
@@ -373,7 +397,26 @@ class Acceptance:
         return None
 
     def _publisher(self, source: PublisherService) -> str:
-        return f"{source.value}:{self._cell.name}"
+        return f"{source.value}:{self.cell.name}"
+
+
+def create_in_several(
+    parts: Sequence[tuple[Acceptance, Sequence[Mapping[str, Any]]]],
+    parameters: Mapping[str, Any],
+    request: RequestContext,
+) -> Sequence[InstanceRow]:
+    """As `Acceptance.create` with hosts, of the instances that each cell gets: all have hosts, or nothing is accepted.
+
+    Raises what that raises. A cell that fails when its transaction ends, behind that of another one, has none of them.
+    """
+    with ExitStack() as transactions:
+        # In one order, so that no two of these wait for each other.
+        writes = [
+            transactions.enter_context(acceptance.creating(values, parameters, request, needs_hosts=True))
+            for acceptance, values in sorted(parts, key=lambda part: part[0].cell.uuid)
+        ]
+        rows = {row.uuid: row for write in writes for row in write()}
+    return [rows[each["uuid"]] for _, values in parts for each in values]
 
 
 def _locked_server(connection: Connection, cell: Cell, uuid: str) -> LockedInstance:
@@ -398,6 +441,8 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
         raise InstanceNotReadyError(uuid)
     if action.name in _LEAVE_THE_HOST and own_value(record, "snodes"):
         raise MirroredDisksError(uuid)
+    if action.name in _RUN_THE_GUEST and is_offline(record):
+        raise InstanceOfflineError(uuid)
     if action.vm_states and vm_state not in action.vm_states:
         raise InvalidTransitionError(uuid, action.word, vm_state)
     if action.task_states and task_state not in action.task_states:

@@ -47,7 +47,7 @@ def take_selections(task: Task) -> None:
     """Remember the host that was claimed when the creation was accepted. Raises NoValidHostError if there was none."""
     selections = _read_selections(task.parameters[SELECTIONS] or ())
     if not selections:
-        raise NoValidHostError
+        raise NoValidHostError(_spec_of(task).unsupported)
     chosen, *alternates = selections
     _aim_at(task, chosen, alternates)
 

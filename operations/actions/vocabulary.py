@@ -111,7 +111,8 @@ def _try_next_host(action: Action, task: Task, error: Exception, failed_at: int)
     if not isinstance(error, NodeCallError) or not error.is_certain:
         raise error
     _announce_failed_host(action, task)
-    finish_event(task.connection, task.job.instance_action_id, task.now, error, text_for_callers(error))
+    action_id = task.job.instance_action_id
+    finish_event(task.connection, action_id, task.now, error, text_for_callers(error), goes_on=True)
     task.notes.pop(_WORK, None)
     go_to_next_host(task, error)
     values = action.rescheduled(task) if callable(action.rescheduled) else action.rescheduled

@@ -4,6 +4,7 @@ What follows from it for a node (its free memory, whether it can take over its s
 Source: contracts/ganeti-htools, 1.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -197,7 +198,10 @@ class ClusterInstance:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Groups, nodes and instances in the order of the file, which decides among equals as it does for htools."""
+    """Groups, nodes and instances in the order of the file, which decides among equals as it does for htools.
+
+    Of nodes that share a name an instance is on the last one.
+    """
 
     groups: tuple[NodeGroup, ...]
     nodes: tuple[ClusterNode, ...]
@@ -205,30 +209,32 @@ class Cluster:
     tags: tuple[str, ...] = ()
     policy: Policy = field(default=DEFAULT_POLICY)
 
-    def moved(self, places: Mapping[str, tuple[str, str | None]]) -> "Cluster":
-        """The cluster as nodes will report it once some instances (by name) are on other nodes: primary, secondary."""
-        memory = dict.fromkeys((node.name for node in self.nodes), 0)
-        disk = dict(memory)
-        spindles = dict(memory)
+    def moved(self, places: Mapping[int, tuple[str, str | None]]) -> "Cluster":
+        """The cluster as nodes will report it once some instances are on other nodes: primary, secondary.
+
+        places: by the index of the instance.
+        """
+        indexes = {node.name: index for index, node in enumerate(self.nodes)}
+        memory, disk, spindles = (Counter[int]() for _ in range(3))
         instances = []
-        for instance in self.instances:
-            primary, secondary = places.get(instance.name, (instance.primary, instance.secondary))
+        for number, instance in enumerate(self.instances):
+            primary, secondary = places.get(number, (instance.primary, instance.secondary))
             after = replace(instance, primary=primary, secondary=secondary)
             for sign, placed in ((1, instance), (-1, after)):
-                memory[placed.primary] += sign * placed.memory_mib * placed.uses_memory
+                memory[indexes[placed.primary]] += sign * placed.memory_mib * placed.uses_memory
                 if placed.is_forthcoming:
                     continue
                 for name in filter(None, (placed.primary, placed.secondary)):
-                    disk[name] += sign * placed.disk_mib * placed.uses_local_storage
-                    spindles[name] += sign * (placed.disk_spindles or 0)
+                    disk[indexes[name]] += sign * placed.disk_mib * placed.uses_local_storage
+                    spindles[indexes[name]] += sign * (placed.disk_spindles or 0)
             instances.append(after)
         nodes = (
             replace(
                 node,
-                free_memory_mib=node.free_memory_mib + memory[node.name],
-                free_disk_mib=node.free_disk_mib + disk[node.name],
-                free_spindles=node.free_spindles + spindles[node.name] * node.has_exclusive_storage,
+                free_memory_mib=node.free_memory_mib + memory[index],
+                free_disk_mib=node.free_disk_mib + disk[index],
+                free_spindles=node.free_spindles + spindles[index] * node.has_exclusive_storage,
             )
-            for node in self.nodes
+            for index, node in enumerate(self.nodes)
         )
         return replace(self, nodes=tuple(nodes), instances=tuple(instances))

@@ -1,10 +1,11 @@
 """The text files of htools, read: sections of lines, lines of columns. Every fault is named with its line and column.
 
 Source: contracts/ganeti-htools, 1. Stricter than htools where that reads what it cannot reckon with (a node without
-memory, a name that is there twice) or would lose on writing.
+memory) or would lose on writing (a group whose uuid is there twice). Instances, nodes and groups may share a name, as
+there: an instance is on the last node of that name, and a group has the last policy for its name.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -69,22 +70,17 @@ _SECTIONS: Final = ("groups", "nodes", "instances", "tags", "policies")
 _WITHOUT_POLICIES: Final = 4
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
-_Item = TypeVar("_Item", NodeGroup, ClusterNode, ClusterInstance)
 _Line = tuple[int, str]
 
 
 def read_cluster(text: str) -> Cluster:
     """The cluster that a file of htools describes. Raises ClusterFileError."""
     groups, nodes, instances, tags, policies = _sections(text)
-    by_uuid = _named(
-        [_group(LineColumns(*line, _GROUP, _GROUP_DEFAULTS)) for line in groups], groups, lambda group: group.uuid
-    )
-    _named(list(by_uuid.values()), groups, lambda group: group.name)
+    by_uuid = _by_uuid(groups)
     read_nodes = [_node(LineColumns(*line, _NODE, _NODE_DEFAULTS), by_uuid) for line in nodes]
-    by_name = _named(read_nodes, nodes, lambda node: node.name)
-    read_instances = [_instance(LineColumns(*line, _INSTANCE, _INSTANCE_DEFAULTS), by_name) for line in instances]
+    names = {node.name for node in read_nodes}
+    read_instances = [_instance(LineColumns(*line, _INSTANCE, _INSTANCE_DEFAULTS), names) for line in instances]
     _require_spindles(read_nodes, read_instances, instances)
-    _named(read_instances, instances, lambda instance: instance.name)
     owned = _policies(policies, {group.name for group in by_uuid.values()})
     return Cluster(
         groups=tuple(replace(group, policy=owned.get(group.name, DEFAULT_POLICY)) for group in by_uuid.values()),
@@ -118,13 +114,13 @@ def _sections(text: str) -> Sequence[Sequence[_Line]]:
     return [*sections, *[list[_Line]()] * (len(_SECTIONS) - len(sections))]
 
 
-def _named(items: Sequence[_Item], lines: Sequence[_Line], name_of: Callable[[_Item], str]) -> Mapping[str, _Item]:
-    found: dict[str, _Item] = {}
-    for (line, _), item in zip(lines, items, strict=True):
-        name = name_of(item)
-        if name in found:
-            raise ClusterFileError(line, None, f"{name!r} is there twice")
-        found[name] = item
+def _by_uuid(lines: Sequence[_Line]) -> Mapping[str, NodeGroup]:
+    found: dict[str, NodeGroup] = {}
+    for line in lines:
+        group = _group(columns := LineColumns(*line, _GROUP, _GROUP_DEFAULTS))
+        if group.uuid in found:
+            raise columns.error(1, f"{group.uuid!r} is there twice")
+        found[group.uuid] = group
     return found
 
 
@@ -166,7 +162,7 @@ def _node(columns: LineColumns, groups: Mapping[str, NodeGroup]) -> ClusterNode:
     )
 
 
-def _instance(columns: LineColumns, nodes: Mapping[str, ClusterNode]) -> ClusterInstance:
+def _instance(columns: LineColumns, nodes: Collection[str]) -> ClusterInstance:
     for index, may_be_empty in ((6, False), (7, True)):
         if columns[index] not in nodes and not (may_be_empty and not columns[index]):
             raise columns.error(index, f"there is no node {columns[index]!r}")
@@ -211,8 +207,8 @@ def _policies(lines: Sequence[_Line], groups: set[str]) -> Mapping[str, Policy]:
         owner = columns[0]
         if owner and owner not in groups:
             raise columns.error(0, f"no group has the name {owner!r}")
-        if owner in found:
-            raise columns.error(0, f"{owner!r} has a policy already" if owner else "the cluster has a policy already")
+        if not owner and owner in found:
+            raise columns.error(0, "the cluster has a policy already")
         found[owner] = Policy(
             standard=_size(columns, 1, columns[1]),
             bounds=tuple(_bounds(columns)),

@@ -56,11 +56,12 @@ def plan_balance(cluster: Cluster, group: str | None = None) -> BalancePlan:
     """How to balance the group of that name or uuid, or each of them. Raises UnknownGroupError."""
     situation = Situation.of(cluster)
     groups = []
-    places: dict[str, tuple[str, str | None]] = {}
+    places: dict[int, tuple[str, str | None]] = {}
     for chosen in chosen_groups(cluster, group):
         outcome = balance(situation, chosen)
         moves = [_planned(cluster, made) for made in outcome.moves]
-        places |= {move.instance: (move.target.primary, move.target.secondary) for move in moves}
+        ends = {made.move.instance: _nodes(cluster, made.move.place) for made in outcome.moves}
+        places |= {number: (end.primary, end.secondary) for number, end in ends.items()}
         groups.append(GroupPlan(chosen.name, outcome.score_before, outcome.score_after, moves))
     return BalancePlan(groups, cluster.moved(places))
 

@@ -82,11 +82,11 @@ class CellNodes:
         return found[0] if found else None
 
     def servers_on(self, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Uuid and name of the instances that are not deleted, by host; a host without any is left out."""
+        """Uuid and name of the servers that are not deleted, by host; a host without any is left out."""
         columns = (instances.c.host, instances.c.uuid, instances.c.display_name)
         statement = (
             select(*columns)
-            .where(instances.c.host.in_(hosts), instances.c.deleted.is_(False))
+            .where(instances.c.host.in_(hosts), instances.c.deleted.is_(False), instances.c.forthcoming.is_not(True))
             .order_by(instances.c.uuid)
         )
         found: dict[str, list[tuple[str, str]]] = {}

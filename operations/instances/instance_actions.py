@@ -114,9 +114,18 @@ def begin_event(connection: Connection, action_id: int | None, event: str, host:
 
 
 def finish_event(
-    connection: Connection, action_id: int | None, now: int, failure: BaseException | None = None, details: str = ""
+    connection: Connection,
+    action_id: int | None,
+    now: int,
+    failure: BaseException | None = None,
+    details: str = "",
+    *,
+    goes_on: bool = False,
 ) -> None:
-    """What is under way of an action has ended, well or with `failure`, of which callers see the `details`."""
+    """What is under way of an action has ended, well or with `failure`, of which callers see the `details`.
+
+    goes_on: whether the action does, on another host: then it has not failed, as in Nova.
+    """
     if action_id is None:
         return
     values: dict[str, Any] = {"finish_time": now, "result": SUCCESS}
@@ -124,7 +133,8 @@ def finish_event(
     if failure is not None:
         text = "".join(tracebacks.format_exception(failure))
         values |= {"result": ERROR, "traceback": text, "details": details}
-        updated["message"] = ERROR
+        if not goes_on:
+            updated["message"] = ERROR
     events = instance_action_events.c
     connection.execute(
         update(instance_action_events).where(events.action_id == action_id, events.finish_time.is_(None)).values(values)

@@ -151,7 +151,7 @@ def _value(value: Any, kind: Kind, name: str) -> Any:
         case Kind.UNIT if text is not None and (size := _SIZE.fullmatch(text)) is not None:
             return int(size[1]) * _MIB_OF[size[2] or "m"]
         case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
-            return float(value)
+            return _real(value)
         case Kind.OTHER if isinstance(value, str):
             return value
     raise wrong(f"Invalid value {_shown(value)} for parameter '{name}'")
@@ -178,7 +178,12 @@ def _limits(value: Any, what: str) -> Mapping[str, int]:
 def _number(value: Any, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value < _MOST:
         raise wrong(f"Invalid value {_shown(value)} for {name} in ipolicy")
-    return float(value)
+    return _real(value)
+
+
+def _real(value: float) -> float:
+    """A whole number without a point, as Ganeti keeps and shows it."""
+    return int(value) if float(value).is_integer() else value
 
 
 def _list_of(value: Any, name: str) -> list[Any]:

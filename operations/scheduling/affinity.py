@@ -27,11 +27,13 @@ class AffinityHosts:
 NO_AFFINITY = AffinityHosts({}, {}, {})
 
 
-def find_affinity_hosts(connection: Connection, instance_uuid: str, spec: RequestSpec) -> AffinityHosts | None:
+def find_affinity_hosts(
+    connection: Connection, spec: RequestSpec, instance_uuid: str | None = None
+) -> AffinityHosts | None:
     """Those of an instance that is to be placed, which is none of its own; None if `spec` is about none."""
     if not (spec.group or spec.beside or spec.apart):
         return None
-    members: Collection[str] = () if spec.group is None else spec.group.members
+    members: Collection[str] = () if spec.group is None else (*spec.group.members, *spec.group.claimed)
     named = hosts_of(connection, {*spec.beside, *spec.apart} - {instance_uuid}, spec.project_id)
     of_members = hosts_of(connection, set(members) - {instance_uuid})
     counts = Counter(host for member in members for host in of_members.get(member, ()))

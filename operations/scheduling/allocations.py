@@ -4,7 +4,7 @@ steps.
 They are the only truth about what is taken; a claim locks the node first (fleetlight.operations.scheduling.hosts).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
@@ -35,8 +35,24 @@ def allocate(
     connection: Connection, instance_uuid: str, node_id: int, demand: Amount, *, is_forthcoming: bool = False
 ) -> None:
     """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
-    values = {**_allocation(instance_uuid, node_id, demand), "is_forthcoming": is_forthcoming}
+    allocate_each(connection, {instance_uuid: node_id}, demand, is_forthcoming=is_forthcoming)
+
+
+def allocate_each(
+    connection: Connection, node_ids: Mapping[str, int], demand: Amount, *, is_forthcoming: bool = False
+) -> None:
+    """As `allocate`, of several instances. node_ids: the number of the locked node of each, by its uuid."""
+    values = [
+        {**_allocation(uuid, node_id, demand), "is_forthcoming": is_forthcoming} for uuid, node_id in node_ids.items()
+    ]
     connection.execute(_ALLOCATE[connection.dialect.name], values)
+
+
+def claimed_among(connection: Connection, instance_uuids: Sequence[str]) -> Sequence[str]:
+    """Those for which something of the cell is taken up, in the order of their uuids."""
+    columns = allocations.c
+    known = select(columns.instance_uuid).where(columns.instance_uuid.in_(instance_uuids)).distinct()
+    return connection.scalars(known.order_by(columns.instance_uuid)).all()
 
 
 def release_except(connection: Connection, instance_uuid: str, *nodes: str | None) -> None:

@@ -1,6 +1,7 @@
 """The scheduler for callers without a job: one transaction that both claims and announces, or does neither."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from sqlalchemy import Engine
@@ -10,6 +11,7 @@ from fleetlight.cells.kinds.native.outbox import append_event
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
+from fleetlight.operations.scheduling.allocations import claimed_among
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import select_destinations
 from fleetlight.resources.amount import Amount
@@ -37,6 +39,7 @@ def tried_selection(
         return selections
 
 
+@contextmanager
 def announced_selection(
     engine: Engine,
     cell: Cell,
@@ -48,12 +51,21 @@ def announced_selection(
     payload: RequestSpecPayload,
     request: RequestContext,
     clock: Clock = system_clock,
-) -> Selections:
-    """Claim hosts, and announce that they were looked for. Raises as `tried_selection`; then nothing has happened."""
+) -> Iterator[Selections]:
+    """Claim hosts, and announce that they were looked for; all of it is undone if the block fails.
+
+    Raises as `tried_selection`; then nothing has happened.
+    """
     now, publisher_id = clock(), f"nova-scheduler:{cell.name}"
     with cell_failures(cell.name), writing(engine) as connection:
         announce = partial(append_event, connection, publisher_id=publisher_id, at=now, request=request)
         announce(f"{_EVENT}.start", payload)
         found = select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
         announce(f"{_EVENT}.end", payload)
-        return found
+        yield found
+
+
+def claimed_in(engine: Engine, cell: Cell, instance_uuids: Sequence[str]) -> Sequence[str]:
+    """Those for which the cell has claims, in the order of their uuids. Raises CellUnreachableError."""
+    with cell_failures(cell.name), engine.connect() as connection:
+        return claimed_among(connection, instance_uuids)

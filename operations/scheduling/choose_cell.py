@@ -5,7 +5,7 @@ claimed there (fleetlight.operations.scheduling.select_destinations).
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
@@ -17,6 +17,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
+from fleetlight.operations.scheduling.affinity import AffinityHosts, find_affinity_hosts
 from fleetlight.operations.scheduling.filters import conditions_of
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.weighers import USABLE
@@ -29,7 +30,8 @@ _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 class CellCapacity:
     """What a cell that may take new instances had for them a moment ago, on the nodes that they may go to.
 
-    room: how many of them fit there, counted up to as many as there are. free_mib: memory of these nodes.
+    capacity: how many of them fit there, counted up to as many as there are. free_mib: memory of these nodes.
+    members: places that the other members of the group of the request have there.
     has_zone: whether a host that takes new instances is in the wished zone. has_host: whether the wished host or node
     is there, whatever its state. Both are true where nothing is wished.
     """
@@ -39,27 +41,29 @@ class CellCapacity:
     free_mib: int
     has_zone: bool
     has_host: bool
+    members: int = 0
 
 
 def read_capacity(
     engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, count: int, zone: str | None = None
 ) -> CellCapacity:
     """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
-    statement = _capacity_statement(demand, spec, count, zone)
     with cell_failures(cell.name), engine.connect() as connection:
+        affinity = find_affinity_hosts(connection, spec)
+        make = _capacity_statement if affinity else _capacity_of_any
+        statement = make(demand, spec, count, zone, affinity)
         capacity, free_mib, has_zone, has_host = connection.execute(statement).one()
-    return CellCapacity(cell, min(count, int(capacity)), int(free_mib), bool(has_zone), bool(has_host))
+    members = sum(affinity.counts.values()) if affinity else 0
+    return CellCapacity(cell, min(count, int(capacity)), int(free_mib), bool(has_zone), bool(has_host), members)
 
 
-# To make the statement takes longer than to carry it out, and every cell of a fleet is asked the same.
-@lru_cache(maxsize=64)
 def _capacity_statement(
-    demand: Amount, spec: RequestSpec, count: int, zone: str | None
+    demand: Amount, spec: RequestSpec, count: int, zone: str | None, affinity: AffinityHosts | None
 ) -> Select[int, int, bool, bool]:
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
     usable = (USABLE[size].label(size) for size in SIZES)
-    requested = nodes.where(conditions_of(spec)).add_columns(*usable).subquery()
+    requested = nodes.where(conditions_of(spec, affinity)).add_columns(*usable).subquery()
     used = allocated_by_node(allocations.c.node_id.in_(select(requested.c.id))).subquery()
     free = (
         select(*((requested.c[size] - func.coalesce(used.c[size], 0)).label(size) for size in SIZES))
@@ -67,11 +71,17 @@ def _capacity_statement(
         .subquery()
     )
     return select(
-        func.coalesce(func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, count)), 0),
+        func.coalesce(
+            func.sum(_how_many({size: free.c[size] for size in SIZES}, demand, _most_on_one_node(spec, count))), 0
+        ),
         func.coalesce(func.sum(free.c.memory_mib), 0),
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
         _exists(spec.host or spec.node, nodes.where(_is_named(spec)).exists()),
     ).select_from(free)
+
+
+# To make the statement takes longer than to carry it out, and every cell of a fleet is asked the same.
+_capacity_of_any = lru_cache(maxsize=64)(_capacity_statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +89,12 @@ class CellRequestSpec:
     """Which cells are wanted, by uuid.
 
     only: one of these, since instances that they share a host with are there; empty: any.
+    is_together: whether all of a request have to share one host, with what programs have claimed for their group too.
     rather: how much each is preferred; 0 for those that are not named.
     """
 
     only: Set[str] = frozenset()
+    is_together: bool = False
     rather: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -97,7 +109,27 @@ def rank_cells(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRe
         return now.capacity, cells.rather.get(now.cell.uuid, 0), now.free_mib
 
     allowed = [now for now in surveyed if not cells.only or now.cell.uuid in cells.only]
+    if cells.is_together:
+        allowed = [now for now in allowed if now.members] or allowed
     return sorted(allowed, key=rank, reverse=True)
+
+
+def ways_to_place(
+    ranked: Sequence[CellCapacity], count: int, cells: CellRequestSpec
+) -> Iterator[Sequence[tuple[Cell, int]]]:
+    """The ways to place `count` instances, the best first: all in one cell, or spread over those that are `ranked`.
+
+    Yields how many go to each cell; nothing if all cells together have not room enough. Where instances are spread,
+    each cell gets as many as fit, in the order of their rank.
+    """
+    yield from ([(now.cell, count)] for now in ranked if now.capacity >= count)
+    left, spread = count, list[tuple[Cell, int]]()
+    for now in ranked:
+        if part := min(left, now.capacity):
+            spread.append((now.cell, part))
+            left -= part
+    if len(spread) > 1 and not left and not cells.is_together:
+        yield spread
 
 
 def is_enough(
@@ -127,7 +159,8 @@ def requested_cells(
     if group is not None and group.policy in _SOFT:
         members = Counter(fleet.cells_of(group.members).values())
         rather = {cell: _SOFT[group.policy] * count for cell, count in members.items()}
-    return CellRequestSpec(only, rather)
+    is_together = group is not None and group.policy == "affinity"
+    return CellRequestSpec(only, is_together, rather)
 
 
 _IS_AVAILABLE = and_(services.c.disabled.is_(False), services.c.forced_down.is_(False))
@@ -140,6 +173,11 @@ def _is_named(spec: RequestSpec) -> ColumnElement[bool]:
 
 def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[bool]:
     return literal(True) if requested is None else found
+
+
+def _most_on_one_node(spec: RequestSpec, count: int) -> int:
+    group = spec.group
+    return count if group is None or group.policy != "anti-affinity" else min(count, group.most_on_one_host)
 
 
 def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: int) -> ColumnElement[int]:

@@ -8,13 +8,15 @@ a matter of fleetlight.operations.scheduling.hosts.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, false, func, or_, select, true
 
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.tables import compute_nodes, node_traits, services
 from fleetlight.operations.scheduling.affinity import AffinityHosts
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 
+# The ratio of processors, in thousandths, up to which no instance shares one with another.
+_ONCE = 1000
 Conditions = Iterator[ColumnElement[bool]]
 
 
@@ -90,6 +92,16 @@ def _has_traits(spec: RequestSpec) -> Conditions:
         yield ~select(node_traits.c.trait).where(of_node, forbidden).exists()
 
 
+def _gives_processors_once(spec: RequestSpec) -> Conditions:
+    if spec.has_own_processors:
+        yield compute_nodes.c.vcpus_permille <= _ONCE
+
+
+def _supports_flavor(spec: RequestSpec) -> Conditions:
+    if spec.unsupported:
+        yield false()
+
+
 def _is_beside(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
     yield from _on_all(affinity.named.get(uuid, ()) for uuid in spec.beside)
 
@@ -102,10 +114,10 @@ def _is_apart(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
 def _keeps_to_policy(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
     """A hard policy lets members share a host, or keeps them from it; a soft one is a matter of weight."""
     match spec.group:
-        case ServerGroup(policy="affinity", members=members):
-            yield from _on_all(affinity.members[member] for member in members if member in affinity.members)
-        case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
-            full = [host for host, count in affinity.counts.items() if count >= (limit or 1)]
+        case ServerGroup(policy="affinity"):
+            yield from _on_all(affinity.members.values())
+        case ServerGroup(policy="anti-affinity", most_on_one_host=most):
+            full = [host for host, count in affinity.counts.items() if count >= most]
             yield services.c.host.not_in(full)
 
 
@@ -135,6 +147,8 @@ FILTERS = (
     Filter("node group", _is_in_node_group),
     Filter("aggregates", _is_in_aggregates),
     Filter("traits", _has_traits),
+    Filter("own processors", _gives_processors_once),
+    Filter("extra specs", _supports_flavor),
     Filter("same host", of_affinity=_is_beside),
     Filter("different host", of_affinity=_is_apart),
     Filter("server group", of_affinity=_keeps_to_policy),

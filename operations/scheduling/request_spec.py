@@ -9,10 +9,15 @@ from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.aggregates import Aggregate
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.operations.scheduling.unsupported_specs import unsupported_specs
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.units import MIB_PER_GIB
 
+_RESOURCES = "resources:"
+# Of placement, as an extra spec says how much of it is wanted instead of what the flavor has.
+_CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB")
+_DIGITS = 9
 _TRAIT = "trait:"
 _OF_AGGREGATES = "aggregate_instance_extra_specs:"
 
@@ -28,6 +33,8 @@ class RequestSpec:
     node_group: the uuid of a group of nodes, only in that. nodes: only on nodes with these names; empty: on any.
     hosts: only on these, which the aggregates have that its flavor asks for; None: on any.
     required_traits, forbidden_traits: only on nodes with all of these, with none of those.
+    has_own_processors: only on nodes that give each of their processors to one instance.
+    unsupported: extra specs of the flavor that no host can fulfil, so none suits.
     """
 
     zone: str | None = None
@@ -43,6 +50,8 @@ class RequestSpec:
     hosts: tuple[str, ...] | None = None
     required_traits: tuple[str, ...] = ()
     forbidden_traits: tuple[str, ...] = ()
+    has_own_processors: bool = False
+    unsupported: tuple[str, ...] = ()
 
     @property
     def is_forced(self) -> bool:
@@ -51,12 +60,23 @@ class RequestSpec:
 
 
 def demand_of(flavor: Mapping[str, Any] | None) -> Amount:
-    """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk."""
+    """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk.
+
+    As in Nova, an extra spec such as `resources:VCPU` counts instead of what the flavor has.
+    """
     if flavor is None:
         return Amount()
     swap_gib = -(-(flavor.get("swap") or 0) // MIB_PER_GIB)
     disk_gib = (flavor["root_gb"] or 0) + (flavor["ephemeral_gb"] or 0) + swap_gib
-    return Amount.of_gib(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
+    specs: Mapping[str, str] = flavor.get("extra_specs") or {}
+    own = zip(_CLASSES, (flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib), strict=True)
+    given = {name: _amount(specs.get(f"{_RESOURCES}{name}", "")) for name in _CLASSES}
+    return Amount.of_gib(*(size if (amount := given[name]) is None else amount for name, size in own))
+
+
+def _amount(text: str) -> int | None:
+    """The number that an extra spec says; None if it says none that a node could have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
 def request_spec(
@@ -103,7 +123,7 @@ def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]
     """The fields of a RequestSpec that the extra specs of a flavor stand for. Raises FleetUnreachableError.
 
     `trait:NAME` is `required` or `forbidden`; `aggregate_instance_extra_specs:KEY` is a value that the metadata of an
-    aggregate of the host must have there.
+    aggregate of the host must have there; `hw:cpu_policy` is `dedicated` where each processor is wanted for itself.
     """
     specs: Mapping[str, str] = flavor.get("extra_specs") or {}
     traits = {name.removeprefix(_TRAIT): value for name, value in specs.items() if name.startswith(_TRAIT)}
@@ -114,6 +134,8 @@ def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]
         "required_traits": tuple(sorted(name for name, value in traits.items() if value == "required")),
         "forbidden_traits": tuple(sorted(name for name, value in traits.items() if value == "forbidden")),
         "hosts": _hosts_in(fleet.aggregates.all(), metadata) if metadata else None,
+        "has_own_processors": specs.get("hw:cpu_policy") == "dedicated",
+        "unsupported": unsupported_specs(specs),
     }
 
 

@@ -6,9 +6,8 @@ truth about what is taken. The rules are those of contracts/nova-selection, 4.
 """
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -25,15 +24,17 @@ from fleetlight.notifications.payloads.selection import (
     Selection,
 )
 from fleetlight.operations.scheduling.affinity import find_affinity_hosts
-from fleetlight.operations.scheduling.allocations import allocate
+from fleetlight.operations.scheduling.allocations import allocate, allocate_each
 from fleetlight.operations.scheduling.hosts import (
     LOCKED_AT_ONCE,
     Host,
     HostQuery,
+    after_claim,
     lock_free_node,
     read_best_hosts,
     read_host,
     read_locked_host,
+    read_locked_hosts,
 )
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.resources.amount import Amount
@@ -79,12 +80,17 @@ def claim_hosts(
     is_forthcoming: bool = False,
 ) -> Sequence[Destination]:
     """As `select_destinations`, before it is put into words. is_forthcoming: the instances are reservations."""
+    if spec.unsupported:
+        raise NoValidHostError(spec.unsupported)
     if len(instance_uuids) > 1:
         wait_for_lock(connection, _SEVERAL_NODES)
     if spec.group is not None:
         wait_for_lock(connection, f"server group {spec.group.uuid}")
     if len(instance_uuids) == 1:
-        chosen = list(_claim_each(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming))
+        query = _query_of(connection, instance_uuids[0], demand, spec)
+        chosen: Sequence[Host] = [
+            _Candidates(connection, query, is_forthcoming=is_forthcoming).claim(instance_uuids[0])
+        ]
     else:
         chosen = _claim_all_or_none(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming)
     alternates: Sequence[Host] = ()
@@ -175,30 +181,22 @@ def selections_of(cell: Cell, destination: Destination, demand: Amount) -> Seque
 
 
 class _Candidates:
-    """Hosts for the instances of one request, the best of this moment first.
+    """Hosts for one instance, the best of this moment first.
 
-    They are read once, and each is read again, under its lock, when it is about to be claimed. A claim makes one host
-    worse and no other one better, so the best is the first whose weights still are what the others at most have.
+    They are read once, and each is read again, under its lock, when it is about to be claimed.
 
     A node that another transaction has locked is about to be worse, so the next one is taken instead of waiting, unless
     all of the best are locked. The members of a group wait: it may want that very node.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        query: HostQuery,
-        without: Sequence[int] = (),
-        *,
-        count: int = 1,
-        is_forthcoming: bool = False,
+        self, connection: Connection, query: HostQuery, without: Sequence[int] = (), *, is_forthcoming: bool = False
     ) -> None:
         self._connection = connection
         self._question = query
         self._is_forthcoming = is_forthcoming
-        self._count = max(count, _READ_AT_ONCE)
         self._gone = list(without)
-        self._best: list[tuple[tuple[Any, ...], int]] = []
+        self._best: list[tuple[tuple[float, ...], int]] = []
 
     def claim(self, instance_uuid: str) -> Host:
         """Claim the best. Raises NoValidHostError."""
@@ -208,12 +206,11 @@ class _Candidates:
             # Given up with the look where it is not this one: no transaction that holds a node waits for another.
             look = self._connection.begin_nested()
             node_id, host = self._look()
-            is_best = host is not None and not (self._best and self._best[0][0] < host.weights)
-            if host is not None:
+            if host is None:
+                self._gone.append(node_id)
+            elif self._best and self._best[0][0] < host.weights:
                 heapq.heappush(self._best, (host.weights, node_id))
             else:
-                self._gone.append(node_id)
-            if host is not None and is_best:
                 demand = self._question.demand
                 allocate(self._connection, instance_uuid, node_id, demand, is_forthcoming=self._is_forthcoming)
                 look.commit()
@@ -233,39 +230,53 @@ class _Candidates:
 
     def _read(self) -> bool:
         """Read the best hosts that are not known to have no room; whether there are any."""
-        hosts = read_best_hosts(self._connection, self._question, limit=self._count, without_nodes=self._gone)
+        hosts = read_best_hosts(self._connection, self._question, limit=_READ_AT_ONCE, without_nodes=self._gone)
         self._best = [(host.weights, host.node_id) for host in hosts]
         return bool(self._best)
 
 
 def _claim_all_or_none(
     connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
-) -> list[Host]:
+) -> Sequence[Host]:
+    """With as many statements for many instances as for a few, unless others take the room in between."""
+    chosen: list[Host] = []
     attempt = connection.begin_nested()
-    try:
-        chosen = list(_claim_each(connection, instance_uuids, demand, spec, is_forthcoming=is_forthcoming))
-    except NoValidHostError:
-        attempt.rollback()
-        raise
+    while left := instance_uuids[len(chosen) :]:
+        query = _query_of(connection, left[0], demand, spec)
+        hosts = read_locked_hosts(connection, query, limit=len(left))
+        if not hosts:
+            attempt.rollback()
+            raise NoValidHostError
+        found = _best_of_each_moment(hosts, query, len(left))
+        node_ids = {uuid: host.node_id for uuid, host in zip(left, found, strict=False)}
+        allocate_each(connection, node_ids, demand, is_forthcoming=is_forthcoming)
+        chosen += found
     attempt.commit()
     return chosen
 
 
-def _claim_each(
-    connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
-) -> Iterator[Host]:
-    candidates: _Candidates | None = None
-    for number, uuid in enumerate(instance_uuids):
-        if candidates is None or spec.group is not None:
-            # Each member of a group changes what suits the next one.
-            query = _query_of(connection, uuid, demand, spec)
-            count = 1 if spec.group is not None else len(instance_uuids) - number
-            candidates = _Candidates(connection, query, count=count, is_forthcoming=is_forthcoming)
-        yield candidates.claim(uuid)
+def _best_of_each_moment(hosts: Sequence[Host], query: HostQuery, count: int) -> Sequence[Host]:
+    """The hosts that up to `count` instances get, one after the other. hosts: locked, and each suits the first."""
+    group, left, chosen = query.spec.group, list(hosts), list[Host]()
+    while left and len(chosen) < count:
+        best = min(left, key=lambda host: host.weights)
+        chosen.append(best)
+        claimed = [after_claim(host, query, best.node_id) for host in left if host.service_host == best.service_host]
+        others = [host for host in left if host.service_host != best.service_host]
+        if group is not None and group.policy == "affinity":
+            others = []
+        left = others + [host for host in claimed if _may_take_another(host, query)]
+    return chosen
+
+
+def _may_take_another(host: Host, query: HostQuery) -> bool:
+    group = query.spec.group
+    is_full = group is not None and group.policy == "anti-affinity" and host.members >= group.most_on_one_host
+    return not is_full and query.demand.fits_into(host.usable - host.used)
 
 
 def _query_of(connection: Connection, instance_uuid: str, demand: Amount, spec: RequestSpec) -> HostQuery:
-    return HostQuery(demand, spec, find_affinity_hosts(connection, instance_uuid, spec))
+    return HostQuery(demand, spec, find_affinity_hosts(connection, spec, instance_uuid))
 
 
 def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:

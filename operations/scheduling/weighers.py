@@ -1,31 +1,36 @@
-"""Weighers of the nodes that may take an instance: weights in SQL, of which less is better.
+"""Weighers of the nodes that may take an instance: weights of which less is better.
 
 The weight of the first weigher decides; what is equal there is left to the next. A weight of a node depends on this
-node alone and on where the instances are that a request names, never on what is free of other nodes.
+node alone and on where the instances are that a request names, never on what is free of other nodes. So a claim changes
+the weights of its own host alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Double, case, cast, literal
+from sqlalchemy import ColumnElement
 
-from fleetlight.cells.tables import SIZES, compute_nodes, services
-from fleetlight.operations.scheduling.affinity import AffinityHosts
+from fleetlight.cells.tables import SIZES, compute_nodes
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 
+Number = TypeVar("Number", float, ColumnElement[float])
 _DISTANCES = {"soft-affinity": -1, "soft-anti-affinity": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What weighers know of a node: columns. free: by size, with ratios and without what is reserved.
+class Room(Generic[Number]):
+    """What weighers know of a node: columns, of which a database makes weights, or the numbers of one node.
 
-    instance_count: instances that take up something of it.
+    free_mib, usable_mib: memory, the second at least 1. instances: that take up something of the node.
+    distance: how far its host is from what a soft policy wants (`distance_of`). node_id: the number of the node.
     """
 
-    free: Mapping[str, ColumnElement[int]]
-    instance_count: ColumnElement[int]
+    free_mib: Number
+    usable_mib: Number
+    instances: Number
+    distance: Number
+    node_id: Number
 
 
 def usable(size: str) -> ColumnElement[int]:
@@ -36,31 +41,34 @@ def usable(size: str) -> ColumnElement[int]:
 
 USABLE = {size: usable(size) for size in SIZES}
 
-Weigher = Callable[[Room, RequestSpec, AffinityHosts], ColumnElement[Any]]
+
+def distance_of(spec: RequestSpec, members: int) -> int:
+    """How far a host is from what a soft policy wants, by how many other members of the group it has."""
+    return 0 if spec.group is None else _DISTANCES.get(spec.group.policy, 0) * members
 
 
-def _distance_from_policy(_room: Room, spec: RequestSpec, affinity: AffinityHosts) -> ColumnElement[int]:
-    """How far a host is from what a soft policy wants, by how many other members it has."""
-    sign = 0 if spec.group is None else _DISTANCES.get(spec.group.policy, 0)
-    if not sign or not affinity.counts:
-        return literal(0)
-    distances = {host: sign * count for host, count in affinity.counts.items()}
-    return case(distances, value=services.c.host, else_=0)
+def _distance_from_policy(room: Room[Number]) -> Number:
+    return room.distance
 
 
-def _taken_part_of_memory(room: Room, _spec: RequestSpec, _neighbours: AffinityHosts) -> ColumnElement[Any]:
+def _taken_part_of_memory(room: Room[Number]) -> Number:
     """The emptiest first."""
-    usable_mib = USABLE["memory_mib"]
-    return -cast(room.free["memory_mib"], Double) / cast(case((usable_mib < 1, 1), else_=usable_mib), Double)
+    return -room.free_mib / room.usable_mib
 
 
-def _instances(room: Room, _spec: RequestSpec, _neighbours: AffinityHosts) -> ColumnElement[int]:
-    return room.instance_count
+def _instances(room: Room[Number]) -> Number:
+    return room.instances
 
 
-def _age(_room: Room, _spec: RequestSpec, _neighbours: AffinityHosts) -> ColumnElement[int]:
+def _age(room: Room[Number]) -> Number:
     """The one that joined first: no two nodes are equal."""
-    return compute_nodes.c.id
+    return room.node_id
+
+
+class Weigher(Protocol):
+    """A weight: a column of columns, a number of numbers."""
+
+    def __call__(self, room: Room[Number], /) -> Number: ...
 
 
 WEIGHERS: Mapping[str, Weigher] = {
@@ -69,3 +77,8 @@ WEIGHERS: Mapping[str, Weigher] = {
     "instances": _instances,
     "age": _age,
 }
+
+
+def weights_of(room: Room[Number]) -> tuple[Number, ...]:
+    """The weights of a node, in the order in which they count."""
+    return tuple(weigher(room) for weigher in WEIGHERS.values())

@@ -174,8 +174,8 @@ _LARGEST: Parameters = {
 POLICY_DEFAULTS: Parameters = {
     "minmax": [{"min": _SMALLEST, "max": _LARGEST}],
     "std": _SMALLEST,
-    "spindle-ratio": 32.0,
-    "vcpu-ratio": 4.0,
+    "spindle-ratio": 32,
+    "vcpu-ratio": 4,
     "disk-templates": list(DISK_TEMPLATES),
 }
 

@@ -75,6 +75,11 @@ def own_value(record: Record, name: str) -> Any:
     return None if said is None else said["values"].get(name)
 
 
+def is_offline(record: Record) -> bool:
+    """Whether an operator has marked an instance offline: it is down, and is to stay so."""
+    return bool(own_value(record, "admin_state") == "offline")
+
+
 def kept_cell(said: KeptFields, name: str) -> tuple[ResultStatus, Any] | None:
     """What a stored value says of one field of an instance, also of one that follows from others.
 

@@ -62,7 +62,7 @@ NODE_PARAMETER_DEFAULTS: Mapping[str, Any] = {
     "ovs_name": "switch1",
     "ovs_link": "",
     "ssh_port": 22,
-    "cpu_speed": 1.0,
+    "cpu_speed": 1,
 }
 
 # Those without a title of their own are called by their name.
@@ -108,6 +108,15 @@ def hypervisor_fields() -> Iterator[QueryField]:
 def node_parameter_fields() -> Iterator[QueryField]:
     """`ndp/NAME`: the parameters of a node, or of the nodes of a group, defaults filled in."""
     return _fields("ndp", "Node", NODE_PARAMETERS, _NODE_TITLES)
+
+
+def node_parameter_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of these fields; objects have a whole number without its point, as Ganeti writes it."""
+    found = {name: (parameters.get(name), kind) for name, kind in NODE_PARAMETERS.items()}
+    return {
+        f"ndp/{name}": float(value) if kind is Kind.FLOAT and type(value) is int else value
+        for name, (value, kind) in found.items()
+    }
 
 
 def _fields(prefix: str, of: str, kinds: Mapping[str, Kind], titles: Mapping[str, str]) -> Iterator[QueryField]:

@@ -66,6 +66,9 @@ WELL: Mapping[str, str] = {
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
     f"fleetlight_mappings_repaired_total{{{_A}}}": always(2),
     f"fleetlight_indexer_audit_doubted{{{_A}}}": always(0),
+    f'fleetlight_indexer_audited_seconds{{{_A},compared="revisions"}}': growing(1),
+    f'fleetlight_indexer_audited_seconds{{{_A},compared="content"}}': always(-86400),
+    f'fleetlight_indexer_audited_seconds{{{_C},compared="revisions"}}': always(-7200),
     f'fleetlight_indexer_failures_total{{{_A},kind="IndexUnavailableError"}}': always(7),
     f'fleetlight_indexer_failures_total{{{_A},kind="CellUnreachableError"}}': always(2),
     f'fleetlight_relay_active{{{_A},instance="relay:9100"}}': always(1),
@@ -207,6 +210,14 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
             'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="503"}': growing(20),
         },
         {"FleetlightListsRefused"},
+    ),
+    "the audit does not get round": (
+        {f'fleetlight_indexer_audited_seconds{{{_A},compared="revisions"}}': always(-3600)},
+        {"FleetlightAuditSlow"},
+    ),
+    "the audit does not get round to content": (
+        {f'fleetlight_indexer_audited_seconds{{{_A},compared="content"}}': always(-7 * 86400)},
+        {"FleetlightAuditSlow"},
     ),
     "jobs wait": (
         {f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": growing(1, start=300)},

@@ -436,6 +436,19 @@ def test_hint_tells_nothing_of_the_cell_of_another_projects_server(api: Api, fle
     fleet.work()
 
 
+def test_only_administrators_see_that_a_server_is_in_a_group_of_another_project(api: Api, fleet: ComputeFleet) -> None:
+    theirs = fleet.fleet.server_groups.create("theirs", "anti-affinity", project_id="blue", user_id="bob").uuid
+    created = post(api, {}, caller=ADMIN, hints={"group": theirs})
+    fleet.work()
+    url, latest = f"/v2.1/servers/{created.json()['server']['id']}", microversion("2.104")
+    change = {"server": {"name": "other"}}
+    for caller, groups in ((ADMIN, [theirs]), (MEMBER, []), (READER, [])):
+        assert api.get(url, caller, latest).json()["server"]["server_groups"] == groups
+    for caller, groups in ((ADMIN, [theirs]), (MEMBER, [])):
+        changed = api.request("PUT", url, caller | latest, json=change)
+        assert changed.json()["server"]["server_groups"] == groups
+
+
 def test_group_of_another_project_is_refused_like_one_that_there_is_not(api: Api, fleet: ComputeFleet) -> None:
     theirs = fleet.fleet.server_groups.create("theirs", "affinity", project_id="blue", user_id="bob").uuid
     answers = [post(api, {}, hints={"group": uuid}) for uuid in (theirs, UNKNOWN)]
@@ -621,8 +634,8 @@ def nodes_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     made = scheduled_hosts._host
 
-    def read(row: Any) -> scheduled_hosts.Host:
-        host = made(row)
+    def read(row: Any, query: scheduled_hosts.HostQuery) -> scheduled_hosts.Host:
+        host = made(row, query)
         names.append(host.nodename)
         return host
 

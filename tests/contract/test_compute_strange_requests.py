@@ -71,3 +71,20 @@ def test_no_bytes_and_no_header_make_a_list_fail(api: Api, raw: bytes, header: s
     for name, value in headers.items():
         response = api.get(f"/v2.1/servers?{quote(raw)}&name={quote(raw)}", {name: value})
         assert response.status_code in {200, 400, 403, 406}, response.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v2.1/nothing"),
+        ("PATCH", "/v2.1/servers"),
+        ("GET", "/v2/nothing"),
+        ("GET", "/v2.1/servers%00"),
+    ],
+)
+def test_unknown_address_has_the_id_of_the_request(api: Api, method: str, path: str) -> None:
+    answer = api.request(method, path, {})
+    assert answer.status_code == 404
+    ids = {answer.headers[name] for name in ("X-Openstack-Request-Id", "X-Compute-Request-Id")}
+    [request_id] = ids
+    assert request_id.startswith("req-")

@@ -107,15 +107,26 @@ def shown(api: Api, uuid: str) -> httpx.Response:
     return api.get(f"/v2.1/servers/{uuid}", microversion("2.69"))
 
 
-@pytest.mark.parametrize("is_indexed", [False, True])
-def test_server_whose_cell_is_down_is_shown_with_what_its_request_spec_says(
-    nova: SmallNova, fleet: NovaFleet, tmp_path: Path, is_indexed: bool
+def test_server_whose_cell_is_down_is_shown_as_in_a_list_if_the_index_has_it(
+    nova: SmallNova, fleet: NovaFleet, tmp_path: Path
 ) -> None:
     add_spec(nova, DOWN[0])
-    if is_indexed:
-        fleet.fill_index()
+    fleet.fill_index()
     lose_cell1(tmp_path)
-    answer = shown(fleet.api(uses_index=is_indexed), DOWN[0])
+    api = fleet.api(uses_index=True)
+    answer = shown(api, DOWN[0])
+    assert answer.headers["Fleetlight-Complete"] == "false"
+    listed = api.get("/v2.1/servers/detail?all_tenants=1", microversion("2.69")).json()["servers"]
+    assert answer.json()["server"] == next(server for server in listed if server["id"] == DOWN[0])
+    assert answer.json()["server"]["status"] != "UNKNOWN"
+
+
+def test_server_whose_cell_is_down_is_shown_with_what_its_request_spec_says(
+    nova: SmallNova, fleet: NovaFleet, tmp_path: Path
+) -> None:
+    add_spec(nova, DOWN[0])
+    lose_cell1(tmp_path)
+    answer = shown(fleet.api(), DOWN[0])
     assert answer.headers["Fleetlight-Complete"] == "false"
     server = answer.json()["server"]
     assert server["flavor"] == {

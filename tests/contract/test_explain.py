@@ -43,7 +43,7 @@ def test_fresh_stale_and_unknown_cells_have_their_reasons_and_queries(fleet_of_a
     why = reasons(found)
     assert re.match(r"live: the index is stale: \d+\.\d s behind", why["east"])
     assert why["east"].endswith(" s behind, and 30 s are allowed")
-    assert why["south"] == "live: the index has never had all rows of the cell"
+    assert why["south"] == "live: the index does not have all rows of the cell"
     assert why["north"].startswith("index: the index is fresh: ")
     [attempt] = found["attempts"]
     sources = {source["source"]: source for source in attempt["sources"]}

@@ -44,7 +44,7 @@ def test_parts_of_the_filter_say_who_is_asked_what(fleet: ComputeFleet) -> None:
     assert (found["rows"], found["rows_read"], found["matching"]) == (0, 4, None)
     why = reasons(found)
     assert why["south"] == "not-asked: a condition on `cell` is not true of it"
-    assert why["east"] == "live: the index has never had all rows of the cell"
+    assert why["east"] == "live: the index does not have all rows of the cell"
     assert why["north"].startswith("index: the index is fresh: ")
     [attempt] = found["attempts"]
     sources = {source["source"]: source for source in attempt["sources"]}

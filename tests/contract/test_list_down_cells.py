@@ -176,3 +176,23 @@ def test_caller_without_a_project_is_told_of_no_server_of_a_cell_that_is_down(
     # Those of the cells that are up are the user's own; of a mapping nobody says who made it for whom.
     assert len(response.json()["servers"]) == 2
     assert down not in response.text
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.68", "2.69", "2.71", "2.104"])
+def test_server_that_the_index_has_is_shown_whole_while_its_cell_is_down(fleet: ComputeFleet, version: str) -> None:
+    uuid = fleet.create("east", metadata={"role": "web"})
+    fleet.index()
+    url, asked = f"/v2.1/servers/{uuid}", microversion(version)
+    live = fleet.api().get(url, asked, MEMBER)
+    away = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0})).get(url, asked, MEMBER)
+    assert (away.status_code, away.json()) == (200, live.json())
+    assert away.headers["Fleetlight-Complete"] == "false"
+    assert away.headers["Fleetlight-Route"] == "index"
+
+
+def test_server_that_is_about_to_be_deleted_is_not_shown_while_its_cell_is_down(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("east")
+    fleet.index()
+    fleet.fleet.mark_queued_for_delete(fleet.cells["east"].uuid, [uuid])
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
+    assert api.get(f"/v2.1/servers/{uuid}", SINCE).status_code == 404

@@ -59,6 +59,30 @@ def test_head_of_a_list_has_the_headers_of_the_list_and_costs_one_row(
     assert read[-1] == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/fleetlight/query?fields=name"),
+        ("POST", "/fleetlight/query"),
+        ("GET", "/fleetlight/query/counts"),
+        ("GET", "/fleetlight/query/fields"),
+        ("GET", "/v2.1/servers"),
+        ("GET", "/v2.1/flavors/detail"),
+        ("POST", "/v2.1/os-keypairs"),
+    ],
+)
+def test_events_of_what_has_none_are_refused(api: Api, method: str, path: str) -> None:
+    """A page is no answer to a reader that would wait for its changes; nor is anything done for it."""
+    wanting = {"Accept": "text/event-stream; charset=utf-8"}
+    body = {"json": {"keypair": {"name": "wanted"}}} if method == "POST" else {}
+    refused = api.request(method, path, wanting, **body)
+    assert refused.status_code == 406
+    assert "GET /v2.1/servers/detail" in refused.text
+    assert api.get("/v2.1/os-keypairs").json()["keypairs"] == []
+    either = {"Accept": "application/json, text/event-stream"}
+    assert api.request("GET", "/v2.1/servers", either).status_code == 200
+
+
 def test_head_of_a_stream_ends(api: Api) -> None:
     stream = {"Accept": "text/event-stream"}
     asked = api.request("HEAD", "/v2.1/servers/detail", stream)

@@ -295,3 +295,20 @@ def test_marker_of_another_project_is_for_others_than_administrators_no_marker_a
             assert known.status_code == unknown.status_code == 400
             assert known.text.replace(theirs, UNKNOWN) == unknown.text
             assert asked.get(f"/v2.1/{path}?marker={theirs}{query}", LATEST).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sort_key=host&sort_dir=up",
+        "sort_key=node&sort_dir=asc&sort_dir=asc",
+        "all_tenants=1&sort_dir=up",
+        "status=deleted&sort_dir=asc&sort_dir=asc",
+    ],
+)
+@pytest.mark.parametrize("path", ["servers", "servers/detail"])
+def test_what_a_member_must_not_ask_for_is_refused_before_directions_are_looked_at(
+    asked: Asked, path: str, query: str
+) -> None:
+    assert asked.get(f"/v2.1/{path}?{query}", LATEST, MEMBER).status_code == 403
+    assert asked.get(f"/v2.1/{path}?{query}", LATEST).status_code == 400

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from tests.contract.compute_fleet import (
     searching,
 )
 from tests.contract.test_tokens import NEW, cell_of, create, published
+from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun
@@ -98,6 +100,25 @@ def test_change_is_in_the_next_list_by_any_process(fleet: ComputeFleet) -> None:
     fleet.work()
     assert first.get(f"{LIST}/{uuids[0]}").status_code == 404, "seen by the one"
     assert uuids[0] not in second.ids(LIST, MEMBER), "so not listed by the other"
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_change_of_a_restored_cell_is_in_the_next_list(fleet: ComputeFleet, tmp_path: Path, lost: int) -> None:
+    """It has a revision that was there before, or one that is lower than those that were."""
+    uuid = fleet.create("south")
+    fleet.number_changes()
+    backup = Backup(fleet.engine("south"), tmp_path)
+    changing, listing = fleet.api(), fleet.api()
+    for number in range(lost):
+        rename(changing, uuid, f"lost-{number}")
+    fleet.number_changes()
+    fleet.index(watermark=published(fleet, "south"))
+    for api in (changing, listing):
+        wait_until(lambda api=api: route(api, MEMBER) == "index")  # type: ignore[misc]  # a default is no argument
+    backup.restore()
+    rename(changing, uuid, "kept")
+    for api in (changing, listing):
+        assert api.ids(f"{LIST}?name=kept") == [uuid]
 
 
 def test_other_processes_ask_the_cell_only_until_the_index_has_the_change(fleet: ComputeFleet) -> None:

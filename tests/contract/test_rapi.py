@@ -93,6 +93,7 @@ def test_it_says_what_it_is(fleet: ComputeFleet) -> None:
     info = get(api, "/2/info")
     assert (info["name"], info["uuid"], info["protocol_version"], info["master"]) == ("fleetlight", None, 2, None)
     assert get(api, "/cells/east/2/info")["uuid"] == fleet.cells["east"].uuid
+    assert api.get("/cells/east/2/tags").headers["Fleetlight-Complete"] == "true"
 
 
 def test_lists_name_what_there_is(fleet: ComputeFleet) -> None:

@@ -1,5 +1,6 @@
 """Groups, networks, nodes, tags and parameters of cells, changed over Ganeti's remote API."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.tables import instances, network_nics, networks
+from fleetlight.cells.tables import compute_nodes, instances, network_nics, networks
 from fleetlight.resources.query_fields.ganeti import kept_in_part
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
@@ -439,3 +440,24 @@ def test_all_of_it_is_done_in_a_postgresql_database_too(
         assert rapi.get("/instances/web1")["tags"] == ["new", "old"]
         info = rapi.get("/info")
         assert (info["beparams"]["default"]["maxmem"], info["hidden_os"], info["tags"]) == (512, ["rocky-9"], ["new"])
+
+
+def test_whole_numbers_have_no_point_wherever_they_are_told_as_in_ganeti(rapi: RapiCalls) -> None:
+    """`1.0` and `1` are one number, and two texts for what compares answers, or prints them."""
+    rapi.result("PUT", "/modify", {"ndparams": {"cpu_speed": 2.0}, "ipolicy": {"vcpu-ratio": 8.0}})
+    rapi.result("POST", "/nodes/east-host0/modify", {"ndparams": {"cpu_speed": 1.5}})
+    with rapi.fleet.engine("east").begin() as connection:
+        connection.execute(compute_nodes.update().values(created_at=1_700_000_000_000_000))
+    question = {"fields": ["ndp/cpu_speed", "ctime", "ndparams"], "qfilter": None}
+    texts = [
+        rapi.api.request("PUT", f"{rapi.base}/query/node", json=question).text,
+        *(rapi.api.get(f"{rapi.base}{path}").text for path in ("/nodes?bulk=1", "/groups?bulk=1", "/info")),
+    ]
+    assert "[[0,1.5],[0,1700000000]," in texts[0]
+    assert "[[0,2],[0,1700000000]," in texts[0]
+    told = {found for text in texts for found in re.findall(r'"(cpu_speed|[a-z]+-ratio|ctime)":([^,}]+)', text)}
+    ctimes = {value for name, value in told if name == "ctime"}
+    others = {(name, value) for name, value in told if name != "ctime"}
+    assert others == {("cpu_speed", "1.5"), ("cpu_speed", "2"), ("spindle-ratio", "32"), ("vcpu-ratio", "8")}
+    assert "1700000000" in ctimes
+    assert not any(value.endswith(".0") for value in ctimes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleetlight.cells.tables import operating_systems
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 
@@ -198,6 +199,94 @@ def test_wrong_changes_name_what_is_wrong_and_change_nothing(rapi: RapiCalls) ->
     assert rapi.get("/instances/web1") == before
 
 
+def test_parameters_that_are_set_are_told_from_those_that_the_cell_fills_in(rapi: RapiCalls) -> None:
+    create(rapi, beparams={"maxmem": 512, "vcpus": 2, "always_failover": True})
+    instance = rapi.get("/instances/web1")
+    assert instance["custom_beparams"] == {"maxmem": 512, "vcpus": 2, "always_failover": True}
+    rapi.result("PUT", "/instances/web1/modify", {"beparams": {"minmem": 256}})
+    instance = rapi.get("/instances/web1")
+    assert instance["custom_beparams"] == {"minmem": 256, "maxmem": 512, "vcpus": 2, "always_failover": True}
+    create(rapi, name="web2", beparams={"auto_balance": False})
+    rapi.result("PUT", "/instances/web2/modify", {"os_name": "ubuntu-24.04"})
+    instance = rapi.get("/instances/web2")
+    assert (instance["custom_beparams"], instance["beparams"]["maxmem"]) == ({"auto_balance": False}, 128)
+
+
+def test_operating_system_gets_the_parameters_that_it_knows_alone(rapi: RapiCalls) -> None:
+    with rapi.fleet.engine("north").begin() as connection:
+        systems = operating_systems.update().where(operating_systems.c.name == "debian-12")
+        connection.execute(systems.values(parameters=[["dhcp", "Whether to ask for an address"]]))
+    unknown = {"osparams": {"dhcp": "yes", "size": "1"}}
+    create(rapi, osparams={"dhcp": "yes"})
+    refusals = [
+        rapi.failure("POST", "/instances", {**NEW, "name": "web2", **unknown}),
+        rapi.failure("POST", "/instances", {**NEW, "name": "web2", "osparams_secret": {"size": "1"}}),
+        rapi.failure("POST", "/instances", {"__version__": 1, "forthcoming": True, "os": "debian-12", **unknown}),
+        rapi.failure("PUT", "/instances/web1/modify", unknown),
+        rapi.failure("PUT", "/instances/web1/modify", {**unknown, "os_name": "debian-12"}),
+        rapi.failure("POST", "/instances/web1/reinstall", unknown),
+    ]
+    assert set(refusals) == {("OS 'debian-12' has no parameter 'size'", "wrong_input")}
+    other = rapi.failure("PUT", "/instances/web1/modify", {"os_name": "ubuntu-24.04"})
+    assert other == ("OS 'ubuntu-24.04' has no parameter 'dhcp'", "wrong_input")
+    rapi.result("PUT", "/instances/web1/modify", {"os_name": "ubuntu-24.04", "osparams": {"dhcp": "default"}})
+    assert rapi.get("/instances/web1")["os"] == "ubuntu-24.04"
+
+
+def test_parameters_of_a_system_to_be_named_are_judged_when_the_reservation_becomes_real(rapi: RapiCalls) -> None:
+    reserved = {"__version__": 1, "forthcoming": True, "name": "web1", "osparams": {"size": "1"}}
+    rapi.result("POST", "/instances", {**reserved, "disk_template": "diskless"})
+    text, reason = rapi.failure("POST", "/instances/web1/create", {"os": "debian-12"})
+    assert (text, reason) == ("OS 'debian-12' has no parameter 'size'", "wrong_input")
+    assert rapi.get("/instances/web1")["forthcoming"] is True
+
+
+RUNNING_OFFLINE: list[tuple[str, str, Any]] = [
+    ("PUT", "/startup", None),
+    ("POST", "/reboot", None),
+    ("POST", "/reinstall", {"os": "debian-12"}),
+    ("PUT", "/shutdown", None),
+    ("PUT", "/migrate", {}),
+    ("PUT", "/deactivate-disks", None),
+]
+
+
+def test_instance_that_is_offline_stays_so_whatever_would_run_it(rapi: RapiCalls) -> None:
+    primary, secondary = create(rapi, disk_template="drbd", start=False)
+    rapi.result("PUT", "/instances/web1/modify", {"offline": True})
+    before = rapi.get("/instances/web1")
+    assert before["status"] == "ADMIN_offline"
+    for method, path, body in RUNNING_OFFLINE:
+        text, reason = rapi.failure(method, f"/instances/web1{path}", body)
+        assert (reason, "is marked to be offline" in text) == ("wrong_state", True), (path, text)
+    assert rapi.get("/instances/web1") == before
+    rapi.result("POST", "/instances/web1/recreate-disks", {})
+    rapi.result("PUT", "/instances/web1/shutdown", {"force": True})
+    rapi.result("PUT", "/instances/web1/failover", {})
+    rapi.result("PUT", "/instances/web1/migrate", {"allow_failover": True, "target_node": primary})
+    after = rapi.get("/instances/web1")
+    assert (after["status"], after["pnode"], after["snodes"]) == ("ADMIN_offline", primary, [secondary])
+    rapi.result("PUT", "/instances/web1/modify", {"offline": False})
+    rapi.result("PUT", "/instances/web1/startup")
+    assert rapi.get("/instances/web1")["status"] == "running"
+
+
+def test_compute_api_runs_no_instance_that_is_offline(rapi: RapiCalls) -> None:
+    create(rapi, start=False)
+    rapi.result("PUT", "/instances/web1/modify", {"offline": True})
+    before = rapi.get("/instances/web1")
+    image = "3a8bc58e-4d60-546d-aa62-66b5b8bf0435"
+    for body in (
+        {"os-start": None},
+        {"reboot": {"type": "HARD"}},
+        {"rescue": None},
+        {"rebuild": {"imageRef": image}},
+    ):
+        answer = rapi.api.request("POST", f"/v2.1/servers/{before['uuid']}/action", json=body)
+        assert (answer.status_code, "is marked offline" in answer.text) == (409, True), (body, answer.text)
+    assert rapi.get("/instances/web1") == before
+
+
 def test_disk_grows_and_never_shrinks(rapi: RapiCalls) -> None:
     create(rapi)
     rapi.result("POST", "/instances/web1/disk/0/grow", {"amount": 1024})
@@ -246,13 +335,17 @@ def test_several_are_made_by_jobs_of_their_own(rapi: RapiCalls) -> None:
     one = {name: value for name, value in NEW.items() if name != "__version__"}
     bodies = [{**one, "name": f"many{number}"} for number in range(3)]
     bodies += [{**one, "name": "large", "beparams": {"memory": "1t"}, "ignore_ipolicy": True}]
-    for body in bodies:
-        body["instance_name"], body["os_type"] = body.pop("name"), body.pop("os")
+    # Ganeti's own client sends the short names, and jobs keep the long ones.
+    bodies[1]["instance_name"], bodies[1]["os_type"] = bodies[1].pop("name"), bodies[1].pop("os")
     result = rapi.result("POST", "/instances-multi-alloc", {"instances": bodies})
     assert (result["allocatable"], result["failed"]) == (["many0", "many1", "many2"], ["large"])
     assert [rapi.job(number)["status"] for _, number in result["jobs"]] == ["success"] * 3
     assert [each["id"] for each in rapi.get("/instances")] == ["many0", "many1", "many2"]
     assert rapi.refusal("POST", "/instances-multi-alloc", {})[0] == 400
+    twice = {"instances": [{**bodies[0], "os_type": "debian-12"}]}
+    status, text = rapi.refusal("POST", "/instances-multi-alloc", twice)
+    assert (status, "renamed to 'os_type'" in text) == (400, True)
+    assert rapi.refusal("POST", "/instances-multi-alloc", {"instances": ["web"]})[0] == 400
 
 
 def test_each_of_several_depends_on_the_jobs_that_it_names(rapi: RapiCalls) -> None:

@@ -122,6 +122,27 @@ def test_lists_of_servers_have_reservations_only_if_they_are_asked_for(rapi: Rap
     assert rapi.api.get("/v2.1/servers?forthcoming=maybe").status_code == 400
 
 
+def test_reservation_has_no_status_of_a_server(rapi: RapiCalls, fleet: ComputeFleet) -> None:
+    reserve(rapi, **FULL)
+    fleet.index()
+    for consistency in ("any", "strong"):
+        url = "/v2.1/servers/detail?forthcoming=true&all_tenants=1"
+        [shown] = rapi.api.get(url, {"Fleetlight-Consistency": consistency}).json()["servers"]
+        assert (shown["status"], "progress" in shown) == ("UNKNOWN", False)
+
+
+def test_hypervisor_runs_no_reservation(rapi: RapiCalls) -> None:
+    """What it takes up is taken, as by any other program that holds room."""
+    reserve(rapi, **FULL)
+    [*nodes] = rapi.api.get("/v2.1/os-hypervisors/detail").json()["hypervisors"]
+    assert sum(node["memory_mb_used"] for node in nodes) > 0
+    assert [node["running_vms"] for node in nodes] == [0] * len(nodes)
+    assert rapi.api.get("/v2.1/os-hypervisors/statistics").json()["hypervisor_statistics"]["running_vms"] == 0
+    new = {"OpenStack-API-Version": "compute 2.75"}
+    listed = rapi.api.get("/v2.1/os-hypervisors?with_servers=true", new).json()["hypervisors"]
+    assert [node["servers"] for node in listed] == [[]] * len(nodes)
+
+
 def test_reservation_gets_what_it_lacks_by_its_uuid_and_then_becomes_real(rapi: RapiCalls) -> None:
     uuid = reserve(rapi)
     text, reason = rapi.failure("POST", f"/instances/{uuid}/create", {})
@@ -145,6 +166,22 @@ def test_reservation_gets_what_it_lacks_by_its_uuid_and_then_becomes_real(rapi: 
     assert rapi.failure("POST", f"/instances/{uuid}/create", {})[1] == "wrong_state"
     server = rapi.api.get(f"/v2.1/servers/{uuid}").json()["server"]
     assert (server["name"], server["status"]) == ("now.example.com", "ACTIVE")
+
+
+def test_disk_of_a_reservation_gets_another_size_with_the_room_for_it(rapi: RapiCalls) -> None:
+    uuid = reserve(rapi, **{**FULL, "disk_template": "drbd", "pnode": "north-host1", "snode": "north-host2"})
+    for size, stored in (("3g", 3072), (1024, 1024)):
+        told = rapi.result("PUT", f"/instances/{uuid}/modify", {"disks": [["modify", 0, {"size": size}]]})
+        assert told == [["disk.size/0", stored]]
+        assert rapi.get(f"/instances/{uuid}")["disk.sizes"] == [stored]
+    large = {"disks": [[0, {"size": "100t"}]], "ignore_ipolicy": True}
+    assert rapi.failure("PUT", f"/instances/{uuid}/modify", large)[1] == "insufficient_resources"
+    assert "100t" not in str(rapi.get(f"/instances/{uuid}")["disk.sizes"])
+    assert rapi.failure("PUT", f"/instances/{uuid}/modify", {"disks": [[0, {"vg": "x"}]]})[0] == (
+        "Of a disk that is there mode, name, spindles and size can be changed, and not vg"
+    )
+    rapi.result("POST", f"/instances/{uuid}/create", {})
+    assert rapi.get(f"/instances/{uuid}")["disk.sizes"] == [1024]
 
 
 @pytest.mark.parametrize("by", ["name", "uuid"])

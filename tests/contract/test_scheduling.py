@@ -1,6 +1,8 @@
 """The scheduler for programs: dry runs, claims, and allocation candidates of the whole fleet."""
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,16 +13,21 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from fleetlight.cells.database.engines import writing
+from fleetlight.cells.errors import NoValidHostError
+from fleetlight.cells.fleet.compute.server_groups import ServerGroup
+from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, compute_nodes, node_traits, services
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.notifications.registry import parse_payload
+from fleetlight.operations.actions.accepting import create_in_several
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet
 
 ADMIN = {"X-Project-Id": "red", "X-User-Id": "ada"}
 SIZE = {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}
 WHOLE = {"vcpus": 64, "memory_mb": 1024, "root_gb": 1}
 URL = "/fleetlight/select-destinations"
+MINIMAL = {"name": "web", "flavorRef": "1", "imageRef": str(UUID(int=7))}
 
 
 @pytest.fixture
@@ -43,6 +50,11 @@ def selected(api: Api, **body: Any) -> list[list[Selection]]:
     response = post(api, **body)
     assert response.status_code == 200, response.text
     return [[Selection.unwrap(each) for each in one] for one in response.json()["selections"]]
+
+
+def of(group: ServerGroup) -> dict[str, str]:
+    """The hint that names a group."""
+    return {"group": group.uuid}
 
 
 def message(response: httpx.Response) -> str:
@@ -127,10 +139,100 @@ def test_what_an_instance_takes_up_is_neither_claimed_again_nor_given_back(api: 
 
 def test_request_of_more_than_fits_is_refused_and_claims_nothing(api: Api, fleet: ComputeFleet) -> None:
     """Each host takes one; a cell has four."""
-    refused = post(api, flavor=WHOLE, num_instances=5, claim=True)
+    refused = post(api, flavor=WHOLE, num_instances=13, claim=True)
     assert (refused.status_code, "No valid host" in message(refused)) == (409, True)
     assert taken(fleet) == {}
     assert [len(one) for one in selected(api, flavor=WHOLE, num_instances=4)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("claim", [False, True])
+def test_request_that_no_cell_has_room_for_is_spread_over_several(api: Api, fleet: ComputeFleet, claim: bool) -> None:
+    """Each host takes one; a cell has four."""
+    answer = post(api, flavor=WHOLE, num_instances=9, claim=claim)
+    assert answer.status_code == 200, answer.text
+    document = answer.json()
+    chosen = [Selection.unwrap(one[0]) for one in document["selections"]]
+    assert sorted(Counter(each.cell_uuid for each in chosen).values()) == [1, 4, 4]
+    assert document["cell"] is None
+    expected = dict(zip(document["instance_uuids"], (each.service_host for each in chosen), strict=True))
+    assert len(set(expected.values())) == 9
+    assert taken(fleet) == (expected if claim else {})
+
+
+def test_each_cell_announces_what_it_gets_of_a_request(api: Api, fleet: ComputeFleet) -> None:
+    post(api, flavor=WHOLE, num_instances=5, claim=True)
+    counts = [
+        spec.num_instances
+        for cell in CELLS
+        for each in announced(fleet, cell)
+        if isinstance(spec := parse_payload(each["payload"]), RequestSpecPayload)
+    ]
+    assert sorted(counts) == [1, 1, 4, 4]
+
+
+def test_servers_that_have_to_share_a_host_are_not_spread(api: Api, fleet: ComputeFleet) -> None:
+    group = fleet.fleet.server_groups.create("g", "affinity", project_id="red", user_id="ada")
+    half = {**WHOLE, "vcpus": 32}
+    assert len({one[0].nodename for one in selected(api, flavor=half, num_instances=2, scheduler_hints=of(group))}) == 1
+    assert post(api, flavor=half, num_instances=3, scheduler_hints=of(group)).status_code == 409
+
+
+def test_members_that_keep_apart_are_spread_over_cells(api: Api, fleet: ComputeFleet) -> None:
+    """A cell has four hosts, however much room they have; one of them has a member already."""
+    group = fleet.fleet.server_groups.create("g", "anti-affinity", project_id="red", user_id="ada")
+    uuid = fleet.create(
+        "south", host="south-host1", node="south-host1", flavor={**SIZE, "ephemeral_gb": 0, "flavorid": "m"}
+    )
+    fleet.fleet.server_groups.add_members(group.uuid, [uuid], limit=1)
+    chosen = selected(api, num_instances=11, scheduler_hints=of(group))
+    assert len({one[0].service_host for one in chosen} - {"south-host1"}) == 11
+    assert post(api, num_instances=12, scheduler_hints=of(group)).status_code == 409
+
+
+def test_as_many_instances_as_a_request_may_have_find_their_hosts(api: Api, fleet: ComputeFleet) -> None:
+    small = {"vcpus": 0, "memory_mb": 128, "root_gb": 0}
+    assert len(selected(api, flavor=small, num_instances=1000, claim=True)) == 1000
+    assert len(taken(fleet)) == 1000
+
+
+def test_what_is_claimed_is_not_claimed_again(api: Api, fleet: ComputeFleet) -> None:
+    uuids = [str(UUID(int=1)), str(UUID(int=2))]
+    assert post(api, instance_uuids=uuids[:1], claim=True, availability_zone="south").status_code == 200
+    held = taken(fleet)
+    for zone, claim in product(("south", "north"), (True, False)):
+        refused = post(api, instance_uuids=uuids, claim=claim, availability_zone=zone)
+        assert (refused.status_code, uuids[0] in message(refused)) == (409, True)
+    assert taken(fleet) == held
+    assert api.request("DELETE", f"{URL}/{uuids[0]}", ADMIN).status_code == 204
+    assert post(api, instance_uuids=uuids, claim=True, availability_zone="north").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "different"), [("anti-affinity", 4), ("soft-anti-affinity", 4), ("affinity", 1), ("soft-affinity", 1)]
+)
+def test_claims_of_a_group_see_each_other(api: Api, fleet: ComputeFleet, policy: str, different: int) -> None:
+    group = fleet.fleet.server_groups.create("g", policy, project_id="red", user_id="ada")
+    for _ in range(4):
+        selected(api, scheduler_hints=of(group), claim=True, availability_zone="south")
+    assert len(set(taken(fleet).values())) == different
+    assert fleet.fleet.server_groups.find(group.uuid, project_id="red").members == ()
+
+
+def test_claims_that_share_a_host_go_to_the_cell_of_the_first(api: Api, fleet: ComputeFleet) -> None:
+    group = fleet.fleet.server_groups.create("g", "affinity", project_id="red", user_id="ada")
+    [[first, *_]] = selected(api, scheduler_hints=of(group), claim=True, host="south-host2")
+    [[second, *_]] = selected(api, scheduler_hints=of(group), claim=True)
+    assert (first.service_host, second.service_host) == ("south-host2", "south-host2")
+
+
+def test_claim_that_is_given_back_is_no_member_any_more(api: Api, fleet: ComputeFleet) -> None:
+    group = fleet.fleet.server_groups.create("g", "anti-affinity", project_id="red", user_id="ada")
+    uuid = str(UUID(int=1))
+    wanted = {"host": "south-host1", "scheduler_hints": of(group), "claim": True, "instance_uuids": [uuid]}
+    assert post(api, **wanted).status_code == 200
+    assert post(api, **wanted | {"instance_uuids": [str(UUID(int=2))]}).status_code == 409
+    assert api.request("DELETE", f"{URL}/{uuid}", ADMIN).status_code == 204
+    assert post(api, **wanted).status_code == 200
 
 
 def test_alternates_are_told_only_if_wanted_and_versions_as_asked_for(api: Api) -> None:
@@ -184,6 +286,125 @@ UUIDS = [f"{number:08x}-1111-1111-1111-111111111111" for number in range(2500)]
 )
 def test_request_that_names_many_things_is_answered(api: Api, body: dict[str, Any], status: int) -> None:
     assert post(api, **body).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("specs", "named"),
+    [
+        ({"resources:VGPU": "1"}, "resources:VGPU=1"),
+        ({"resources:CUSTOM_GOLD": "2"}, "resources:CUSTOM_GOLD=2"),
+        ({"resources:VCPU": "-1"}, "resources:VCPU=-1"),
+        ({"resources:VCPU": "many"}, "resources:VCPU=many"),
+        ({"resources1:VCPU": "2"}, "resources1:VCPU=2"),
+        ({"trait1:CUSTOM_GPU": "required"}, "trait1:CUSTOM_GPU=required"),
+        ({"hw:numa_nodes": "2"}, "hw:numa_nodes=2"),
+        ({"hw:numa_mem.0": "512", "hw:numa_cpus.0": "0"}, "hw:numa_cpus.0=0, hw:numa_mem.0=512"),
+        ({"hw:cpu_policy": "mixed"}, "hw:cpu_policy=mixed"),
+        ({"hw:cpu_thread_policy": "isolate"}, "hw:cpu_thread_policy=isolate"),
+        ({"hw:mem_page_size": "large"}, "hw:mem_page_size=large"),
+        ({"hw:mem_encryption": "True"}, "hw:mem_encryption=True"),
+        ({"capabilities:hypervisor_type": "QEMU"}, "capabilities:hypervisor_type=QEMU"),
+        ({"pci_passthrough:alias": "gpu:1"}, "pci_passthrough:alias=gpu:1"),
+        ({"os:secure_boot": "required"}, "os:secure_boot=required"),
+    ],
+)
+@pytest.mark.parametrize("claim", [False, True])
+def test_extra_spec_that_no_host_can_fulfil_is_named(
+    api: Api, fleet: ComputeFleet, specs: dict[str, str], named: str, claim: bool
+) -> None:
+    refused = post(api, flavor={**SIZE, "extra_specs": specs}, claim=claim)
+    assert (refused.status_code, f"of the flavor: {named}." in message(refused)) == (409, True)
+    assert taken(fleet) == {}
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"resources:VGPU": "0", "hw:mem_encryption": "false", "hw:cpu_policy": "shared", "hw:mem_page_size": "small"},
+        {"hw:boot_menu": "true", "quota:cpu_shares": "4", "hw:cpu_sockets": "1", "owner": "ada"},
+    ],
+)
+def test_extra_spec_that_asks_nothing_of_a_host_is_no_matter_of_the_scheduler(api: Api, specs: dict[str, str]) -> None:
+    assert post(api, flavor={**SIZE, "extra_specs": specs}).status_code == 200
+
+
+def test_resources_of_an_extra_spec_count_instead_of_the_sizes_of_the_flavor(api: Api) -> None:
+    specs = {"resources:VCPU": "3", "resources:MEMORY_MB": "100", "resources:DISK_GB": "0"}
+    [[chosen, *_]] = selected(api, flavor={**SIZE, "extra_specs": specs})
+    request = chosen.requested_allocations
+    assert request is not None
+    assert request.allocations[chosen.compute_node_uuid].resources == {"VCPU": 3, "MEMORY_MB": 100}
+    assert post(api, flavor={**SIZE, "extra_specs": {"resources:VCPU": "65"}}).status_code == 409
+
+
+def test_dedicated_processors_are_those_of_hosts_that_give_none_twice(api: Api, fleet: ComputeFleet) -> None:
+    for cell in CELLS:
+        with writing(fleet.engine(cell)) as connection:
+            is_single = compute_nodes.c.hypervisor_hostname == "east-host2"
+            connection.execute(update(compute_nodes).where(~is_single).values(vcpus_permille=1001))
+    dedicated = {**SIZE, "extra_specs": {"hw:cpu_policy": "dedicated"}}
+    [[chosen]] = selected(api, flavor=dedicated)
+    assert chosen.service_host == "east-host2"
+    assert post(api, flavor=dedicated, availability_zone="north").status_code == 409
+
+
+def test_server_says_in_its_fault_which_extra_spec_no_host_fulfils(api: Api, fleet: ComputeFleet) -> None:
+    fleet.fleet.flavors.change_extra_specs("1", lambda _specs: {"hw:numa_nodes": "2"})
+    created = api.request("POST", "/v2.1/servers", ADMIN, json={"server": MINIMAL})
+    assert created.status_code == 202, created.text
+    fleet.work()
+    server = api.get(f"/v2.1/servers/{created.json()['server']['id']}", ADMIN).json()["server"]
+    assert (server["status"], "hw:numa_nodes=2" in server["fault"]["message"]) == ("ERROR", True)
+
+
+def create(api: Api, count: int) -> httpx.Response:
+    """A request for servers of the flavor 1."""
+    server = {**MINIMAL, "min_count": count}
+    return api.request("POST", "/v2.1/servers", ADMIN, json={"server": server})
+
+
+def statuses(api: Api) -> Counter[tuple[str, str]]:
+    """How many servers there are of each status, and zone, by both."""
+    found = api.get("/v2.1/servers/detail", ADMIN).json()["servers"]
+    return Counter((server["status"], server["OS-EXT-AZ:availability_zone"]) for server in found)
+
+
+def test_new_servers_that_no_cell_has_room_for_are_spread_over_several(api: Api, fleet: ComputeFleet) -> None:
+    """Each host takes one; a cell has four."""
+    fleet.fleet.flavors.change_extra_specs("1", lambda _specs: {"resources:VCPU": "64"})
+    fleet.fleet.quotas.set_limits("red", {"instances": 20})
+    created = create(api, 5)
+    assert created.status_code == 202, created.text
+    tokens = created.headers["Fleetlight-Token"].split()
+    fleet.work()
+    assert sorted(statuses(api).values()) == [1, 4]
+    assert {status for status, _ in statuses(api)} == {"ACTIVE"}
+    named = fleet.fleet.cells_of([token.partition(":")[0] for token in tokens])
+    assert set(named.values()) == {fleet.cells[zone].uuid for _, zone in statuses(api)}
+    fresh = api.get(
+        "/v2.1/servers", ADMIN, {"Fleetlight-Consistency": f"at-least {created.headers['Fleetlight-Token']}"}
+    )
+    assert len(fresh.json()["servers"]) == 5
+    assert create(api, 8).status_code == 202
+    fleet.work()
+    assert sum(count for (status, _), count in statuses(api).items() if status == "ERROR") == 8
+
+
+def test_servers_are_created_in_no_cell_when_another_one_has_lost_its_room(api: Api, fleet: ComputeFleet) -> None:
+    def values(*numbers: int) -> list[dict[str, Any]]:
+        flavor = {"flavorid": "w", "name": "w", "ephemeral_gb": 0, **WHOLE}
+        common = {"project_id": "red", "user_id": "ada", "display_name": "server", "image_ref": "", "flavor": flavor}
+        return [{**common, "uuid": str(UUID(int=number))} for number in numbers]
+
+    north, south = (fleet.native.acceptance(fleet.fleet, fleet.cells[name]) for name in ("north", "south"))
+    for parts in (
+        [(north, values(1, 2)), (south, values(3, 4, 5, 6, 7))],
+        [(south, values(1, 2)), (north, values(3, 4, 5, 6, 7))],
+    ):
+        with pytest.raises(NoValidHostError):
+            create_in_several(parts, {}, NO_REQUEST)
+    assert taken(fleet) == {}
+    assert fleet.fleet.cells_of([str(UUID(int=number)) for number in range(1, 8)]) == {}
 
 
 def test_aggregates_that_a_flavor_asks_for_decide_on_the_host(api: Api, fleet: ComputeFleet) -> None:

@@ -54,6 +54,21 @@ def test_process_may_do_little(systemd_analyze: Path, units: list[Path], name: s
     assert checked.returncode == 0, checked.stdout[-200:]
 
 
+def test_each_process_is_of_a_user_of_its_own() -> None:
+    """So that each can read its own secrets alone; what works with the account of the indexer is of its user."""
+    users = {unit.name: directives(unit.name)["User"] for unit in _UNITS if unit.suffix == ".service"}
+    assert users == {
+        "fleetlight@.service": ["fleetlight-%i"],
+        "fleetlight-doctor.service": ["fleetlight-indexer"],
+        "fleetlight-verify.service": ["fleetlight-indexer"],
+    }
+    assert users == {name: directives(name)["Group"] for name in users}
+    documented = (CHECKOUT / "docs" / "operations" / "without-docker.md").read_text(encoding="utf-8")
+    made, handed_over = re.findall(r"^# for name in (.+); do\n>   (\S+)", documented, re.MULTILINE)
+    assert (made[1], handed_over[1]) == ("useradd", "chown")
+    assert set(made[0].split()) == set(handed_over[0].split()) == set(_PROCESSES)
+
+
 def test_process_that_ends_or_hangs_is_started_again() -> None:
     unit = directives("fleetlight@.service")
     assert unit["Restart"] == ["always"]

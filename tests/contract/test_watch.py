@@ -69,6 +69,35 @@ def test_later_changes_that_match_are_told_and_what_does_not_match_any_more_is_r
     api.run(scenario())
 
 
+def test_what_the_list_never_had_is_not_removed_from_it(fleet: ComputeFleet) -> None:
+    """Neither what was there before the stream, nor what is made later; also after a break."""
+    other = fleet.create("north", display_name="db")
+    fleet.number_changes()
+    api = fleet.api()
+
+    def change_others() -> str:
+        """Changes what does not match, and ends with a server that does; returns that one."""
+        fleet.operations("north").update(other, {"metadata": {"moment": str(uuid4())}})
+        new = fleet.create("north", display_name="db-new")
+        fleet.operations("north").update(new, {"display_name": "db-renamed"})
+        fleet.operations("north").delete(new)
+        matching = fleet.create("north", display_name="web")
+        fleet.number_changes()
+        return matching
+
+    async def scenario() -> None:
+        async with stream(api, "name=web", MEMBER) as watch:
+            await watch.next()
+            one = change_others()
+            assert await watch.told() == ("changed", one)
+        two = change_others()
+        async with stream(api, "name=web", MEMBER, last_id=watch.last_id) as again:
+            await again.next()
+            assert await again.told() == ("changed", two)
+
+    api.run(scenario())
+
+
 def test_stream_goes_on_from_the_last_id_with_each_change_once(fleet: ComputeFleet) -> None:
     api = fleet.api()
 
@@ -326,7 +355,8 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         stop = asyncio.Event()
-        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=RequestDeadlines(60, 60, 60)))
+        deadlines = RequestDeadlines(60, 60, 60)
+        serving = asyncio.create_task(serve(api.app, listener, stop, deadlines=deadlines, shutdown_timeout_s=5))
         client.connect(listener.getsockname())
         reader, writer = await asyncio.open_connection(sock=client)
         writer.write(b"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
@@ -426,6 +456,10 @@ def test_stop_of_the_process_ends_every_stream(small_fleet: ComputeFleet) -> Non
             api.services.feed.close()
             async with asyncio.timeout(PATIENCE_S):
                 await watch.ended.wait()
+        # One whose request was under way.
+        async with stream(api, last_id=watch.last_id) as late, asyncio.timeout(PATIENCE_S):
+            await late.ended.wait()
+            assert (late.status, late.is_silent) == (200, True)
 
     api.run(scenario())
 

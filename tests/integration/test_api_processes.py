@@ -3,9 +3,14 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -106,4 +111,40 @@ def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiPr
     assert api.parent.wait(30) == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{api.port}/", timeout=10)
+    assert "Traceback" not in api.log
+
+
+def test_process_that_hangs_is_replaced(api: ApiProcesses) -> None:
+    hanging = api.process("api-1")
+    os.kill(hanging, signal.SIGSTOP)
+    # They answer, whatever they say of it.
+    assert {api.monitored(path).status_code for path in ("/healthz", "/readyz")} <= {200, 503}
+    wait_until(lambda: api.process("api-1") != hanging, 30)
+    api.list_some()
+    os.kill(api.process("api-2"), signal.SIGSTOP)
+    began = time.monotonic()
+    api.parent.terminate()
+    assert api.parent.wait(60) == 0
+    assert time.monotonic() - began < 30
+    assert "Traceback" not in api.log
+
+
+@pytest.mark.parametrize("consistency", ["any", "strong"])
+def test_lists_under_way_are_answered_when_the_api_is_stopped(api: ApiProcesses, consistency: str) -> None:
+    request = f"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api\r\nFleetlight-Consistency: {consistency}\r\n\r\n"
+    with ExitStack() as opened:
+        clients = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)) for _ in range(120)
+        ]
+        for client in clients:
+            client.sendall(request.encode())
+        clients[0].recv(1)
+        api.parent.terminate()
+        answers = [b"".join(iter(partial(client.recv, 1 << 16), b"")) for client in clients]
+    assert api.parent.wait(60) == 0
+    statuses = Counter(answer.partition(b" ")[2][:3] if answer.startswith(b"H") else b"first" for answer in answers)
+    assert statuses.keys() <= {b"200", b"503", b"first"}, statuses
+    assert statuses[b"200"] > 0
+    assert all(answer.endswith(b"}") for answer in answers)
+    assert '"level": "error"' not in api.log
     assert "Traceback" not in api.log

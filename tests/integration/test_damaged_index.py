@@ -1,6 +1,7 @@
 """An Elasticsearch index that is damaged while an indexer follows a cell comes back by itself."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -8,13 +9,19 @@ from uuid import uuid4
 
 import pytest
 from elasticsearch import Elasticsearch
+from typer.testing import CliRunner, Result
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
+from fleetlight.cli.app import app
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.elasticsearch.examination import examine
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.query_fields.node import NODE
 from tests.support.fleets.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
@@ -137,3 +144,39 @@ def test_copy_of_a_closed_index_is_not_taken_for_a_closed_one(
         writer.prepare()
         writer.save_progress([progress])
         assert writer.load_progress() == {progress.cell_uuid: progress}
+
+
+@pytest.mark.parametrize("shut", [IndexDamage.close, IndexDamage.block_reading], ids=["closed", "blocked"])
+def test_index_that_lists_cannot_search_is_named_by_status_and_doctor(
+    elasticsearch_url: str,
+    elasticsearch_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shut: Callable[[IndexDamage, str], None],
+) -> None:
+    """Its progress is in another index, and says that all is well."""
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", json.dumps([elasticsearch_url]))
+    monkeypatch.setenv("FLEETLIGHT_INDEX_PREFIX", elasticsearch_prefix)
+    folder = DataFolder(tmp_path / "data")
+    folder.create()
+    with closing(set_up_fleet(folder)) as fleet:
+        (embedded,) = set_up_cells(folder, fleet, 1)
+        embedded.engine.dispose()
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "--data-dir", str(folder.path)], catch_exceptions=False)
+
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    with Elasticsearch(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
+        writer.prepare()
+        writer.save_progress([CellProgress(embedded.cell.uuid, 0, system_clock(), is_complete=True)])
+        writer.mark_items(NODE.name, embedded.cell.uuid, are_whole=True)
+        assert "lists ask" not in run("index", "status").stderr
+        shut(IndexDamage(client, elasticsearch_prefix), "instances")
+        status, doctor = run("index", "status"), run("doctor")
+        assert (status.exit_code, doctor.exit_code) == (1, 1)
+        assert "error: the index cannot be read: " in status.stderr
+        assert "lists are answered by the cells" in status.stderr
+        assert "index of cell1" not in doctor.stdout
+        assert "progress of the index" in doctor.stdout

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Event
 from typing import Any
+from uuid import UUID
 
 import pytest
+from httpx import Response
 from typer.testing import CliRunner
 
 from fleetlight.cells.capabilities import CellKind
@@ -133,6 +136,91 @@ def test_remote_api_of_the_cell_shows_what_the_cluster_has(fleet: ComputeFleet) 
     assert (node["name"], node["mtotal"]) == ("node1.example.org", 81_920)
     one = api.get("/cells/farm/2/instances/web1.example.org").json()
     assert (one["hvparams"], one["nic.links"]) == (instance(1)["hvparams"], ["br0", "br1"])
+
+
+def test_configuration_of_the_cell_is_that_of_the_cluster(fleet: ComputeFleet, cluster: PlayedCluster) -> None:
+    of_cluster = {"name": "farm.example.org", "master": "node1", "ctime": 1_700_000_000, "mtime": 1.5, "tags": ["site"]}
+    cluster.info = {**of_cluster, "enabled_hypervisors": ["kvm"], "ndparams": {"cpu_speed": 1}, "beyond": "us"}
+    api = fleet.api(search=searching(cell_timeout_s=60))
+    info, tags = api.get("/cells/farm/2/info"), api.get("/cells/farm/2/tags")
+    assert {name: info.json()[name] for name in of_cluster} == of_cluster
+    assert (info.json()["ndparams"], info.json()["default_hypervisor"]) == ({"cpu_speed": 1}, "kvm")
+    assert tags.json() == ["site"]
+    assert [each.headers["Fleetlight-Complete"] for each in (info, tags)] == ["true"] * 2
+    cluster.fault = hangs_up
+    assert [api.get(f"/cells/farm/2/{what}").status_code for what in ("info", "tags")] == [503] * 2
+
+
+def test_what_is_not_known_of_a_cell_of_other_software_is_said_to_be_missing(
+    fleet: ComputeFleet, tmp_path: Path
+) -> None:
+    address = UpstreamAddress("http://127.0.0.1:1/v2.1", username="u", password_file=tmp_path / "password").write()
+    fleet.fleet.add_cell("cloud", CellKind.NOVA_API, address, "")
+    api = fleet.api()
+    info, tags = api.get("/cells/cloud/2/info"), api.get("/cells/cloud/2/tags")
+    assert (info.json()["name"], info.json()["ipolicy"], tags.json()) == ("cloud", None, [])
+    assert [each.headers["Fleetlight-Complete"] for each in (info, tags)] == ["false"] * 2
+
+
+def test_question_that_takes_too_long_is_lost_alone(fleet: ComputeFleet, cluster: PlayedCluster) -> None:
+    go_on = Event()
+
+    def wait_for_nodes(handler: BaseHTTPRequestHandler) -> bool:
+        handler.close_connection = cluster.questions[-1][0] == "node"
+        return handler.close_connection and go_on.wait(60)
+
+    cluster.fault = wait_for_nodes
+    api = fleet.api(search=searching(cell_timeout_s=1, staleness_limit_s=3600))
+    try:
+        slow = api.get("/2/nodes?bulk=1")
+        assert (slow.status_code, slow.headers["Fleetlight-Complete"], slow.json()) == (200, "false", [])
+        assert "farm=skipped" in slow.headers["Fleetlight-Route"]
+        for _ in range(2):
+            other = api.get(BY_NAME, {"Fleetlight-Consistency": "strong"})
+            assert (other.headers["Fleetlight-Complete"], len(other.json()["servers"])) == ("true", 3)
+            assert "farm=live" in other.headers["Fleetlight-Route"]
+    finally:
+        go_on.set()
+
+
+def test_item_that_is_asked_for_by_name_and_uuid_comes_as_often(fleet: ComputeFleet, cluster: PlayedCluster) -> None:
+    """As in a cluster, whose items the uuids find too, and which the names then let pass."""
+    [node] = cluster.items["node"]
+    cluster.items["group"] = [{"uuid": "73ed6efc-8c5d-4b25-b14b-fb42f5caa84a", "name": "racks"}]
+    api = fleet.api(search=searching(cell_timeout_s=60))
+    for item_type, uuid, names in (
+        ("group", cluster.items["group"][0]["uuid"], ["racks"]),
+        ("node", node["uuid"], ["node1.example.org", "NODE1"]),
+        ("instance", instance(0)["uuid"], ["web0", "web0.example.org"]),
+    ):
+        for wanted in ([uuid, *names], [*names, uuid]):
+            question = {"fields": ["uuid"], "qfilter": ["|", *(["=", "name", each] for each in wanted)]}
+            found = api.request("PUT", f"/2/query/{item_type}", json=question).json()["data"]
+            assert found == [[[0, uuid]]] * len(wanted), (item_type, wanted)
+        of_uuid = {"fields": ["uuid"], "qfilter": ["=", "name", uuid]}
+        assert api.request("PUT", f"/2/query/{item_type}", json=of_uuid).json()["data"] == []
+
+
+def test_exports_are_asked_for_by_the_nodes_that_there_are(fleet: ComputeFleet, cluster: PlayedCluster) -> None:
+    cluster.items["node"].append({"uuid": str(UUID(int=9)), "name": "node2.example.org", "tags": []})
+    cluster.items["export"] = [{"node": "node1.example.org", "export": name} for name in ("old", "older")]
+    api = fleet.api(search=searching(cell_timeout_s=60))
+
+    def asked(expression: Any) -> Response:
+        return api.request("PUT", "/2/query/export", json={"fields": ["export"], "qfilter": expression})
+
+    of_node = [[[0, "old"]], [[0, "older"]]]
+    assert asked(["=", "node", "node1"]).json()["data"] == of_node
+    assert asked(["|", *[["=", "node", each] for each in ("node1", "node2", "NODE1.example.org")]]).json()["data"] == (
+        of_node * 2
+    )
+    for expression in (["=", "node", "node9"], ["|", ["=", "node", "node1"], ["=", "node", "node9"]]):
+        refused = asked(expression)
+        assert (refused.status_code, refused.json()["message"]) == (400, "Node name node9 not found")
+    # Not by names alone.
+    assert asked(["&", ["=", "node", "node9"]]).json()["data"] == []
+    cluster.fault = hangs_up
+    assert "part of the fleet does not answer" in asked(["=", "node", "node9"]).json()["message"]
 
 
 def test_each_look_at_the_cluster_tells_the_journal_what_has_changed(

@@ -63,6 +63,14 @@ def test_probes_that_fail_answer_503_and_say_why() -> None:
         assert http.get("/readyz").status_code == 200
 
 
+def test_monitoring_is_not_for_pages_whose_name_was_bound_to_its_address() -> None:
+    port = free_port()
+    with monitored(MonitoringSettings(port=port), CollectorRegistry(), CellHeartbeats()):
+        for path in ("/metrics", "/healthz", "/readyz", "/"):
+            refused = httpx.get(f"http://127.0.0.1:{port}{path}", headers={"Host": "evil.example"}, timeout=60)
+            assert (refused.status_code, "monitoring.hosts" in refused.text) == (421, True)
+
+
 def test_taken_port_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -101,6 +109,8 @@ def test_api_tells_its_monitoring_the_names_that_it_tells_nobody_else(tmp_path: 
         with httpx.Client(base_url=api.url, timeout=60) as public:
             assert public.get("/readyz").json().keys() == {"status"}
             assert "fleetlight_" not in public.get("/metrics").text
+        for url in (api.url, f"http://127.0.0.1:{port}"):
+            assert httpx.get(f"{url}/readyz", headers={"Host": "evil.example"}, timeout=60).status_code == 421
 
 
 class Ready:

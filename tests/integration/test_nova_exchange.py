@@ -19,7 +19,10 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.model import Cell
 from fleetlight.cli.app import app
+from fleetlight.cli.doctor.checks import bus_check
+from fleetlight.cli.doctor.findings import State
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError, BusUnavailableError
 from tests.support.waiting import wait_until
@@ -108,6 +111,15 @@ def test_exchange_that_is_not_there_is_waited_for_and_not_made(nova: Nova, amqp_
         receiver.receive(1, 1, 0.01)
         nova.send(INFO, b"one")
         assert receive(receiver, 1)[0].body == b"one"
+
+
+def test_doctor_names_an_exchange_that_is_not_there(nova: Nova, amqp_url: str) -> None:
+    cell = Cell("uuid", "nova1", CellKind.NOVA_DB, "", f"{amqp_url}?exchange={nova.exchange}")
+    check = bus_check([cell], BusSettings())
+    with pytest.raises(BusUnavailableError, match=f"there is no exchange '{nova.exchange}' yet"):
+        check.run()
+    nova.declare()
+    assert [finding.state for finding in check.run()] == [State.OK]
 
 
 def test_exchange_is_made_if_the_address_says_as_what(nova: Nova, amqp_url: str, amqp_cell: str) -> None:

@@ -248,3 +248,15 @@ def test_breach_that_was_not_mended_is_found_by_the_next_process(sealed: Sealed)
     update_one(sealed)
     breach = sealed.check()
     assert sealed.writer.open_seal(system_clock).check(lambda _: False, UNTIL_TOLD) == breach
+
+
+def test_account_of_an_index_is_not_that_of_another_one_of_its_name(sealed: Sealed) -> None:
+    sealed.writer.write([make_item(number) for number in range(9)])
+    assert sealed.check() is None
+    sealed.client.indices.delete(index=f"{sealed.settings.prefix}-items-v1")
+    sealed.writer.prepare()
+    assert sealed.check() is None
+    # It gets a number that the one before had given to a writer of ours.
+    source = {"item_type": ITEM_TYPE, "cell_uuid": "c0", "uuid": make_uuid(1), "version": 1, "record": {}}
+    sealed.client.index(index=f"{sealed.settings.prefix}-items", id=f"{ITEM_TYPE}:c0:{make_uuid(1)}", document=source)
+    assert sealed.check() is not None

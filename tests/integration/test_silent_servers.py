@@ -14,7 +14,6 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cli import opened_index as opening
 from fleetlight.cli.app import app
-from fleetlight.cli.index import index
 from fleetlight.indexer import status as of_index
 
 _WITHIN_S = 15
@@ -52,7 +51,7 @@ def test_status_names_cells_buses_and_an_index_that_hang(
         fleet.add_cell(
             name, CellKind.NATIVE, f"postgresql://fleetlight@{silent}/{name}", f"amqp://guest:guest@{silent}//"
         )
-    monkeypatch.setattr(index, "_INDEX_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(opening, "_ANSWERS_WITHIN_S", 0.5)
     monkeypatch.setattr(of_index, "_TIMEOUT_S", 0.5)
     monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["http://{silent}"]')

@@ -105,6 +105,20 @@ def test_process_waits_for_a_fleet_database_that_is_away_and_is_not_ready(
     assert "Traceback" not in it.log
 
 
+def test_api_that_is_started_while_the_fleet_database_is_away_says_when_to_ask_again(
+    proxy: TcpProxy, postgresql_database: str, tmp_path: Path
+) -> None:
+    make_fleet(postgresql_database, tmp_path)
+    proxy.cut()
+    with started("api", tmp_path, through(proxy, postgresql_database)) as it:
+        wait_until(lambda: it.probe("/healthz") == 200)
+        for path in ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/2/instances"):
+            answer = httpx.get(f"http://127.0.0.1:{it.port}{path}", timeout=20)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5"), path
+        proxy.restore()
+        wait_until(lambda: it.probe("/v2.1/servers") == 200)
+
+
 @pytest.mark.parametrize("command", ["api", "relay"])
 def test_process_that_waits_for_the_fleet_database_ends_when_it_is_told_to(
     command: str, proxy: TcpProxy, postgresql_database: str, tmp_path: Path

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,3 +138,51 @@ def test_second_signal_kills_what_does_not_end(tmp_path: Path) -> None:
         wait_until(lambda: "first ends" in command.said, 10)
         command.parent.terminate()
         assert command.parent.wait(10) == 0
+
+
+def test_child_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    with supervised(tmp_path, "waits") as command:
+        hanging, other = command.wait_for("first"), command.wait_for("second")
+        os.kill(hanging, signal.SIGSTOP)
+        command.wait_for("first", 2)
+        assert not is_running(hanging)
+        assert '"event": "process.killed", "name": "first", "reason": "it gives no sign of life"' in command.log
+        assert command.ids("second") == [other]
+        command.parent.terminate()
+        assert command.parent.wait(30) == 0
+        assert command.events()[-3:] == ["first ends", "second ends", "stopped"]
+
+
+def test_child_whose_work_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    with supervised(tmp_path, "stalls") as command:
+        command.wait_for("second", 2)
+        assert len(command.ids("first")) == 1
+        command.parent.terminate()
+        assert command.parent.wait(30) == 0
+
+
+def test_processes_that_are_halted_together_are_not_silent(tmp_path: Path) -> None:
+    with supervised(tmp_path, "waits") as command:
+        processes = [command.parent.pid, command.wait_for("first"), command.wait_for("second")]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(1.5)  # longer than one of them alone would live
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+        os.kill(processes[2], signal.SIGKILL)
+        command.wait_for("second", 2)
+        assert command.ids("first") == [processes[1]]
+        assert "process.killed" not in command.log
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_child_that_does_not_end_in_time_is_killed(tmp_path: Path, hangs: bool) -> None:
+    with supervised(tmp_path, "is-late") as command:
+        late = command.wait_for("second")
+        if hangs:
+            os.kill(late, signal.SIGSTOP)
+        command.parent.terminate()
+        assert command.parent.wait(30) == 0
+        assert not is_running(late)
+        assert command.events()[-2:] == ["first ends", "stopped"]
+        assert "process.killed" in command.log

@@ -58,7 +58,14 @@ def served(fleet: ComputeFleet) -> Iterator[str]:
     address = address_of(listener)
     thread = Thread(
         target=lambda: loop.run_until_complete(
-            serve(create_app(parts).web, listener, stop, deadlines=RequestDeadlines(60, 60, 60), on_ready=ready.set)
+            serve(
+                create_app(parts).web,
+                listener,
+                stop,
+                deadlines=RequestDeadlines(60, 60, 60),
+                shutdown_timeout_s=60,
+                on_ready=ready.set,
+            )
         )
     )
     thread.start()

@@ -313,6 +313,9 @@ def fault(record: Record) -> Fault | None:
 
 
 def _status(record: Record) -> str:
+    """A reservation is no server that is being built, nor has Nova a status for it."""
+    if record["forthcoming"] and not record["deleted"]:
+        return _UNKNOWN
     return status_of(record["vm_state"], record["task_state"], deleted=record["deleted"])
 
 

@@ -22,6 +22,10 @@ UNAVAILABLE: Cell = (int(ResultStatus.UNAVAILABLE), None)
 UNKNOWN: Cell = (int(ResultStatus.UNKNOWN), None)
 OFFLINE: Cell = (int(ResultStatus.OFFLINE), None)
 
+_WITH_POINT = (Kind.TIMESTAMP, Kind.FLOAT)
+# Beyond it a number has no digits behind the point, and many before it.
+_MOST_EXACT = 2**53
+
 _TYPES: Mapping[Kind, type] = {
     Kind.TEXT: str,
     Kind.BOOL: bool,
@@ -115,14 +119,26 @@ def is_of_kind(value: Any, kind: Kind) -> bool:
 
 
 def as_json(cell: Cell, field: Field) -> Cell:
-    """The cell as answers carry it: times as seconds since the epoch."""
+    """The cell as answers carry it: times as seconds since the epoch, and whole numbers without a point, as Ganeti."""
     status, value = cell
-    return (status, value / MICROSECONDS_PER_SECOND) if value is not None and field.kind is Kind.TIMESTAMP else cell
+    if value is not None and field.kind is Kind.TIMESTAMP:
+        return status, seconds_of(value)
+    return (status, int(value)) if field.kind is Kind.FLOAT and _is_whole(value) else cell
+
+
+def seconds_of(microseconds: int) -> float:
+    """A moment as answers carry it."""
+    seconds, rest = divmod(microseconds, MICROSECONDS_PER_SECOND)
+    return microseconds / MICROSECONDS_PER_SECOND if rest else seconds
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT
 
 
 def shown(make: Make, field: Field) -> Make:
     """Makes the cells of a field as answers carry them."""
-    return make if field.kind is not Kind.TIMESTAMP else lambda facts: as_json(make(facts), field)
+    return make if field.kind not in _WITH_POINT else lambda facts: as_json(make(facts), field)
 
 
 Values = Mapping[str, Value]

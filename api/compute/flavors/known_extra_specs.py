@@ -1,7 +1,8 @@
 """Which extra specs there are in the namespaces that Nova knows, and what each may say (2.86).
 
-They are those of Nova with microversion 2.104 (a test asks it). Simulated hosts read none of them; a flavor shall be
-refused here for what Nova would refuse it for, and for nothing else.
+They are those of Nova with microversion 2.104 (a test asks it). A flavor shall be refused here for what Nova would
+refuse it for, and for nothing else; what no host can fulfil is a matter of the scheduler
+(fleetlight.operations.scheduling.unsupported_specs).
 """
 
 import re

@@ -131,7 +131,7 @@ def _numbers(node: ComputeNode) -> dict[str, int]:
         free.memory_mib,
         free.disk_gib,
         0,  # jobs are those of the cell, not of a node
-        node.instance_count,
+        node.instance_count - node.reservation_count,
         free.disk_gib,
     )
     return dict(zip(_NUMBERS, values, strict=True))

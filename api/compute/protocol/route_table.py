@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body
-from fleetlight.api.http.errors import GoneError, NotInMicroversionError
-from fleetlight.api.http.faults import no_such_route
+from fleetlight.api.http.errors import GoneError, NoEventsError, NotInMicroversionError
+from fleetlight.api.http.faults import no_such_address
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
 from fleetlight.api.http.request_metrics import name_route
@@ -130,7 +130,7 @@ class RouteTable:
         """The endpoint of `{base}/{path:path}`, where the path is what follows the base."""
         path: str = http.path_params["path"]
         if "\0" in path:  # nothing that is stored can be called so
-            return no_such_route()
+            return no_such_address()
         elements = path.split("/")
         node, project = self._root.find(elements), dict[str, str]()
         if node is None and elements[0]:
@@ -138,7 +138,7 @@ class RouteTable:
             elements = elements[1:]
         method = "GET" if http.method == "HEAD" else http.method
         if node is None or method not in node.methods:
-            return no_such_route()
+            return no_such_address()
         spans = node.methods[method]
 
         async def respond(minor: int) -> Response:
@@ -146,6 +146,8 @@ class RouteTable:
             route = next((route for route in spans if route.is_in(minor)), None)
             if route is None:
                 raise NotInMicroversionError(minor)
+            if request.wants_events and route.events is None:
+                raise NoEventsError
             if route.method == "GET" or route.query is not NO_PARAMETERS:
                 route.query.accept(request.query, minor)
             return await route.handler(request)

@@ -124,7 +124,7 @@ class ServerListHandlers:
 
     async def detail(self, request: ApiRequest) -> Response:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
-        if self._watches.is_wanted(request):
+        if request.wants_events:
             stream = await self._watches.open(request)
             # The stream of a HEAD would hold the connection, and a slot among the watches, for nothing.
             return HeadResponse(stream) if _is_head(request) else stream
@@ -143,8 +143,8 @@ class ServerListHandlers:
         if names_no_status(query, minor):
             # Nova looks no further, at neither the rest of the filter nor the marker.
             return _Listed(Page(b"", 0, None, ()), query, limit)
-        order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=action)
+        order = build_order(query, minor, is_admin=caller.is_admin)
         if _is_head(request):
             limit = min(limit, 1)
         async with request.admission.page():

@@ -15,7 +15,6 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
-from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.kinds.nova_db.deployment import NovaRequestSpec
 from fleetlight.cells.model import Cell, InstanceRow
@@ -34,30 +33,31 @@ _JSON = "application/json"
 
 
 class ServerShowHandler:
-    """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost.
+    """timeout_s: what the cell, or the fleet database, may cost.
 
-    request_spec_of: what the deployment of a cell of Nova knows of a server; blocks.
+    request_spec_of: what the deployment of a cell of Nova knows of a server. groups_of: the groups of a project that a
+        server of a cell is a member of; None where that is not known. Both block.
     """
 
     def __init__(
         self,
         finder: InstanceFinder,
         reader: CellReader,
-        server_groups: ServerGroups,
         host_statuses: HostStatusCache,
         *,
         request_spec_of: Callable[[Cell, str], NovaRequestSpec | None],
+        groups_of: Callable[[Cell, str, str | None], Sequence[str] | None],
         timeout_s: float,
     ) -> None:
+        self._groups_of = groups_of
         self._request_spec_of = request_spec_of
         self._finder = finder
         self._reader = reader
-        self._server_groups = server_groups
         self._host_statuses = host_statuses
         self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
+        """`GET /servers/{id}`: from its cell, which the mapping knows; from the index only while that is down."""
         server_id = request.http.path_params["server_id"]
         if request.minor >= _NO_PARAMETERS_SINCE and request.query.pairs:
             unexpected = request.query.pairs[0][0]
@@ -70,7 +70,7 @@ class ServerShowHandler:
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
         cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
-            row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
+            row = await self._reader.find(mapping.cell_uuid, mapping.instance_uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
         if row is not None and cell.can.numbers_changes:
@@ -79,12 +79,19 @@ class ServerShowHandler:
         try:
             if row is None or row.record["deleted"] or row.record["forthcoming"]:
                 raise ServerNotFoundError(server_id)
+            groups_of = partial(self._groups_of, cell, row.uuid)
+            row = await with_visible_groups(request, row, groups_of, self._timeout_s)
             item = show_item(request, row, statuses)
         except UnreadableRowError as error:
             return await self._show_down(request, mapping, cell, error)
-        return _server_response(request, item, cell, Route.LIVE)
+        return _server_response(request, item, CellAnswer(cell, Route.LIVE, is_complete=True))
 
     async def _show_down(self, request: ApiRequest, mapping: InstanceMapping, cell: Cell, error: Exception) -> Response:
+        is_damaged = isinstance(error, UnreadableRowError)
+        if not (is_damaged or mapping.queued_for_delete) and (
+            answer := await self._show_indexed(request, cell, mapping)
+        ):
+            return answer
         if request.minor < MINIMAL_ITEMS_SINCE:
             raise CellDownError(mapping.cell_uuid) from error
         if mapping.queued_for_delete:
@@ -99,14 +106,50 @@ class ServerShowHandler:
             if spec is not None:
                 mapping = replace(mapping, user_id=spec.user_id)
                 known = template.render_record(_of_spec(mapping, spec))
-            elif known is None and not isinstance(error, UnreadableRowError):
+            elif known is None and not is_damaged:
                 # As Nova: while its cell is down, it may have been deleted, and its request spec archived.
                 raise ServerNotFoundError(uuid)
-        groups: Sequence[str] | None = None
-        if request.minor >= _SERVER_GROUPS_SINCE:
-            groups = await ask_fleet(partial(self._server_groups.of_instance, uuid), self._timeout_s)
+        groups = None if request.minor < _SERVER_GROUPS_SINCE else await self._groups(request, cell, mapping)
         item = down_cells.shown_item(mapping, request.links, known, groups)
-        return _server_response(request, item, cell, Route.SKIPPED)
+        return _server_response(request, item, CellAnswer(cell, Route.SKIPPED, is_complete=False))
+
+    async def _groups(self, request: ApiRequest, cell: Cell, mapping: InstanceMapping) -> Sequence[str]:
+        """The groups of a server that the caller may see, without its cell."""
+        project_id = None if request.caller.is_admin else request.caller.project_id
+        groups_of = partial(self._groups_of, cell, mapping.instance_uuid, project_id)
+        return await ask_fleet(groups_of, self._timeout_s) or ()
+
+    async def _show_indexed(self, request: ApiRequest, cell: Cell, mapping: InstanceMapping) -> Response | None:
+        """The server as lists show it while its cell is down; None of one that the index does not have."""
+        uuid, statuses = mapping.instance_uuid, await self._host_statuses.shown_to(request)
+        template = full_template(request, statuses).of_cell_that_is_down()
+        answer = await self._finder.answer_while_down(cell)
+        item = None if answer is None else await self._finder.known_item(uuid, cell.uuid, template)
+        if answer is None or item is None:
+            return None
+        shown = msgspec.json.decode(item)
+        if "scheduler_hints" in shown:
+            shown["scheduler_hints"] = shown["scheduler_hints"] or {}
+        if request.minor >= _SERVER_GROUPS_SINCE:
+            shown["server_groups"] = await self._groups(request, cell, mapping)
+        return _server_response(request, msgspec.json.encode(shown), answer)
+
+
+async def with_visible_groups(
+    request: ApiRequest, row: InstanceRow, groups_of: Callable[[str], Sequence[str] | None], timeout_s: float
+) -> InstanceRow:
+    """A server without groups of other projects, which only administrators see, as in Nova.
+
+    groups_of: its groups of a project, or None where that is not known; blocks. Raises FleetUnreachableError.
+    """
+    project_id, groups = request.caller.project_id, row.record["server_groups"]
+    if request.minor < _SERVER_GROUPS_SINCE or request.caller.is_admin or not groups or project_id is None:
+        return row
+    own = await ask_fleet(partial(groups_of, project_id), timeout_s)
+    if own is None:
+        return row
+    visible = [group for group in groups if group in own]
+    return InstanceRow(row.cell_uuid, row.revision, {**row.record, "server_groups": visible})
 
 
 def show_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
@@ -144,7 +187,6 @@ def _unlisted(uuid: str) -> Cell:
     return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
 
 
-def _server_response(request: ApiRequest, item: bytes, cell: Cell, route: Route) -> Response:
-    answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
+def _server_response(request: ApiRequest, item: bytes, answer: CellAnswer) -> Response:
     headers = proof_headers(Page(item, 1, None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)

@@ -88,6 +88,10 @@ def build_order(query: QueryString, minor: int, *, is_admin: bool) -> SortOrder:
     """
     check_sort_keys(query, minor)
     names, given = query.all("sort_key"), query.all("sort_dir")
+    refused = _ADMIN_ONLY.intersection(names)
+    if refused and not is_admin:
+        # Before the directions are looked at, as in Nova.
+        raise ForbiddenError(f"sorting by {min(refused)}")
     if len(given) > max(len(names), 1):
         raise BadRequestError("Sort direction array too long")
     sorts = SORTED | {_LOCKED} if minor >= _LOCKED_SINCE else SORTED
@@ -100,9 +104,6 @@ def build_order(query: QueryString, minor: int, *, is_admin: bool) -> SortOrder:
     directions = [_direction(text) for text in given]
     if not names:
         return SortOrder.of(INSTANCE_FIELDS, _ALL_IGNORED)
-    refused = _ADMIN_ONLY.intersection(names)
-    if refused and not is_admin:
-        raise ForbiddenError(f"sorting by {min(refused)}")
     missing = directions[0] if directions else _DEFAULT.direction
     directions += [missing] * (len(names) - len(directions))
     return SortOrder.of(INSTANCE_FIELDS, [SortKey(*key) for key in zip(names, directions, strict=True)])

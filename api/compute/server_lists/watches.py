@@ -24,7 +24,6 @@ from fleetlight.query.check import check
 from fleetlight.query.evaluate import matcher
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
-EVENT_STREAM = "text/event-stream"
 _LAST_ID_HEADER = "Last-Event-ID"
 _ACTION = "detail"
 # A reader that takes nothing for so long is given up.
@@ -41,11 +40,6 @@ class ServerWatches:
         self._codec = codec
         self._host_statuses = host_statuses
         self._slots = slots
-
-    @staticmethod
-    def is_wanted(request: ApiRequest) -> bool:
-        """Whether the answer shall be a stream."""
-        return request.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     async def open(self, request: ApiRequest) -> Response:
         """The stream. Order and paging of the list mean nothing to it.

@@ -1,14 +1,16 @@
 """A server as `PUT` and rebuild answer with it: fewer keys than show until 2.74 (contracts/nova-rest, 2.1)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.server_lists.show import show_item
+from fleetlight.api.compute.server_lists.show import show_item, with_visible_groups
 from fleetlight.api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
 from fleetlight.api.http.shapes import Key, Shape, TypeSince
 from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75
@@ -29,8 +31,15 @@ CHANGED_SERVER = TypeSince({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
 _ADDRESS_KEYS = ("version", "addr")
 
 
-async def changed_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatusCache) -> dict[str, Any]:
+async def changed_item(
+    request: ApiRequest, row: InstanceRow, host_statuses: HostStatusCache, access: FleetAccess
+) -> dict[str, Any]:
     """The item of a server that `request` has just changed."""
+
+    def groups_of(project_id: str) -> Sequence[str]:
+        return access.fleet.server_groups.of_instance(row.uuid, project_id=project_id)
+
+    row = await with_visible_groups(request, row, groups_of, access.timeout_s)
     statuses = await host_statuses.shown_to(request)
     shown: dict[str, Any] = msgspec.json.decode(show_item(request, row, statuses))
     if request.minor >= _AS_SHOWN_SINCE:

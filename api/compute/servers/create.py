@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import CellDownError
+from fleetlight.operations.actions.accepting import create_in_several
 from fleetlight.operations.actions.request_spec import hints_as_lists
 from fleetlight.operations.scheduling.choose_cell import (
     CellCapacity,
@@ -37,6 +39,7 @@ from fleetlight.operations.scheduling.choose_cell import (
     rank_cells,
     read_capacity,
     requested_cells,
+    ways_to_place,
 )
 from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
 from fleetlight.operations.usage import check_new_instances, project_lock
@@ -131,8 +134,8 @@ class ServerCreation:
                 rows = await self._access.act_anywhere(partial(self._accept, request, prepared, target, answered))
             except _CellsChangedError as changed:
                 prepared = replace(prepared, cells=changed.cells)
-        # They were announced together, and the last one last.
-        await request.hand_out_token(rows[-1])
+        # Those of a cell were announced together, and the last one last.
+        await request.hand_out_token(*{row.cell_uuid: row for row in rows}.values())
         return _answer(request, server, rows, password)
 
     def _prepare(self, request: ApiRequest, wanted: CreateServer, target: _Target, count: int) -> _Prepared:
@@ -157,13 +160,15 @@ class ServerCreation:
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
+        group = self._group(request, group_uuid)
         spec = RequestSpec(
             zone=common["pinned_availability_zone"],
             host=target.host,
             node=target.node,
+            group=group,
             **flavor_conditions(fleet, common["flavor"]),
         )
-        cells = requested_cells(fleet, self._group(request, group_uuid), beside, project_id=named_project_id)
+        cells = requested_cells(fleet, group, beside, project_id=named_project_id)
         values = [_own_values(server, common, number, count) for number in range(count)]
         return _Prepared(project_id, flavor, limits, group_uuid, beside, named_project_id, spec, cells, values)
 
@@ -218,13 +223,12 @@ class ServerCreation:
                     fleet.server_groups.add_members(group.uuid, uuids, limit=prepared.limits["server_group_members"])
                 except ResourceNotFoundError as error:
                     raise _no_group(group.uuid) from error
-            for capacity in ranked:
-                if capacity.capacity < count:
-                    break
-                # Others may have taken the room since the cell was asked; then the next one may have it.
+            for way in ways_to_place(ranked, count, cells):
+                left = iter(values)
+                parts = [(native.acceptance(fleet, cell), list(islice(left, part))) for cell, part in way]
+                # Others may have taken the room since the cells were asked; then the next way may have it.
                 with suppress(NoValidHostError):
-                    acceptance = native.acceptance(fleet, capacity.cell)
-                    return acceptance.create(values, parameters, request.origin, needs_hosts=True)
+                    return create_in_several(parts, parameters, request.origin)
             return native.acceptance(fleet, ranked[0].cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ApiRequest, flavor_id: str) -> Flavor:

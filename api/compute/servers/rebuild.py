@@ -42,7 +42,7 @@ class RebuildAction:
         if "key_name" in values:
             values["keypairs"] = await access.ask(partial(named_keypairs, access, request, values["key_name"]))
         row = await accept(access, request, server, order_of(request, "rebuild", values=values))
-        item = await changed_item(request, row, self._host_statuses)
+        item = await changed_item(request, row, self._host_statuses, self._access)
         item["adminPass"] = given_or_new(content.admin_pass)
         if request.minor >= _KEY_SINCE:
             item["key_name"] = row.record["key_name"]

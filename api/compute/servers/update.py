@@ -93,7 +93,7 @@ class ServerChangeHandlers:
                 server.cell, partial(server.acceptance.revise, server.uuid, decide, request.origin)
             )
         await request.hand_out_token(row)
-        return json_answer({"server": await changed_item(request, row, self._host_statuses)})
+        return json_answer({"server": await changed_item(request, row, self._host_statuses, self._access)})
 
     async def delete(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)

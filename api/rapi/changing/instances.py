@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from fleetlight.api.rapi.access import OPERATORS
-from fleetlight.api.rapi.changing.opcode_request import opcode_of
+from fleetlight.api.rapi.changing.opcode_request import of_today, opcode_of
 from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
@@ -187,8 +187,12 @@ class InstanceChanges:
         given = request.body if isinstance(request.body, dict) else {}
         if not isinstance(given.get("instances"), list):
             raise RapiError(HTTPStatus.BAD_REQUEST, "Request is missing required 'instances' field in body")
+        each = [of_today(one, _RENAMED_IN_CREATION) if isinstance(one, dict) else one for one in given["instances"]]
         op = await opcode_of(
-            request, InstanceMultiAlloc, "instances_multi_alloc", {"dry_run": request.flag("dry-run")}, needs_body=True
+            request.with_body({**given, "instances": each}),
+            InstanceMultiAlloc,
+            "instances_multi_alloc",
+            {"dry_run": request.flag("dry-run")},
         )
         cell = await self._targets.with_most_room(await self._targets.cells(request), Amount())
         return await self._submitter.submit(request, cell, op)

@@ -34,7 +34,7 @@ async def opcode_of(
     request without a body is refused. without: what else the body may have. Raises RapiError.
     """
     given = _parameters(request, needs_body=needs_body) if takes_body else {}
-    given = _renamed({name: value for name, value in given.items() if name not in without}, renamed or {})
+    given = of_today({name: value for name, value in given.items() if name not in without}, renamed or {})
     overwritten = sorted(given.keys() & static.keys())
     if overwritten:
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Can't overwrite static parameters {', '.join(overwritten)}")
@@ -77,7 +77,8 @@ def _parameters(request: RapiRequest, *, needs_body: bool) -> Mapping[str, Any]:
     return request.body
 
 
-def _renamed(given: Mapping[str, Any], renamed: Mapping[str, str]) -> Mapping[str, Any]:
+def of_today(given: Mapping[str, Any], renamed: Mapping[str, str]) -> Mapping[str, Any]:
+    """Parameters by their names of today. renamed: those by the old ones. Raises RapiError for both of one."""
     twice = sorted(old for old, new in renamed.items() if old in given and new in given)
     if twice:
         text = f"Parameter '{twice[0]}' was renamed to '{renamed[twice[0]]}': only one of them may be given"

@@ -1,7 +1,7 @@
 """Server groups: which instances should run together, or apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +15,10 @@ from fleetlight.cells.fleet.tables import instance_mappings, server_group_member
 
 @dataclass(frozen=True, slots=True)
 class ServerGroup:
-    """members: uuids of instances that are not deleted. max_server_per_host: of policy `anti-affinity`."""
+    """members: uuids of instances that are not deleted. max_server_per_host: of policy `anti-affinity`.
+
+    claimed: uuids for which programs have claimed hosts, and that no instance has (yet).
+    """
 
     uuid: str
     name: str
@@ -24,6 +27,12 @@ class ServerGroup:
     policy: str
     max_server_per_host: int | None
     members: tuple[str, ...] = ()
+    claimed: tuple[str, ...] = ()
+
+    @property
+    def most_on_one_host(self) -> int:
+        """How many members one host may have by policy `anti-affinity`."""
+        return self.max_server_per_host or 1
 
 
 class ServerGroups:
@@ -48,7 +57,7 @@ class ServerGroups:
             row = connection.execute(select(server_groups).where(server_groups.c.uuid == uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
                 raise ResourceNotFoundError("Instance group", uuid)
-            return _group(row, _members(connection, [uuid]))
+            return replace(_group(row, _members(connection, [uuid])), claimed=_claimed(connection, uuid))
 
     def create(
         self, name: str, policy: str, *, project_id: str, user_id: str, max_server_per_host: int | None = None
@@ -78,7 +87,10 @@ class ServerGroups:
             connection.execute(delete(server_groups).where(server_groups.c.uuid == uuid))
 
     def add_members(self, uuid: str, instance_uuids: Sequence[str], *, limit: int) -> None:
-        """Make instances members. Raises QuotaExceededError when there would be more than `limit`."""
+        """Make instances members, or those that hosts are claimed for.
+
+        Raises QuotaExceededError when there would be more than `limit`.
+        """
         with self._database.writing() as connection:
             if connection.execute(_locked(uuid)).one_or_none() is None:
                 raise ResourceNotFoundError("Instance group", uuid)
@@ -87,13 +99,22 @@ class ServerGroups:
                 raise QuotaExceededError(
                     "server_group_members", requested=len(instance_uuids), in_use=members, limit=limit
                 )
-            for instance_uuid in instance_uuids:
-                connection.execute(insert(server_group_members).values(group_uuid=uuid, instance_uuid=instance_uuid))
+            values = [{"group_uuid": uuid, "instance_uuid": instance_uuid} for instance_uuid in instance_uuids]
+            connection.execute(insert(server_group_members), values)
 
-    def of_instance(self, instance_uuid: str) -> tuple[str, ...]:
-        """The groups that an instance is a member of."""
+    def remove_claim(self, instance_uuid: str) -> None:
+        """What hosts were claimed for is no member of any group any more."""
+        with self._database.writing() as connection:
+            of_claim = server_group_members.c.instance_uuid == instance_uuid
+            connection.execute(delete(server_group_members).where(of_claim))
+
+    def of_instance(self, instance_uuid: str, *, project_id: str | None) -> tuple[str, ...]:
+        """The groups that an instance is a member of. project_id: as for `find`."""
         columns = server_group_members.c
         statement = select(columns.group_uuid).where(columns.instance_uuid == instance_uuid)
+        if project_id is not None:
+            statement = statement.join(server_groups, server_groups.c.uuid == columns.group_uuid)
+            statement = statement.where(server_groups.c.project_id == project_id)
         with self._database.reading() as connection:
             return tuple(connection.execute(statement.order_by(columns.group_uuid)).scalars())
 
@@ -118,6 +139,18 @@ def _members(connection: Connection, groups: Sequence[str]) -> Mapping[str, Sequ
     for row in connection.execute(statement):
         members.setdefault(row.group_uuid, []).append(row.instance_uuid)
     return members
+
+
+def _claimed(connection: Connection, group: str) -> tuple[str, ...]:
+    """Those in a group of which the fleet knows no instance."""
+    columns, mappings = server_group_members.c, instance_mappings.c
+    statement = (
+        select(columns.instance_uuid)
+        .outerjoin(instance_mappings, mappings.instance_uuid == columns.instance_uuid)
+        .where(columns.group_uuid == group, mappings.instance_uuid.is_(None))
+        .order_by(columns.instance_uuid)
+    )
+    return tuple(connection.scalars(statement))
 
 
 def _group(row: Row[Any], members: Mapping[str, Sequence[str]]) -> ServerGroup:

@@ -1,13 +1,12 @@
 """Reading a cell that is a Ganeti cluster over its remote API. Nothing is ever changed there.
 
 A cluster can be asked for instances by their uuids, and for those behind one; it has no pages, and other orders, so
-everything else that a request means is done here, on all of its instances. It is asked one question at a time.
+everything else that a request means is done here, on all of its instances.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
-from threading import Lock
 from typing import Any, TypeVar
 
 from fleetlight.cells.errors import CellUnreachableError, UpstreamError
@@ -20,7 +19,7 @@ from fleetlight.cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
 from fleetlight.cells.kinds.ganeti.operating_systems import operating_systems_of
 from fleetlight.cells.kinds.ganeti.query import expression_of
 from fleetlight.cells.kinds.ganeti.values import record_of
-from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.model import NO_INSTANCE, Cell, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
@@ -31,6 +30,7 @@ from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.resources.query_fields.configuration import OPERATING_SYSTEM
 from fleetlight.resources.query_fields.definitions import QueryFields
 
@@ -41,19 +41,17 @@ Result = TypeVar("Result")
 
 
 class GanetiAdapter:
-    """An ItemsAdapter (fleetlight.cells.model) for a cluster; may be used by several threads, of which one asks at a
-    time.
+    """An ItemsAdapter (fleetlight.cells.model) for a cluster; may be used by several threads, which ask it beside each
+    other.
 
-    timeout_s: how long one question may take, with the wait for those before it. Raises UpstreamError for an address
-    that can never work.
+    timeout_s: how long one question may take. Raises UpstreamError for an address that can never work.
     """
 
     def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
         self._cell = cell
         self._timeout_s = timeout_s or _TIMEOUT_S
         self._clock = clock
-        self._api = GanetiApi(UpstreamAddress.read(cell.database_url), timeout_s=self._timeout_s)
-        self._turn = Lock()
+        self._idle = [self._open()]
 
     @property
     def cell(self) -> Cell:
@@ -77,17 +75,24 @@ class GanetiAdapter:
     def find(self, uuid: str) -> InstanceRow | None:
         return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1))), None)
 
+    def probe(self) -> None:
+        """Ask for an instance that there is not, by what its configuration says: no node is asked, as for a page."""
+        question = ["uuid"], ["==", "uuid", NO_INSTANCE]
+        self._asking(lambda api, deadline_s: api.query("instance", *question, deadline_s))
+
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
         """As of fleetlight.cells.model.ItemsAdapter; a cluster is not asked for single items, since there are few of
         them.
         """
+        if item_type == CLUSTER:
+            return [self._asking(lambda api, deadline_s: api.cluster(deadline_s))]
         known = ITEM_TYPES[item_type]
         if item_type == OPERATING_SYSTEM.name:
-            return self._asking(lambda deadline_s: operating_systems_of(self._api.operating_systems(deadline_s)))
+            return self._asking(lambda api, deadline_s: operating_systems_of(api.operating_systems(deadline_s)))
         asked = _asked_of(known, fields)
-        rows = self._asking(lambda deadline_s: self._api.query(item_type, asked, None, deadline_s))
+        rows = self._asking(lambda api, deadline_s: api.query(item_type, asked, None, deadline_s))
         return self._understanding(lambda: [record_of(known, row) for row in rows])
 
     def describe_items(
@@ -101,16 +106,17 @@ class GanetiAdapter:
     def read_capacity(self) -> Sequence[NodeCapacity]:
         asked = sorted(CAPACITY_OF_INSTANCES)
         nodes = self.read_items("node", CAPACITY_OF_NODES)
-        rows = self._asking(lambda deadline_s: self._api.query("instance", asked, None, deadline_s))
+        rows = self._asking(lambda api, deadline_s: api.query("instance", asked, None, deadline_s))
         groups = self.read_items("group", CAPACITY_OF_GROUPS)
         return self._understanding(lambda: capacity_of(nodes, rows, groups))
 
     def close(self) -> None:
-        self._api.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def _instances(self, wanted: Expression | None) -> Sequence[InstanceRow]:
         asked_at = self._clock()
-        rows = self._asking(lambda deadline_s: self._api.query("instance", INSTANCE_QUERY, wanted, deadline_s))
+        rows = self._asking(lambda api, deadline_s: api.query("instance", INSTANCE_QUERY, wanted, deadline_s))
         return self._understanding(lambda: self._rows(rows, asked_at))
 
     def _rows(self, rows: Sequence[Mapping[str, tuple[int, Any]]], asked_at: int) -> Sequence[InstanceRow]:
@@ -119,15 +125,20 @@ class GanetiAdapter:
             raise UpstreamError("the cluster has two instances with one uuid")
         return [InstanceRow(self._cell.uuid, asked_at, record) for record in records]
 
-    def _asking(self, ask: Callable[[float], Result]) -> Result:
-        """What `ask` answers, which is told its deadline on the monotonic clock."""
+    def _open(self) -> GanetiApi:
+        return GanetiApi(UpstreamAddress.read(self._cell.database_url), timeout_s=self._timeout_s)
+
+    def _asking(self, ask: Callable[[GanetiApi, float], Result]) -> Result:
+        """What `ask` answers, which has a client for itself, and its deadline on the monotonic clock."""
         deadline_s = time.monotonic() + self._timeout_s
-        if not self._turn.acquire(timeout=self._timeout_s):
-            raise CellUnreachableError(self._cell.name, "no answer in time to the questions before this one")
         try:
-            return self._understanding(lambda: ask(deadline_s))
+            api = self._idle.pop()
+        except IndexError:
+            api = self._understanding(self._open)
+        try:
+            return self._understanding(lambda: ask(api, deadline_s))
         finally:
-            self._turn.release()
+            self._idle.append(api)
 
     def _understanding(self, read: Callable[[], Result]) -> Result:
         try:

@@ -1,7 +1,7 @@
 """The remote API of a Ganeti cluster as a client sees it: rows of what is asked for (contracts/ganeti-rapi, 4)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,6 +10,7 @@ from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cells.upstream.credentials import Fixed, read_secret
 from fleetlight.cells.upstream.http import UpstreamConnection
 from fleetlight.resources.malformed_json import MALFORMED_JSON
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 Expression = Sequence[Any]
 """A filter as Ganeti takes it: its operator, then its operands."""
@@ -28,7 +29,18 @@ class _Answer(msgspec.Struct):
     data: list[list[tuple[int, Any]]]
 
 
+class _Configured(msgspec.Struct):
+    """What is relied on of a cluster's configuration."""
+
+    ctime: float
+    mtime: float
+    tags: list[str]
+    enabled_hypervisors: Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
 _read_answer: Callable[[bytes], _Answer] = msgspec.json.Decoder(_Answer).decode
+_read_configured: Callable[[bytes], _Configured] = msgspec.json.Decoder(_Configured).decode
+_read_object: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
 _read_list: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[Any]).decode
 
 
@@ -71,6 +83,16 @@ class GanetiApi:
             return _read_list(body)
         except MALFORMED_JSON as error:
             raise self._nonsense("os", str(error)) from error
+
+    def cluster(self, deadline_s: float) -> Mapping[str, Any]:
+        """What is configured of the cluster as a whole, by the keys of `/2/info`; times in microseconds."""
+        body = self._ask("GET", "/2/info", None, deadline_s)
+        try:
+            said, times = _read_object(body), _read_configured(body)
+        except MALFORMED_JSON as error:
+            raise self._nonsense("itself", str(error)) from error
+        seconds = {"ctime": times.ctime, "mtime": times.mtime}
+        return {**said, **{name: round(value * MICROSECONDS_PER_SECOND) for name, value in seconds.items()}}
 
     def close(self) -> None:
         self._connection.close()

@@ -52,13 +52,18 @@ class NativeAdapter:
     """A ChangelogAdapter, PastAdapter and ItemsAdapter (fleetlight.cells.model) of native cells; may be used by several
     threads.
 
-    statement_timeout_s: PostgreSQL ends a statement that takes longer. engine: its database, where it is open.
+    statement_timeout_s: PostgreSQL ends a statement that takes longer, and a transaction in which it is asked nothing
+        for so long, so that a process that hangs in the middle of one keeps nothing locked.
+    engine: its database, where it is open.
     """
 
     def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, engine: Engine | None = None) -> None:
         self._cell = cell
         self._engine = engine or create_database_engine(
-            cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
+            cell.database_url,
+            must_exist=True,
+            statement_timeout_s=statement_timeout_s,
+            idle_transaction_timeout_s=statement_timeout_s,
         )
         self._dialect = dialect_of(self._engine)
 
@@ -166,7 +171,7 @@ class NativeAdapter:
             return first
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
-        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message")
+        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message", "previous")
         statement = (
             select(*(changes.c[name] for name in wanted))
             .where(changes.c.sequence > sequence)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, func, select
 
 from fleetlight.cells.tables import SIZES, allocations
 
@@ -12,9 +12,10 @@ ALLOCATED = tuple(cast(func.sum(allocations.c[size]), BigInteger).label(size) fo
 
 
 def allocated_by_node(*conditions: ColumnElement[bool]) -> Select[tuple[Any, ...]]:
-    """node_id, instance_count, ALLOCATED; without nodes of which no such allocation is.
+    """node_id, instance_count, reservation_count (of those), ALLOCATED; without nodes of which no such allocation is.
 
     conditions: on `allocations`. Only what they keep is summed up; databases do not find that out by themselves.
     """
     count = func.count().label("instance_count")
-    return select(allocations.c.node_id, count, *ALLOCATED).where(*conditions).group_by(allocations.c.node_id)
+    reserved = func.count(case((allocations.c.is_forthcoming, 1))).label("reservation_count")
+    return select(allocations.c.node_id, count, reserved, *ALLOCATED).where(*conditions).group_by(allocations.c.node_id)

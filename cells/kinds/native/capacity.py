@@ -55,5 +55,5 @@ def _reserved(connection: Connection) -> Mapping[int, Amount]:
     of_reservations = select(instances.c.uuid).where(instances.c.forthcoming.is_(True))
     statement = allocated_by_node(allocations.c.instance_uuid.in_(of_reservations))
     found = defaultdict[int, Amount](Amount)
-    found |= {node_id: Amount.of_gib(*sums) for node_id, _, *sums in connection.execute(statement)}
+    found |= {node_id: Amount.of_gib(*sums) for node_id, _, _, *sums in connection.execute(statement)}
     return found

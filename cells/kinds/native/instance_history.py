@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from fleetlight.cells.database.engines import cell_failures
-from fleetlight.cells.model import NO_REVISION, Cell
+from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell
 from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import decode
@@ -21,7 +21,6 @@ from fleetlight.resources.fields import Record
 
 # Every change sets it.
 _SAYS_NOTHING = frozenset({"updated_at"})
-_FIRST_REVISION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def _state(revision: int, committed_at: int, event_type: str, message: bytes) ->
 
 def _with_difference(state: _State, previous: _State | None) -> HistoryEntry:
     entry = state.entry
-    if previous is None and entry.revision != _FIRST_REVISION:
+    if previous is None and entry.revision != FIRST_REVISION:
         return entry
     before: Record = dict.fromkeys(state.record) if previous is None else previous.record
     changed = {

@@ -51,7 +51,8 @@ class ComputeNode:
     """A node with its service.
 
     capacity: all that it has. used: what instances take up of it, also while they move away or are resized.
-    instance_count: instances that do so. created_at: when it joined, in microseconds since the epoch.
+    instance_count: instances that do so, of which reservation_count are reservations.
+    created_at: when it joined, in microseconds since the epoch.
     """
 
     id: int
@@ -63,6 +64,7 @@ class ComputeNode:
     capacity: Amount
     used: Amount
     instance_count: int
+    reservation_count: int
     created_at: int
     service: ComputeService
 
@@ -95,7 +97,11 @@ def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[obj
         else []
     )
     used = allocated_by_node(*wanted).subquery()
-    used_columns = (used.c.instance_count, *(used.c[size].label(f"used_{size}") for size in SIZES))
+    used_columns = (
+        used.c.instance_count,
+        used.c.reservation_count,
+        *(used.c[size].label(f"used_{size}") for size in SIZES),
+    )
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
     return (
         select(*(compute_nodes.c[name] for name in _OF_NODES), *service_columns, *used_columns)
@@ -117,6 +123,7 @@ def _node(row: Row[tuple[object, ...]]) -> ComputeNode:
         capacity=Amount.of_gib(values["vcpus"], values["memory_mib"], values["disk_gib"]),
         used=Amount.of_gib(*(values[f"used_{size}"] or 0 for size in SIZES)),
         instance_count=values["instance_count"] or 0,
+        reservation_count=values["reservation_count"] or 0,
         created_at=values[compute_nodes.c.created_at],
         service=ComputeService(**{name: values[f"of_service_{name}"] for name in ComputeService.__dataclass_fields__}),
     )

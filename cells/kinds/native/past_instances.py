@@ -12,13 +12,12 @@ from sqlalchemy import ColumnElement, Connection, Row, exists, select
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import PastNotKeptError
-from fleetlight.cells.model import NO_REVISION, Cell, InstanceRow
+from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, InstanceRow
 from fleetlight.cells.tables import cell_state, changes, instances
 
 MAX_UNDONE = 20_000
 """So many changes one page undoes in a cell, and no more."""
 
-_FIRST_REVISION = 1
 _BATCH = 500
 
 ReadRows = Callable[[Sequence[str]], Sequence[InstanceRow]]
@@ -88,7 +87,7 @@ def _undone(row: InstanceRow, later: Sequence[Row[Any]]) -> InstanceRow | None:
         if change.revision != revision:
             # By the clock of another host a later one was made earlier: then so was everything before it.
             break
-        if change.revision == _FIRST_REVISION:
+        if change.revision == FIRST_REVISION:
             return None
         record |= {name: value for name, value in change.previous.items() if name in record}
         revision -= 1

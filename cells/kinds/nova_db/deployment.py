@@ -16,7 +16,15 @@ from fleetlight.cells.database.engines import translated_failures
 from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError
 from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
 from fleetlight.cells.kinds.nova_db.json_columns import decoded, flavor
-from fleetlight.cells.kinds.nova_db.tables import cell_buses, cell_mappings, instance_mappings, request_specs, utf8
+from fleetlight.cells.kinds.nova_db.tables import (
+    cell_buses,
+    cell_mappings,
+    instance_group_member,
+    instance_groups,
+    instance_mappings,
+    request_specs,
+    utf8,
+)
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record
 
@@ -96,7 +104,8 @@ class Deployment:
         statement = _mappings().where(columns.instance_uuid == instance_uuid)
         with self._reading() as connection:
             row = connection.execute(statement).one_or_none()
-        return None if row is None or row.instance_uuid != instance_uuid else _mapping(row)
+        # MySQL and MariaDB find it by capital letters too, as it is there, and by what only looks like it.
+        return None if row is None or row.instance_uuid != instance_uuid.lower() else _mapping(row)
 
     def request_spec_of(self, instance_uuid: str) -> NovaRequestSpec | None:
         """None of a server without one. Of one that cannot be read nothing is known."""
@@ -115,6 +124,15 @@ class Deployment:
             image.get("id") if isinstance(image, dict) else None,
             spec.get("availability_zone"),
         )
+
+    def groups_of(self, instance_uuid: str, project_id: str | None) -> Sequence[str]:
+        """The server groups that a server is a member of. project_id: only those of this project."""
+        members, groups = instance_group_member.c, instance_groups.c
+        statement = select(groups.uuid).where(members.instance_uuid == instance_uuid, groups.id == members.group_id)
+        if project_id is not None:
+            statement = statement.where(groups.project_id == project_id)
+        with self._reading() as connection:
+            return connection.scalars(statement).all()
 
     def mappings_of_cell(
         self, cell_uuid: str | None, *, project_id: str | None = None, limit: int

@@ -170,7 +170,7 @@ build_requests = _table(
     Column("tags", Text),
 )
 request_specs = _table("request_specs", Column("instance_uuid", String), Column("spec", Text))
-instance_groups = _table("instance_groups", Column("id", Integer), Column("uuid", String))
+instance_groups = _table("instance_groups", Column("id", Integer), Column("uuid", String), Column("project_id", String))
 instance_group_member = _table("instance_group_member", Column("instance_uuid", String), Column("group_id", Integer))
 
 

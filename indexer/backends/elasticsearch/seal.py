@@ -82,8 +82,8 @@ def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
 def load_floors(state: KeepsState) -> Floors:
     """Below which number all are sealed."""
     return {
-        name: {number: shard.count for number, shard in index.shards.items()}
-        for name, index in _load_sealed(state).items()
+        index.uuid: {number: shard.count for number, shard in index.shards.items()}
+        for index in _load_sealed(state).values()
     }
 
 
@@ -218,7 +218,7 @@ class ElasticsearchSeal:
             for number, shard in index.shards.items():
                 got = self._right.get((name, number), Numbers())
                 for account in accounts.values():
-                    got = got.union(account.got(name, number))
+                    got = got.union(account.got(index.uuid, number))
                 if not_got := got.missing(self._sealed[name].shards[number].count, shard.count):
                     missing[name, number] = not_got
         return missing
@@ -289,8 +289,8 @@ class ElasticsearchSeal:
     def _has_more(self, account: Account) -> bool:
         """Whether it accounts for more than what is sealed; of an index that is not there any more it does not."""
         return any(
-            account.got(name, number).beyond(shard.count).ranges
-            for name, index in self._sealed.items()
+            account.got(index.uuid, number).beyond(shard.count).ranges
+            for index in self._sealed.values()
             for number, shard in index.shards.items()
         )
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from elasticsearch import Elasticsearch
 
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.elasticsearch.client import TooComplexError, open_client, send
 from fleetlight.indexer.backends.elasticsearch.counting import count_body, counts_in
 from fleetlight.indexer.backends.elasticsearch.documents import (
@@ -21,7 +21,7 @@ from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.other_items import search_items
 from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from fleetlight.indexer.backends.elasticsearch.values import value_decoder
-from fleetlight.indexer.backends.seal import SEAL, SealState
+from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
@@ -105,7 +105,7 @@ class ElasticsearchSearcher:
         # There is no such index where an older program has prepared everything, and then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
         # First, since a watermark that was read before may be of an earlier epoch.
-        facts = from_states_hits(send(self._client, "POST", path, state_of(HORIZONS, EPOCHS, REPAIRS, SEAL)))
+        facts = from_states_hits(send(self._client, "POST", path, state_of(*CELL_FACTS)))
         progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
         seal = SealState.of(facts)
         return {uuid: cell.with_facts(facts, seal) for uuid, cell in progress.items()}

@@ -27,10 +27,10 @@ _WORKS_S = 2.0
 _MANY_RANGES = 100
 
 Got = dict[str, dict[str, Numbers]]
-"""Numbers by physical index and shard."""
+"""Numbers by the uuid of a physical index, and shard."""
 
 Floors = Mapping[str, Mapping[str, int]]
-"""By physical index and shard, the number below which all are sealed."""
+"""By the uuid of a physical index, and shard, the number below which all are sealed."""
 
 
 class Account(msgspec.Struct):
@@ -47,8 +47,8 @@ class Account(msgspec.Struct):
     is_at_work: bool
     numbers: dict[str, dict[str, list[tuple[int, int]]]]
 
-    def got(self, index: str, shard: str) -> Numbers:
-        return Numbers(self.numbers.get(index, {}).get(shard, ()))
+    def got(self, index_uuid: str, shard: str) -> Numbers:
+        return Numbers(self.numbers.get(index_uuid, {}).get(shard, ()))
 
 
 class WriteAccount:
@@ -99,14 +99,18 @@ class WriteAccount:
 
     def add(self, index: str, written: Iterable[tuple[str, int]]) -> None:
         """Account for documents of a physical index, by id, with the number of each."""
-        shard_of = self._routing_of(index).shard_of
+        routing = self._routing_of(index)
         by_shard: dict[int, list[int]] = {}
         for document_id, number in written:
-            by_shard.setdefault(shard_of(document_id), []).append(number)
+            by_shard.setdefault(routing.shard_of(document_id), []).append(number)
         with self._changed:
-            shards = self._got.setdefault(index, {})
+            shards = self._got.setdefault(routing.uuid, {})
             for shard, numbers in by_shard.items():
                 shards.setdefault(str(shard), Numbers()).add(numbers)
+
+    def look_again(self) -> None:
+        """Another index may have taken the name of one."""
+        self._routing_of.cache_clear()
 
     def now(self) -> Account:
         """As of now, for the process that checks the seal."""

@@ -499,6 +499,7 @@ class ElasticsearchWriter:
 
     def seal_new(self) -> None:
         """Seal the indexes that are written to, where nothing was ever written to them."""
+        self._account.look_again()
         seal_new(self._client, self, system_clock, self._names.write, self._names.items)
 
     def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:

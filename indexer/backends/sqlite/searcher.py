@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     file_of,
@@ -37,7 +37,7 @@ _PAGE_THREADS = 2
 # For what is no page, so that it is not behind pages.
 _OTHER_THREADS = 2
 CACHE_KIB = 16 * 1024
-_READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?, ?)"
+_READ_FACTS = f"SELECT kind, name, value FROM state WHERE kind IN ({', '.join('?' * len(CELL_FACTS))})"  # noqa: S608
 
 
 class SqliteSearcher:
@@ -129,6 +129,6 @@ class SqliteSearcher:
 
 def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
     # First, since a watermark that was read before may be of an earlier epoch.
-    found = connection.execute(_READ_FACTS, (HORIZONS, EPOCHS, REPAIRS))
+    found = connection.execute(_READ_FACTS, CELL_FACTS)
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
     return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}

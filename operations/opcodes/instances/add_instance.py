@@ -44,7 +44,7 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
         check_host_name(op.instance_name)
         check_name_is_free(task, op.instance_name, uuid)
     check_tags(op.tags)
-    check_system(task, op.os_type)
+    check_system(task, op.os_type, op.osparams, op.osparams_private, op.osparams_secret)
     configuration = _configuration(op, cluster)
     places = _places(op, task, uuid, configuration, cluster)
     group = None if places is None else places.primary.group_uuid

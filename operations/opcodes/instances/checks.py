@@ -13,6 +13,7 @@ from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.opcodes.parameter_values import hypervisor_parameters
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.ganeti import is_offline
 from fleetlight.resources.uuids import is_uuid
 
 _HOST_NAME = re.compile(
@@ -54,17 +55,28 @@ def real_instance(op: NamesInstance, task: Task) -> Record:
     return record
 
 
-def check_state(op: NamesInstance, record: Record, allowed: Collection[str], what: str) -> None:
+def check_state(
+    op: NamesInstance, record: Record, allowed: Collection[str], what: str, *, may_be_offline: bool = False
+) -> None:
     """Raises PrerequisiteError unless the instance is in one of these states. what: the operation, as in `be started`.
 
-    A task of the compute API that is under way is in the way too.
+    may_be_offline: whether one that an operator has marked offline may do so too.
     """
+    if not may_be_offline:
+        check_online(op, record, what)
     state = record["vm_state"]
     if state not in allowed:
         text = f"Instance '{op.instance_name}' is in state '{state}' and cannot {what}"
         raise PrerequisiteError(text, Reason.WRONG_STATE)
     if record["node"] is None:
         raise PrerequisiteError(f"Instance '{op.instance_name}' is on no node, so it cannot {what}", Reason.WRONG_STATE)
+
+
+def check_online(op: NamesInstance, record: Record, what: str) -> None:
+    """Raises PrerequisiteError for an instance that an operator has marked offline. what: as of `check_state`."""
+    if is_offline(record):
+        text = f"Instance '{op.instance_name}' is marked to be offline and cannot {what}; modify it to be online first"
+        raise PrerequisiteError(text, Reason.WRONG_STATE)
 
 
 def check_node_online(task: Task, node: str, *, may_be_drained: bool = True) -> None:
@@ -92,18 +104,24 @@ def check_name_is_free(task: Task, name: str, uuid: str) -> None:
         raise PrerequisiteError(f"Instance '{name}' is already in the cluster", Reason.EXISTS)
 
 
-def check_system(task: Task, name: str | None) -> None:
-    """Raises PrerequisiteError for an operating system that the cell does not have, or a variant that it has not."""
+def check_system(task: Task, name: str | None, *parameters: Parameters | None) -> None:
+    """Raises PrerequisiteError for an operating system that the cell does not have, or a variant that it has not.
+
+    parameters: what is given to the system, which has to know it; without a system nothing is known about them yet.
+    """
     if name is None:
         return
     base, _, variant = name.partition("+")
     row = task.connection.execute(
-        select(operating_systems.c.variants).where(operating_systems.c.name == base)
+        select(operating_systems.c.variants, operating_systems.c.parameters).where(operating_systems.c.name == base)
     ).one_or_none()
     if row is None:
         raise PrerequisiteError(f"OS '{base}' not known in this cell", Reason.WRONG_INPUT)
     if variant and variant not in row.variants:
         raise PrerequisiteError(f"OS '{base}' has no variant '{variant}'", Reason.WRONG_INPUT)
+    known = {parameter for parameter, _help in row.parameters}
+    if unknown := sorted({parameter for given in parameters for parameter in given or ()} - known):
+        raise PrerequisiteError(f"OS '{base}' has no parameter {', '.join(map(repr, unknown))}", Reason.WRONG_INPUT)
 
 
 def check_template(cluster: Parameters, template: str | None) -> None:

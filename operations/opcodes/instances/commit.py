@@ -42,10 +42,10 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
         text = f"Instance '{op.instance_name}' is not forthcoming but --commit was passed"
         raise PrerequisiteError(text, Reason.WRONG_STATE)
     check_tags(op.tags)
-    check_system(task, op.os_type)
     cluster = read_parameters(task.connection)
     before = configuration_of(record)
     after = _merged(op, before, cluster)
+    check_system(task, after.os, after.os_parameters, op.osparams_private, op.osparams_secret)
     check_memory(after.filled_backend(cluster))
     _check_complete(op, record, after)
     places = _places_of_reservation(op, task, before, after, cluster)

@@ -13,7 +13,14 @@ from uuid import uuid4
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, Disk
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters, filled
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, DISKS_FORTHCOMING, NIC_LISTS, kept_in_part, own_value
+from fleetlight.resources.query_fields.ganeti import (
+    DISK_LISTS,
+    DISKS_FORTHCOMING,
+    NIC_LISTS,
+    is_offline,
+    kept_in_part,
+    own_value,
+)
 from fleetlight.resources.units import MIB_PER_GIB
 
 _METADATA_MIB = 128
@@ -29,12 +36,16 @@ NicValues = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """backend, hypervisor_parameters, os_parameters: what is set on the instance. template: None until it is known."""
+    """backend, hypervisor_parameters, os_parameters: what is set on the instance. template: None until it is known.
+
+    of_flavor: the backend parameters that hold whether they are set or not, since placement has counted them.
+    """
 
     os: str | None = None
     hypervisor: str | None = None
     template: str | None = None
     backend: Parameters = field(default_factory=dict)
+    of_flavor: Parameters = field(default_factory=dict)
     hypervisor_parameters: Parameters = field(default_factory=dict)
     os_parameters: Parameters = field(default_factory=dict)
     disks: Sequence[DiskValues] = ()
@@ -51,12 +62,11 @@ class Configuration:
 
     def filled_backend(self, cluster: Parameters) -> Parameters:
         """cluster: as of fleetlight.resources.query_fields.cluster_parameters.filled_cluster."""
-        return filled(cluster["beparams"][DEFAULT], self.backend)
+        return filled(cluster["beparams"][DEFAULT], {**self.of_flavor, **self.backend})
 
     def values(self, cluster: Parameters, *, is_forthcoming: bool) -> dict[str, Any]:
         """The fields of the record that say this; is_forthcoming: whether it is a reservation."""
         backend = self.filled_backend(cluster)
-        own = {name: value for name, value in self.backend.items() if name not in _IN_FLAVOR}
         kept: dict[str, Any] = {
             "os": self.os,
             "hypervisor": self.hypervisor,
@@ -64,7 +74,7 @@ class Configuration:
             "network_port": self.network_port,
             "admin_state": "offline" if self.is_offline else None,
             "snodes": [] if self.secondary is None else [self.secondary],
-            "custom_beparams": own,
+            "custom_beparams": self.backend,
             "custom_hvparams": self.hypervisor_parameters,
             "custom_osparams": self.os_parameters,
             "custom_nicparams": [{name: nic[name] for name in _SET_ON_NIC if nic.get(name)} for nic in self.nics],
@@ -121,9 +131,15 @@ def new_disk(disk: Disk) -> DiskValues:
 def configuration_of(record: Record) -> Configuration:
     """What the record of an instance says; of one that the compute API made only what it is made of."""
     flavor = record["flavor"] or {}
-    in_flavor = {name: flavor[column] for name, column in _IN_FLAVOR.items() if flavor.get(column) is not None}
-    made = Configuration(backend={**(own_value(record, "custom_beparams") or {}), **in_flavor})
+    of_flavor = {name: flavor[column] for name, column in _IN_FLAVOR.items() if flavor.get(column) is not None}
+    own: Parameters = own_value(record, "custom_beparams") or {}
+    made = Configuration(
+        # The compute API may have changed the flavor since.
+        backend={name: of_flavor.get(name, value) for name, value in own.items()},
+        of_flavor=of_flavor,
+    )
     if record["ganeti"] is None:
+        made = replace(made, backend=of_flavor)
         sizes = [flavor.get("root_gb", 0), flavor.get("ephemeral_gb", 0)]
         disks = [{"size": size * MIB_PER_GIB} for size in sizes if size]
         return replace(made, template="plain" if disks else "diskless", disks=disks, nics=_nics_of(record))
@@ -146,7 +162,7 @@ def configuration_of(record: Record) -> Configuration:
         ],
         secondary=secondaries[0] if secondaries else None,
         network_port=own_value(record, "network_port"),
-        is_offline=own_value(record, "admin_state") == "offline",
+        is_offline=is_offline(record),
     )
 
 

@@ -100,7 +100,8 @@ class NotSimulatedError(JobError):
 def _check_reinstall(op: InstanceReinstall, task: Task) -> None:
     record = real_instance(op, task)
     check_state(op, record, _OFF, "be reinstalled: it has to be shut down")
-    check_system(task, op.os_type)
+    given = (op.osparams, op.osparams_private, op.osparams_secret)
+    check_system(task, op.os_type or (configuration_of(record).os if any(given) else None), *given)
 
 
 def _reinstall(op: InstanceReinstall, task: Task) -> None:
@@ -119,7 +120,7 @@ def _stays_off(_op: InstanceReinstall, _task: Task) -> Mapping[str, Any]:
 
 def _check_recreate(op: InstanceRecreateDisks, task: Task) -> None:
     record = real_instance(op, task)
-    check_state(op, record, _OFF, "have its disks made again: it has to be shut down")
+    check_state(op, record, _OFF, "have its disks made again: it has to be shut down", may_be_offline=True)
     if op.nodes and op.iallocator is not None:
         text = "Give either the iallocator or the new nodes, not both"
         raise PrerequisiteError(text, Reason.WRONG_INPUT)

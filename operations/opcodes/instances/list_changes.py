@@ -26,8 +26,13 @@ _LAST = -1
 _INDEX = re.compile(r"-?[0-9]{1,9}")
 
 
-def changed_disks(disks: Sequence[DiskValues], changes: Changes) -> tuple[Sequence[DiskValues], list[list[Any]]]:
-    """The disks with the changes, and what they are, as pairs of a name and a value. Raises PrerequisiteError."""
+def changed_disks(
+    disks: Sequence[DiskValues], changes: Changes, *, may_change_size: bool
+) -> tuple[Sequence[DiskValues], list[list[Any]]]:
+    """The disks with the changes, and what they are, as pairs of a name and a value. Raises PrerequisiteError.
+
+    may_change_size: whether they are reserved only; what a node has of a disk only grows, by OP_INSTANCE_GROW_DISK.
+    """
     found, told = list(disks), list[list[Any]]()
     for kind, which, given in _read(changes, "disk"):
         if kind == _ADD:
@@ -41,20 +46,22 @@ def changed_disks(disks: Sequence[DiskValues], changes: Changes) -> tuple[Sequen
             told.append([f"disk/{at}", _REMOVE])
         else:
             at = _place(which, found, "disk")
-            found[at] = {**found[at], **_changed_disk(given)}
-            told += [[f"disk.{name}/{at}", value] for name, value in given.items()]
+            changed = _changed_disk(given, may_change_size=may_change_size)
+            found[at] = {**found[at], **changed}
+            told += [[f"disk.{name}/{at}", changed.get(name, value)] for name, value in given.items()]
     if len(found) > MAX_DISKS:
         raise PrerequisiteError(f"Instance has too many disks ({len(found)} of {MAX_DISKS})", Reason.WRONG_STATE)
     return found, told
 
 
-def _changed_disk(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = sorted(given.keys() - {"mode", "name", "spindles"})
-    if unknown:
-        text = f"Of a disk that is there mode, name and spindles can be changed, and not {', '.join(unknown)}"
+def _changed_disk(given: Mapping[str, Any], *, may_change_size: bool) -> Mapping[str, Any]:
+    *others, last = kept = ["name", "spindles", *["size"] * may_change_size]
+    if unknown := sorted(given.keys() - {"mode", *kept}):
+        may_be = f"mode, {', '.join(others)} and {last}"
+        text = f"Of a disk that is there {may_be} can be changed, and not {', '.join(unknown)}"
         raise PrerequisiteError(text, Reason.WRONG_INPUT)
     disk = _parsed(Disk, {"size": 0, **given}, "disk")
-    return {name: getattr(disk, name) for name in ("name", "spindles") if name in given}
+    return {name: getattr(disk, name) for name in kept if name in given}
 
 
 def changed_nics(

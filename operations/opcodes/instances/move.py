@@ -18,7 +18,12 @@ from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.vocabulary import Operation, Task
 from fleetlight.operations.opcodes.building import OpStep, instance_lock, operation
 from fleetlight.operations.opcodes.instance_parameters import MIRRORED, SHARED
-from fleetlight.operations.opcodes.instances.checks import check_node_online, known_instance, real_instance
+from fleetlight.operations.opcodes.instances.checks import (
+    check_node_online,
+    check_online,
+    known_instance,
+    real_instance,
+)
 from fleetlight.operations.opcodes.instances.configuration import Configuration, configuration_of
 from fleetlight.operations.opcodes.instances.node_claims import (
     NodeRow,
@@ -131,9 +136,11 @@ def _check_failover(op: InstanceFailover, task: Task) -> None:
 def _check_migrate(op: InstanceMigrate, task: Task) -> None:
     record = real_instance(op, task)
     _check_move(op, task, record)
-    if record["power_state"] != RUNNING and not op.allow_failover:
-        text = f"Instance '{op.instance_name}' does not run: only a failover can move it"
-        raise PrerequisiteError(text, Reason.WRONG_STATE)
+    if not op.allow_failover:
+        check_online(op, record, "be migrated")
+        if record["power_state"] != RUNNING:
+            text = f"Instance '{op.instance_name}' does not run: only a failover can move it"
+            raise PrerequisiteError(text, Reason.WRONG_STATE)
     check_node_online(task, record["node"])
 
 

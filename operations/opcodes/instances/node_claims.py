@@ -161,7 +161,7 @@ def take_more(connection: Connection, instance_uuid: str, node: str, before: Amo
         max(after.disk_gib - before.disk_gib, 0),
     )
     spec = RequestSpec(node=node)
-    query = HostQuery(more, spec, find_affinity_hosts(connection, instance_uuid, spec))
+    query = HostQuery(more, spec, find_affinity_hosts(connection, spec, instance_uuid))
     node_id = node_called(connection, node).id
     if more != Amount() and read_locked_host(connection, query, node_id) is None:
         raise PrerequisiteError(f"Node '{node}' has no room for {_in_words(more)} more", Reason.NO_RESOURCES)

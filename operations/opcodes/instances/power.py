@@ -85,7 +85,8 @@ def _check_startup(op: InstanceStartup, task: Task) -> None:
 
 def _check_shutdown(op: InstanceShutdown, task: Task) -> None:
     record = real_instance(op, task)
-    check_state(op, record, _ON_ITS_NODE, "be shut down")
+    # What should not run is stopped by force alone, and stays offline.
+    check_state(op, record, _ON_ITS_NODE, "be shut down", may_be_offline=op.force)
     if not op.ignore_offline_nodes:
         check_node_online(task, record["node"])
 

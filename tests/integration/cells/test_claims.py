@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy.event import listen
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
@@ -123,13 +124,31 @@ def test_instance_gets_the_best_of_all_nodes_that_may_take_it(engine: Engine, ce
     assert min(chosen[True], chosen[False]) > 10
 
 
+@pytest.mark.parametrize("policy", [None, *POLICIES])
+def test_request_costs_as_many_statements_for_many_instances_as_for_a_few(
+    engine: Engine, cell: Cell, policy: str | None
+) -> None:
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Amount.of_gib(400, 400, 400)) for n in range(300)])
+    statements: list[str] = []
+    listen(engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+
+    def cost(count: int) -> int:
+        uuids = [str(UUID(int=number)) for number in range(count)]
+        group = None if policy is None else ServerGroup(NEW, "g", "red", "ada", policy, None, tuple(uuids))
+        statements.clear()
+        tried_selection(engine, cell, uuids, Amount.of_gib(1, 1, 1), RequestSpec(group=group), max_attempts=3)
+        return len(statements)
+
+    assert cost(300) == cost(3)
+
+
 def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Amount.of_gib(16, 4096, 40)) for n in range(100)])
     read: list[str] = []
     made = hosts._host
 
-    def host(row: Any) -> hosts.Host:
-        found = made(row)
+    def host(row: Any, query: hosts.HostQuery) -> hosts.Host:
+        found = made(row, query)
         read.append(found.service_host)
         return found
 

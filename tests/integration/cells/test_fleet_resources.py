@@ -136,7 +136,7 @@ def test_server_group_lists_members_that_are_not_deleted(fleet: Fleet, cell: Cel
     fleet.server_groups.add_members(group.uuid, uuids, limit=3)
     fleet.mark_queued_for_delete(cell.uuid, uuids[:1])
     assert fleet.server_groups.find(group.uuid, project_id="red").members == tuple(uuids[1:])
-    assert fleet.server_groups.of_instance(uuids[0]) == (group.uuid,)
+    assert fleet.server_groups.of_instance(uuids[0], project_id=None) == (group.uuid,)
     with pytest.raises(QuotaExceededError):
         fleet.server_groups.add_members(group.uuid, [cell.uuid, group.uuid], limit=3)
 

@@ -16,13 +16,14 @@ import pytest
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
+from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter, ProbedAdapter
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, Has, In, Matches, Ne, all_of, any_of
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from tests.support.oracles.filter_oracle import expected_page
 from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
@@ -356,12 +357,48 @@ def test_wrong_password_is_named(cluster: PlayedCluster, tmp_path: Path) -> None
     assert "another" not in str(caught.value)
 
 
-def test_cluster_is_asked_one_question_at_a_time(adapter: CellAdapter, cluster: PlayedCluster) -> None:
+def test_question_that_takes_long_keeps_no_other_one_waiting(adapter: CellAdapter, cluster: PlayedCluster) -> None:
+    is_asked, go_on = Event(), Event()
+
+    def wait_for_nodes(_handler: BaseHTTPRequestHandler) -> bool:
+        if cluster.questions[-1][0] == "node":
+            is_asked.set()
+            go_on.wait(60)
+        return False
+
+    cluster.items["node"], cluster.fault = [NODE], wait_for_nodes
     with ThreadPoolExecutor(8) as threads:
+        slow = threads.submit(items, adapter, "node", "name")
+        assert is_asked.wait(60)
         pages = list(threads.map(lambda _: records(adapter), range(24)))
-    assert [len(page) for page in pages] == [3] * 24
-    assert len(cluster.questions) == 24
-    assert cluster.most_at_once == 1
+        assert [len(page) for page in pages] == [3] * 24
+        go_on.set()
+        assert [record["name"] for record in slow.result(60)] == ["node1.example.org"]
+
+
+def closes_silently(handler: BaseHTTPRequestHandler) -> bool:
+    handler.close_connection = True
+    return True
+
+
+def test_probe_asks_for_what_needs_no_node(adapter: CellAdapter, cluster: PlayedCluster) -> None:
+    assert isinstance(adapter, ProbedAdapter)
+    adapter.probe()
+    nothing = "00000000-0000-0000-0000-000000000000"
+    assert cluster.questions == [("instance", {"fields": ["uuid"], "qfilter": ["==", "uuid", nothing]})]
+    cluster.fault = closes_silently
+    with pytest.raises(CellUnreachableError):
+        adapter.probe()
+
+
+def test_configuration_is_that_of_the_cluster(adapter: CellAdapter, cluster: PlayedCluster) -> None:
+    cluster.info = {"name": "farm.example.org", "ctime": 1.5, "mtime": 2, "tags": ["a"], "enabled_hypervisors": ["kvm"]}
+    assert items(adapter, CLUSTER) == [{**cluster.info, "ctime": 1_500_000, "mtime": 2_000_000}]
+    whole = cluster.info
+    for name, value in (("ctime", "now"), ("tags", None), ("enabled_hypervisors", [])):
+        cluster.info = {**whole, name: value}
+        with pytest.raises(CellUnreachableError, match="does not answer about itself"):
+            items(adapter, CLUSTER)
 
 
 def test_question_that_is_not_answered_in_time_ends_and_lets_the_next_one_in(

@@ -157,6 +157,46 @@ def test_what_the_cluster_refuses_is_refused(ganeti_cluster: RealCluster, api: A
     assert api.request("PUT", "/cells/farm/2/query/instance", json=question).status_code == 400
 
 
+LOOKUPS: list[tuple[str, list[str]]] = [
+    ("group", ["default", "UUID"]),
+    ("group", ["UUID", "second", "default"]),
+    ("group", ["UUID"]),
+    ("node", ["UUID", "node1", "node1.gnt.example"]),
+    ("instance", ["crashed", "UUID"]),
+    ("export", ["node1"]),
+    ("export", ["node2", "node1", "node1.gnt.example"]),
+    ("export", ["node1", "node9"]),
+]
+
+
+@pytest.mark.parametrize(("item_type", "names"), LOOKUPS, ids=str)
+def test_names_and_uuids_find_what_they_find_in_the_cluster(
+    ganeti_cluster: RealCluster, api: Api, item_type: str, names: list[str]
+) -> None:
+    """UUID stands for that of the first item."""
+    name = "node" if item_type == "export" else "name"
+    first = None
+    if "UUID" in names:
+        _, found = ask_cluster(ganeti_cluster, "PUT", f"/2/query/{item_type}", {"fields": ["uuid"], "qfilter": None})
+        [[[_, first]], *_] = found["data"]
+    wanted = ["|", *(["=", name, first if each == "UUID" else each] for each in names)]
+    question = {"fields": [name], "qfilter": wanted}
+    status, theirs = ask_cluster(ganeti_cluster, "PUT", f"/2/query/{item_type}", question)
+    if status == 200:
+        assert ask_us(api, item_type, question)["data"] == theirs["data"]
+    else:
+        assert api.request("PUT", f"/cells/farm/2/query/{item_type}", json=question).status_code == 400
+
+
+def test_configuration_is_that_of_the_cluster(ganeti_cluster: RealCluster, api: Api) -> None:
+    (_, info), (_, tags) = (ask_cluster(ganeti_cluster, "GET", f"/2/{path}") for path in ("info", "tags"))
+    answers = [api.get(f"/cells/farm/2/{path}") for path in ("info", "tags")]
+    assert [each.headers["Fleetlight-Complete"] for each in answers] == ["true", "true"]
+    ours = answers[0].json()
+    assert {name: nearly(ours[name]) for name in info} == {name: nearly(value) for name, value in info.items()}
+    assert answers[1].json() == tags == ["site:test"]
+
+
 @pytest.mark.parametrize("path", ["instances", "nodes", "groups", "networks", "jobs", "filters"])
 def test_lists_are_those_of_the_cluster(ganeti_cluster: RealCluster, api: Api, path: str) -> None:
     for query in ("", "?bulk=1"):
@@ -199,6 +239,7 @@ LISTS: list[tuple[str, str, list[str]]] = [
     ("gnt-instance", "instances", ["-o", "name,status", "-F", 'status == "running" and be/memory > 200']),
     ("gnt-instance", "instances", ["-o", "name,status", "web*", "db1.gnt.example"]),
     ("gnt-node", "nodes", ["-o", "name,dtotal,dfree,mtotal,mnode,mfree,pinst_cnt,sinst_cnt"]),
+    ("gnt-node", "nodes", ["-o", "name,ndp/cpu_speed,ndp/spindle_count"]),
     ("gnt-node", "nodes", ["-o", "name,role,group,pinst_list,tags,offline,ndparams", "-v"]),
     ("gnt-group", "groups", ["-o", "name,node_cnt,pinst_cnt,alloc_policy,ndparams"]),
     ("gnt-network", "networks", ["-o", "name,network,gateway,mac_prefix,group_list,tags"]),

@@ -82,7 +82,11 @@ def test_account_with_these_grants_reads_everything_that_is_listed(nova_deployme
             assert {row.uuid for row in adapter.read_page(EVERY_ROW)} >= {identifier("waiting")}
         with closing(Deployment(urls["api"])) as deployment:
             assert len(deployment.cells()) == len(deployment.transport_urls()) == 3
-            assert deployment.mapping_of(identifier("web-1")) is not None
+            mapping = deployment.mapping_of(identifier("web-1"))
+            assert mapping is not None
+            assert deployment.groups_of(identifier("web-1"), None) == web["server_groups"]
+            assert deployment.groups_of(identifier("web-1"), mapping.project_id) == web["server_groups"]
+            assert deployment.groups_of(identifier("web-1"), "other") == []
 
 
 def test_it_can_neither_read_secrets_nor_write(nova_deployment: NovaWorld) -> None:

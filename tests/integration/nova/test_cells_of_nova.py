@@ -8,6 +8,7 @@ import pytest
 
 from fleetlight.cells.counting import count_rows
 from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.kinds.nova_db.deployment import Deployment
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.opening import open_writer
@@ -19,8 +20,10 @@ from fleetlight.query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, 
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.nova.questions import identifier
 from tests.support.fleets.nova_fleet import NovaFleet
 from tests.support.oracles.nice_order import parts
+from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
 pytestmark = pytest.mark.timeout(600)
@@ -93,6 +96,17 @@ def test_rows_are_counted_page_by_page(cell: NovaDbAdapter, monkeypatch: pytest.
     records = [row.record for row in cell.read_page(PageRequest(EVERYTHING, by_uuid, 1000))]
     by = Counter((record["flavor_id"], tag) for record in records for tag in record["tags"] or [None])
     assert count_rows(cell, CountRequest(EVERYTHING, INSTANCE_FIELDS, ("flavor_id", "tags"))) == Counts(by)
+
+
+def test_capital_letters_find_a_server_where_they_do_in_nova(nova_deployment: NovaWorld, fleet: NovaFleet) -> None:
+    """MySQL and MariaDB compare without regard to case."""
+    uuid = identifier("web-1")
+    finds = nova_deployment.server not in {"sqlite", "postgresql"}
+    with closing(Deployment(nova_deployment.urls["api"])) as deployment:
+        mapping = deployment.mapping_of(uuid.upper())
+    assert (None if mapping is None else mapping.instance_uuid) == (uuid if finds else None)
+    shown = fleet.api().get(f"/v2.1/servers/{uuid.upper()}")
+    assert shown.status_code == (200 if finds else 404)
 
 
 def test_service_says_what_its_host_is_like(fleet: NovaFleet, cell: NovaDbAdapter) -> None:

@@ -15,9 +15,11 @@ from prometheus_client import CollectorRegistry
 from fleetlight.cli.endings import end_in_words
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.cli.processes import supervising
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.settings import MonitoringSettings
+from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 
 def say(text: str) -> None:
@@ -32,6 +34,25 @@ def wait(name: str, context: ChildContext) -> None:
         context.is_ready()
         stop.wait()
     say(f"{name} ends")
+
+
+def stall(name: str, context: ChildContext) -> None:
+    """Answers, and says of the first one that its work hangs."""
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    say(f"{name} begins {os.getpid()}")
+    with context.answering(CollectorRegistry(), _Stuck()):
+        context.is_ready()
+        stop.wait()
+    say(f"{name} ends")
+
+
+class _Stuck:
+    def healthz(self) -> Probe:
+        return Probe(False, {"status": "stuck"})
+
+    def readyz(self) -> Probe:
+        return ALIVE
 
 
 def fail(error: Exception, _inside: ChildContext) -> None:
@@ -53,7 +74,10 @@ def main(story: str) -> None:
         "fails": [[first], [Child("second", partial(fail, ConfigurationError("no such thing")))]],
         "errs": [[first], [Child("second", partial(fail, RuntimeError("a mistake")))]],
         "hangs": [[first], [Child("second", partial(hang, "second"))]],
+        "is-late": [[first], [Child("second", partial(hang, "second"), ends_within_s=0.5)]],
+        "stalls": [[first], [Child("second", partial(stall, "second"))]],
     }[story]
+    supervising._SIGN_INTERVAL_S = 0.1
     configure_logging(LogSettings())
     try:
         supervise(stages, MonitoringSettings(), lambda: say("ready"))

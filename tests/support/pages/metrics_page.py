@@ -81,7 +81,8 @@ _FOOT = """\
 A process whose `/healthz` says 503 is to be started again. One that waits for an index, a bus, a cell or the fleet
 database is alive.
 So is an API that is busy with pages: its part of `/readyz` then says what was seen last, with `busy_s`; after 25
-seconds in which it did nothing else it is `stuck`.
+seconds in which it did nothing else it is `stuck`. `fleetlight up` and `fleetlight api` replace a process of theirs
+that is, or that does not answer, ten seconds later.
 """
 
 

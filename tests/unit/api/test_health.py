@@ -13,11 +13,13 @@ from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.maintenance import Maintenance
 from fleetlight.api.metrics import ApiMetrics
+from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.safe_connect import SafeConnect
 from fleetlight.listing.settings import SearchSettings
+from fleetlight.resources.clock import system_clock
 
 
 class OneCell:
@@ -48,6 +50,27 @@ def test_cells_are_asked_once_for_all_who_ask_at_once_whether_a_process_is_ready
         assert [answer.body["cells"] for answer in (*answers, await first)] == [{"north": "ok"}] * 21
         await health.readyz()
         assert cells.asked == 2
+
+    asyncio.run(story())
+
+
+def test_index_that_knows_its_progress_and_gives_no_instances_is_down() -> None:
+    """As one whose index of instances was closed; no list has noticed yet."""
+
+    class Closed:
+        async def progress(self) -> dict[str, CellProgress]:
+            return {"1": CellProgress("1", 1, system_clock(), is_complete=True)}
+
+        async def search(self, *_: object) -> None:
+            raise IndexUnavailableError("closed")
+
+    async def story() -> None:
+        registry = CollectorRegistry()
+        index = IndexGateway(cast(Any, Closed()), SearchSettings(enabled=True))
+        health = Health(index, cast(Any, OneCell()), ApiMetrics([registry]))
+        assert (await health.readyz()).body["index"] == "down"
+        assert index.why_not is not None
+        index.close()
 
     asyncio.run(story())
 

@@ -1,6 +1,7 @@
 """The server listens where it was told, says when it is ready, and ends when it is told to."""
 
 import asyncio
+import re
 import socket
 import threading
 import urllib.request
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import InsecureListeningError
+from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
 from fleetlight.api.http.listening import address_of, listen
 from fleetlight.api.identity import refuse_open_listening
 from fleetlight.api.limits.request_deadlines import RequestDeadlines
@@ -36,6 +38,7 @@ def running(
     *,
     logs_requests: bool = False,
     trusted_proxies: Sequence[str] = (),
+    hosts: ServedHosts = ANY_HOST,
 ) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
@@ -49,9 +52,11 @@ def running(
             listener,
             stop,
             deadlines=deadlines,
+            shutdown_timeout_s=60,
             on_ready=ready.set,
             logs_requests=logs_requests,
             trusted_proxies=trusted_proxies,
+            hosts=hosts,
         )
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
@@ -106,6 +111,17 @@ def test_request_for_a_whole_url_is_one_for_its_path() -> None:
             assert answer_to(listener, wrong).startswith(b"HTTP/1.1 400 ")
 
 
+def test_host_that_is_not_served_gets_nothing() -> None:
+    app = Starlette()
+    app.add_route("/", hello)
+    with running(app, listener := listen("127.0.0.1", 0), hosts=ServedHosts(frozenset({"api.org"}))):
+        assert answer_to(listener, b"http://api.org/").endswith(b"hello")
+        for target in (b"http://evil.example/", b"http://api.org.evil.example/nothing"):
+            refused = answer_to(listener, target)
+            assert refused.startswith(b"HTTP/1.1 421 ")
+            assert b"is not served here, only addresses, localhost, api.org; api.hosts can name more hosts" in refused
+
+
 def answer_to(listener: socket.socket, target: bytes) -> bytes:
     """All that a server says to a GET of `target`, whatever that is."""
     return said_to(listener, b"GET " + target + b" HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
@@ -139,6 +155,48 @@ def test_request_that_says_twice_where_it_ends_is_refused_and_nothing_after_it_i
         assert b"hello" not in answer
         one_length = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         assert said_to(listener, one_length).endswith(b"hello")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\nHost: a\n\n",
+        b"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_folded_header_and_line_without_cr_are_refused_also_behind_another_request(
+    head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What reads them otherwise sees another request (RFC 9112, 2.2 and 5.2)."""
+    app = Starlette()
+    app.add_route("/", hello, methods=["GET", "POST"])
+    body = b"a\n b\n\n"  # a body has its own lines
+    good = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with running(app, listener := listen("127.0.0.1", 0)):
+        for before in (b"", good, good + good):
+            answer = said_to(listener, before + head + good)
+            said = re.findall(rb"HTTP/1\.1 (\d+)", answer)
+            assert said == [b"200"] * before.count(b"POST") + [b"400"], answer
+            assert b"CR LF, and no header goes on in the next line." in answer
+            assert b"connection: close" in answer.lower()
+    assert "Traceback" not in caplog.text
+
+
+def test_head_that_comes_in_pieces_is_taken() -> None:
+    app = Starlette()
+    app.add_route("/", hello)
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with (
+        running(app, listener := listen("127.0.0.1", 0)),
+        socket.create_connection(listener.getsockname(), timeout=60) as connection,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(head)):
+            connection.sendall(head[place : place + 1])
+        assert b"".join(iter(lambda: connection.recv(4096), b"")).endswith(b"hello")
 
 
 def test_each_request_is_logged_where_that_is_switched_on() -> None:

@@ -121,7 +121,7 @@ def test_hanging_cell_is_waited_for_once_and_asked_again_after_it_answered_a_pro
         hanging.gate.clear()
         with pytest.raises(CellUnreachableError, match=r"'one' cannot be reached: no answer within 0\.05 s"):
             await pool.read_page(ONE.uuid, REQUEST, SOON_S)
-        assert pool.hanging() == {ONE.uuid}
+        await eventually(lambda: pool.hanging() == {ONE.uuid})
         with pytest.raises(CellUnreachableError, match="it is probed in the background"):
             await pool.read_page(ONE.uuid, REQUEST, 3600)
         assert len(await pool.read_page(TWO.uuid, REQUEST, 5)) == 1
@@ -143,6 +143,7 @@ def test_cell_that_hangs_for_one_kind_of_question_hangs_for_lists_and_changes(fl
         hanging.gate.clear()
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await pool.ask_known(ONE, lambda: hanging.gate.wait(60), SOON_S)
+        await eventually(lambda: pool.hanging() == {ONE.uuid})
         with pytest.raises(CellUnreachableError, match="it is probed in the background"):
             await pool.read_page(ONE.uuid, REQUEST, 3600)
         with pytest.raises(CellUnreachableError, match="it is probed in the background"):

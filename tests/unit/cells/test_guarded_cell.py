@@ -59,8 +59,20 @@ def now() -> str:
     return "now"
 
 
+async def until_it_answers(cell: GuardedCell) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                assert await cell.ask(now, 60) == "now"
+            except CellUnreachableError:
+                await asyncio.sleep(0.001)
+            else:
+                return
+
+
 def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates: Gates) -> None:
     async def scenario() -> None:
+        gates.is_up = False
         cell = guarded(gates, deadline_s=0.1)
         patient = asyncio.create_task(cell.ask(gates.question()[0], LONG_S))
         with pytest.raises(CellUnreachableError, match="no answer within"):
@@ -115,6 +127,44 @@ def test_heavy_question_does_not_make_a_cell_hang_that_answers_others(gates: Gat
     asyncio.run(scenario())
 
 
+def test_heavy_question_alone_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
+    """Also while heavy ones hold all of its threads, and others who wait go on to wait."""
+
+    async def scenario() -> None:
+        cell = guarded(gates, deadline_s=0.5)
+        patient, gate = gates.question()
+        waiting = asyncio.create_task(cell.ask(patient, LONG_S))
+        heavy = [cell.ask(gates.question()[0], 0.5) for _ in range(2)]
+        for failure in await asyncio.gather(*heavy, return_exceptions=True):
+            assert isinstance(failure, CellUnreachableError)
+            assert failure.reason == "no answer within 0.5 s"
+        await eventually(lambda: gates.probes)
+        gate.set()
+        assert await waiting == "late"
+        assert not cell.hangs
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_slow_failure_of_one_question_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
+    def fail_slowly() -> str:
+        threading.Event().wait(0.6)
+        raise CellUnreachableError("one", "no answer in time")
+
+    async def scenario() -> None:
+        cell = guarded(gates, deadline_s=LONG_S)
+        with pytest.raises(CellUnreachableError, match="no answer in time"):
+            await cell.ask(fail_slowly, 60)
+        assert await cell.ask(now, 60) == "now"
+        await eventually(lambda: gates.probes)
+        assert await cell.ask(now, 60) == "now"
+        assert not cell.hangs
+        cell.close()
+
+    asyncio.run(scenario())
+
+
 def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> None:
     def fail_slowly() -> str:
         threading.Event().wait(0.6)
@@ -125,6 +175,7 @@ def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> No
         cell = guarded(gates, deadline_s=LONG_S)
         with pytest.raises(CellUnreachableError, match="connection timed out"):
             await cell.ask(fail_slowly, 60)
+        await eventually(lambda: cell.hangs)
         with pytest.raises(CellUnreachableError, match="connection timed out; it is probed"):
             await cell.ask(now, 60)
         gates.is_up = True
@@ -160,6 +211,7 @@ def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) 
         await cell.act(lambda: changed.append(time.monotonic()))
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(gates.question()[0], AT_ONCE_S)
+        await eventually(lambda: cell.hangs)
         with pytest.raises(CellUnreachableError):
             await cell.act(lambda: changed.append(time.monotonic()))
         cell.close()
@@ -191,9 +243,11 @@ def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates:
         heavy, gate = gates.question()
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(heavy, AT_ONCE_S)
-        assert cell.hangs
+        await eventually(lambda: gates.probes)
+        with pytest.raises(CellUnreachableError, match="earlier questions still wait"):
+            await cell.ask(now, 60)
         gate.set()
-        await eventually(lambda: not cell.hangs)
+        await until_it_answers(cell)
         cell.close()
 
     asyncio.run(scenario())
@@ -230,7 +284,7 @@ def test_probe_that_fails_as_nobody_expected_is_not_the_last_one(gates: Gates) -
         with pytest.raises(CellUnreachableError):
             await cell.ask(ask, AT_ONCE_S)
         gate.set()
-        await eventually(lambda: not cell.hangs)
-        assert await cell.ask(now, LONG_S) == "now"
+        await eventually(lambda: not failures)
+        await until_it_answers(cell)
 
     asyncio.run(scenario())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.resources.clock import system_clock
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
@@ -499,8 +501,30 @@ def test_status_tells_of_a_repair_that_was_cut_off(run: Run, cells: Sequence[Cel
     of_repair = f"{cells[0].name}: the index was found to differ"
     assert of_repair in result.stderr
     assert f"{cells[1].name}: the index was found to differ" not in result.stderr
+    of_cells = json.loads(run("index", "status", "--json").stdout)
+    assert "found to differ" in of_cells[0]["lists_ask_cell"]
     run("index", "verify", "--repair")
     assert of_repair not in run("index", "status").stderr
+
+
+def test_status_says_that_lists_are_not_to_use_the_index(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = "search.enabled is off in this configuration: an API that has it lists from the cells alone"
+    assert notice not in run("index", "status").stderr
+    monkeypatch.setenv("FLEETLIGHT_SEARCH_ENABLED", "false")
+    assert notice in run("index", "status").stderr
+
+
+def test_status_says_that_lists_ask_a_cell_for_the_nodes_that_the_index_lacks(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    settings = load_settings(None, None)
+    with closing(open_writer(settings.index)) as writer:
+        known = writer.load_progress()[cells[0].uuid]
+        writer.save_progress([replace(known, fresh_as_of=system_clock())])
+    result = run("index", "status")
+    assert "cell1: the index does not have every node of the cell; lists ask the cell" in result.stderr
+    assert json.loads(run("index", "status", "--json").stdout)[0]["health"] == "ok"
 
 
 def lease_holder(purpose: str) -> CellLeases:

@@ -20,12 +20,13 @@ from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.doctor import checking
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.backends.elasticsearch import examination
 from fleetlight.indexer.backends.elasticsearch.mapping import instance_mapping
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.resources.clock import system_clock
+from fleetlight.resources.query_fields.node import NODE
 from tests.unit.cli.conftest import Run
 
 _NAMES = Names.of("fleetlight")
@@ -75,6 +76,40 @@ def test_cell_that_no_process_follows_is_found(run: Run, cell: Cell) -> None:
     assert found.exit_code == 1
     assert says.startswith("stale, as of 600.")
     assert "`fleetlight indexer`" in remedy
+
+
+def test_route_of_lists_is_told_with_its_reason(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(about: str) -> str:
+        [found] = [each["found"] for each in json.loads(run("doctor", "--json").stdout) if each["about"] == about]
+        return str(found)
+
+    assert says("index of cell1").endswith("; lists ask the cell: the index does not have every node of the cell")
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.mark_items(NODE.name, cell.uuid, are_whole=True)
+    assert says("index of cell1").startswith("complete, as of ")
+    assert "lists ask" not in says("index of cell1")
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.save_state(REPAIRS, {cell.uuid: True})
+    assert "lists ask the cell: the index was found to differ" in says("index of cell1")
+    monkeypatch.setenv("FLEETLIGHT_SEARCH_ENABLED", "false")
+    assert says("configuration").endswith("; an API with it lists from the cells alone (search.enabled is off)")
+
+
+@pytest.mark.usefixtures("cell")
+def test_hosts_that_are_served_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings() -> dict[str, tuple[str, str]]:
+        found = json.loads(run("doctor", "--json").stdout)
+        return {each["about"]: (each["state"], each["found"]) for each in found if each["about"].startswith("hosts")}
+
+    assert findings() == {"hosts of api": ("ok", "serves addresses, localhost")}
+    monkeypatch.setenv("FLEETLIGHT_API_HOST", "10.0.0.5")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_HOST", "10.0.0.5")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_PORT", "9100")
+    monkeypatch.setenv("FLEETLIGHT_MONITORING_HOSTS", '["api1"]')
+    assert findings() == {
+        "hosts of api": ("unknown", "serves any name: api.hosts can limit that"),
+        "hosts of monitoring": ("ok", "serves addresses, localhost, api1"),
+    }
 
 
 def test_disabled_cell_is_not_asked(run: Run, cell: Cell) -> None:

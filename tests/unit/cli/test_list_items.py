@@ -187,7 +187,7 @@ def test_nodes_and_groups_are_listed_as_instances_are(run: Run) -> None:
     shown = run("list", "nodes", "-o", "name,role,mtotal,mnode,tags,ndparams", "--cell", "one")
     parameters = (
         "{'oob_program': '', 'spindle_count': 1, 'exclusive_storage': False, 'ovs': False, 'ovs_name': 'switch1', "
-        "'ovs_link': '', 'ssh_port': 22, 'cpu_speed': 1.0}"
+        "'ovs_link': '', 'ssh_port': 22, 'cpu_speed': 1}"
     )
     assert shown.stdout.splitlines() == [
         "Node   Role MTotal MNode Tags NodeParameters",

@@ -117,6 +117,18 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage()
 
 
+@pytest.mark.parametrize("compared", ["revisions", "content"])
+def test_time_of_the_last_comparison_of_the_whole_cell_is_shown(stage: Stage, compared: str) -> None:
+    def audited_at() -> float:
+        labels = {"cell": CELL_UUID, "compared": compared}
+        return stage.registry.get_sample_value("fleetlight_indexer_audited_seconds", labels) or 0
+
+    with stage.auditing():
+        wait_until(lambda: audited_at() > 0)
+        began = audited_at()
+        wait_until(lambda: audited_at() > began)
+
+
 @pytest.mark.parametrize("what", ["hole", "surplus", "older", "newer", "other cell", "content"])
 def test_whatever_differs_is_found_and_repaired(stage: Stage, what: str) -> None:
     document = stage.index.documents[make_uuid(3)]

@@ -245,7 +245,10 @@ def test_other_notifications_are_counted_and_nothing_else(stage: Stage) -> None:
         unversioned += b'"publisher_id": "compute.a", "timestamp": "2026-11-21 10:00:00", "message_id": "1"}'
         service = stage.cell.notify(seen, "service.update", version="9.0")
         stage.send(Message(unversioned, ROUTING_KEY, {}), service)
-        assert stage.handled("other") == 2
+        for payload in (b'["a", {"b": 1}]', b'"text"', b"null", b"7", b"true"):
+            other = unversioned.replace(b'{"instance_id": "x"}', payload)
+            stage.send(Message(other, ROUTING_KEY, {}))
+        assert stage.handled("other") == 7
         assert not stage.failures.kept
 
 
@@ -283,6 +286,19 @@ def test_newer_major_is_a_dead_letter_and_its_server_is_read(stage: Stage) -> No
         wait_until(lambda: follower.progress.is_complete)
 
 
+def test_dead_letter_of_a_server_of_another_cell_is_left_to_that_one(stage: Stage) -> None:
+    """Both get all that is sent to their broker."""
+    other = MemoryNovaCell()
+    message = other.notify(other.snapshot(other.create(9)), "instance.power_on.end", version="7.0")
+    with stage.running():
+        stage.send(message)
+        assert stage.handled("elsewhere") == 1
+        assert not stage.failures.kept
+        stage.cell.is_away = True
+        stage.send(message)
+        assert [reason for _, reason, _ in stage.failures.found] == ["unsupported_version"], "whose it is is not known"
+
+
 def test_while_the_cell_cannot_be_read_notifications_are_believed_and_checked_later(stage: Stage) -> None:
     uuid = stage.cell.create(user_data="aGk=", host="a")
     with stage.running() as follower:
@@ -318,6 +334,10 @@ def test_without_a_bus_comparisons_go_on(stage: Stage) -> None:
         stage.cell.save(uuid, host="b")
         wait_until(lambda: stage.shown(uuid)["host"] == "b")
         assert "away" in str(follower.health.problem)
+        wait_until(lambda: follower.progress.is_complete)
+        compared = follower.progress.fresh_as_of
+        stage.cell.now += SECOND
+        wait_until(lambda: follower.progress.fresh_as_of > compared)
         stage.bus.is_away = False
         wait_until(lambda: follower.health.problem is None)
 

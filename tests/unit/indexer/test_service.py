@@ -17,7 +17,7 @@ from fleetlight.bus.topology import RESOURCE_HEADER, SEQUENCE_HEADER
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter, ChangelogAdapter
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.errors import IndexRequestError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.fill import CellRows
@@ -736,7 +736,7 @@ def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
         wait_until(lambda: metric("watermark") == 5)
         wait_until(lambda: metric("fresh_as_of_seconds") == LONG_AGO / 1e6)
         assert metric("lag_changes") == 0
-        assert metric("complete") == 1
+        wait_until(lambda: metric("complete") == 1)
 
 
 def test_metrics_of_a_cell_are_there_after_a_restart_before_anything_happens(stage: Stage) -> None:
@@ -751,6 +751,25 @@ def test_metrics_of_a_cell_are_there_after_a_restart_before_anything_happens(sta
         wait_until(lambda: metric("watermark") == 1)
         assert metric("complete") == 1
         assert metric("holes_total") == metric("documents_total", outcome="rejected") == 0
+
+
+def test_cell_is_called_complete_only_while_lists_may_rely_on_it(stage: Stage) -> None:
+    """What another process found wrong, or took back, counts as what the follower itself knows."""
+
+    def is_complete() -> bool:
+        return stage.registry.get_sample_value("fleetlight_indexer_complete", {"cell": CELL_UUID}) == 1
+
+    with stage.running():
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(is_complete)
+        stage.index.save_state(REPAIRS, {CELL_UUID: True})
+        wait_until(lambda: not is_complete())
+        stage.index.save_state(REPAIRS, {CELL_UUID: None})
+        wait_until(is_complete)
+        stage.index.failures = 1_000_000
+        wait_until(lambda: not is_complete())
+        stage.index.failures = 0
+        wait_until(is_complete)
 
 
 def test_index_that_is_away_is_counted_without_any_change_that_it_would_have_to_take(stage: Stage) -> None:

@@ -61,6 +61,7 @@ def test_lag_and_age_are_those_of_cell_and_index(cell: MemoryCell) -> None:
         (replace(PROGRESS, is_complete=False), 3, IndexHealth.INCOMPLETE),
         (replace(PROGRESS, fresh_as_of=NOW - 6_000_000), 3, IndexHealth.STALE),
         (replace(PROGRESS, fresh_as_of=0), 0, IndexHealth.STALE),
+        (replace(PROGRESS, fresh_as_of=NOW + 6_000_000), 0, IndexHealth.STALE),  # lists do not believe it either
         (PROGRESS, 3, IndexHealth.DEAD_LETTERS),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, REPAIRS, CellProgress
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.explanation import Observer, Reasons
 from fleetlight.listing.freshness import Freshness
@@ -17,6 +17,9 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 
 NOW = 1_790_000_000_000_000
 FRESH = Freshness(NOW, 5)
+UNKNOWN = "the index does not know the cell: no indexer has read it as a whole yet, and `doctor` says what is missing"
+DOUBTED = CellProgress("c0", 7, NOW, is_complete=True).with_facts({(REPAIRS, "c0"): True})
+RESTORED = CellProgress("c0", 7, NOW, is_complete=True).with_facts({(EPOCHS, "c0"): BEING_RECONCILED})
 REQUEST = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1)
 
 
@@ -29,7 +32,7 @@ def progress(behind_s: float = 1, *, horizon: int = 0, is_complete: bool = True)
     [
         (progress(), Consistency.STRONG, "it is off", (), "it is off"),
         (progress(), Consistency.STRONG, None, (), "consistency strong: cells only"),
-        (None, Consistency.BOUNDED, None, (), "the index does not know the cell, or was given up"),
+        (None, Consistency.BOUNDED, None, (), UNKNOWN),
         (progress(), Consistency.ANY, None, ("c0",), "the index lacks a change that the list includes"),
         (
             progress(horizon=1_600_000_000_000_001),
@@ -44,8 +47,10 @@ def progress(behind_s: float = 1, *, horizon: int = 0, is_complete: bool = True)
             Consistency.BOUNDED,
             None,
             (),
-            "the index has never had all rows of the cell",
+            "the index does not have all rows of the cell",
         ),
+        (DOUBTED, Consistency.BOUNDED, None, (), str(DOUBTED.doubt)),
+        (RESTORED, Consistency.BOUNDED, None, (), "the cell was restored, and its index is being made equal to it"),
         (progress(5.1), Consistency.BOUNDED, None, (), "the index is stale: 5.1 s behind, and 5 s are allowed"),
         (progress(-6), Consistency.BOUNDED, None, (), "the index is stale: -6.0 s behind, and 5 s are allowed"),
         (progress(5), Consistency.BOUNDED, None, (), "the index is fresh: 5.0 s behind, and 5 s are allowed"),

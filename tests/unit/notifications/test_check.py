@@ -9,6 +9,7 @@ from fleetlight.notifications.check import CheckReport, check_file
 from fleetlight.notifications.envelope import encode
 from fleetlight.notifications.event_types import INSTANCE_CREATE_END, PAYLOADS_OF_EVENT, is_well_formed
 from tests.contract.payload_samples import samples
+from tests.support.played.nova_cell import MemoryNovaCell
 
 SAMPLE = samples()[INSTANCE_CREATE_END]
 Check = Callable[[object], CheckReport]
@@ -91,6 +92,15 @@ def test_all_problems_are_reported_at_once(check: Check) -> None:
 
 def test_unknown_event_type_with_a_known_payload_is_valid(check: Check) -> None:
     assert check(_bare(event_type="instance.teleport.end")).is_valid
+
+
+@pytest.mark.parametrize("action", ["create", "snapshot", "rebuild"])
+def test_events_of_older_releases_of_nova_are_valid(check: Check, action: str) -> None:
+    """With these they sent the payload of other actions, before there was one of their own; the indexer takes both."""
+    cell = MemoryNovaCell()
+    seen = cell.snapshot(cell.create())
+    assert check(cell.notify(seen, f"instance.{action}.end").body).is_valid
+    assert not check(cell.notify(seen, "instance.exists").body).is_valid
 
 
 def test_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

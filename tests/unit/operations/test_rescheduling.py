@@ -167,6 +167,15 @@ def test_reschedule_is_in_the_log_of_the_job_and_in_the_instance_action(
     found = InstanceActionLog(acting.engine, acting.cell).find(uuid, "req-1")
     assert found is not None
     assert [(event.host, event.result) for event in reversed(found[1])] == [("host1", "Error"), ("host2", "Success")]
+    assert found[0].message is None
+
+
+def test_action_has_failed_when_the_last_host_has(acting: ActingCell, nodes: FailingHosts) -> None:
+    nodes.fails = lambda _call: True
+    [uuid] = create(acting)
+    acting.work()
+    [action] = InstanceActionLog(acting.engine, acting.cell).actions(uuid)
+    assert action.message == "Error"
 
 
 def test_calls_of_two_attempts_have_different_keys(acting: ActingCell, nodes: FailingHosts) -> None:

@@ -16,7 +16,7 @@ from fleetlight.cells.tables import compute_nodes, node_groups
 from fleetlight.query.sort import nice_key
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled
-from fleetlight.resources.query_fields.parameters import NODE_PARAMETERS
+from fleetlight.resources.query_fields.parameters import node_parameter_values
 
 
 def read_groups(
@@ -77,5 +77,5 @@ def _record(
         "custom_diskparams": of_disks,
         "ndparams": of_nodes,
         "custom_ndparams": own,
-        **{f"ndp/{name}": of_nodes[name] for name in NODE_PARAMETERS},
+        **node_parameter_values(of_nodes),
     }

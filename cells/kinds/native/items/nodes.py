@@ -97,7 +97,7 @@ def _names(names: Iterable[str | None]) -> Sequence[str]:
 def _reserved(connection: Connection) -> Mapping[int, Amount]:
     """What reservations take up of each node, by its number: a node itself knows nothing of it."""
     statement = allocated_by_node(allocations.c.is_forthcoming)
-    return {node: Amount.of_gib(*sums) for node, _, *sums in connection.execute(statement)}
+    return {node: Amount.of_gib(*sums) for node, _, _, *sums in connection.execute(statement)}
 
 
 def _free(stored: Record, used: ComputeNode | None, reserved: Amount) -> Mapping[str, Any]:

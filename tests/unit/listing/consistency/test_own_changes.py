@@ -64,6 +64,33 @@ def test_older_state_that_is_told_later_does_not_take_the_place_of_a_newer_one(
     assert changes.of(DEMO) == [newest]
 
 
+@pytest.mark.parametrize("revision", [2, 3])
+def test_change_of_a_restored_cell_counts_though_its_revision_was_there_before(
+    changes: OwnChanges, clock: Clock, revision: int
+) -> None:
+    lost = changes.note(DEMO, row(clock, "a", 3))
+    assert lost is not None
+    lost.is_indexed = True
+    clock.pass_s(1)
+    new = changes.note(DEMO, row(clock, "a", revision))
+    assert changes.of(DEMO) == [new]
+    assert changes.note(DEMO, row(clock, "a", revision)) is new, "seen again"
+    clock.pass_s(1)
+    changes.note(DEMO, row(clock, "a", 4))
+    assert noted(changes) == ["a:4"]
+    clock.pass_s(KEPT_S + 1)
+    assert noted(changes) == []
+
+
+def test_newer_state_by_a_clock_that_is_behind_counts(changes: OwnChanges, clock: Clock) -> None:
+    """The processes that change an instance need not be on one machine."""
+    changes.note(DEMO, row(clock, "a", 1))
+    changes.note(DEMO, row(clock, "a", 2, updated_at=clock.now - 1000))
+    assert noted(changes) == ["a:1", "a:2"]
+    clock.pass_s(KEPT_S + 1)
+    assert noted(changes) == []
+
+
 def test_change_is_forgotten_after_its_time(changes: OwnChanges, clock: Clock) -> None:
     changes.note(DEMO, row(clock, "a", 1))
     clock.pass_s(KEPT_S - 1)

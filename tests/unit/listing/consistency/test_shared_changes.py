@@ -81,7 +81,8 @@ def test_who_is_shown_a_state_while_it_is_being_told_waits_too(store: RecentChan
     async def scenario() -> None:
         first, second = process(store), process(store)
         await noted(second)
-        await asyncio.gather(first.share({"demo"}, row()), first.share({"demo"}, row()))
+        state = row()
+        await asyncio.gather(first.share({"demo"}, state), first.share({"demo"}, state))
         assert await noted(second) == ["a:1"]
         assert len(store.newer_than(KEPT_S, "me")) == 1, "told once"
 
@@ -99,6 +100,36 @@ def test_what_the_index_has_is_not_noted_again(store: RecentChanges, monkeypatch
         assert await noted(second) == []
         await first.share({"demo"}, row(revision=2))
         assert await noted(second) == ["a:2"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("revision", [2, 3])
+def test_change_of_a_restored_cell_is_shared_though_its_revision_was_there_before(
+    store: RecentChanges, monkeypatch: pytest.MonkeyPatch, revision: int
+) -> None:
+    monkeypatch.setattr(shared_changes, "_READ_AGAIN_S", 0)
+
+    async def scenario() -> None:
+        first, second = process(store), process(store)
+        await first.share({"demo"}, row(revision=3))
+        for changes in (first, second):
+            [change] = await changes.of("demo")
+            change.is_indexed = True
+        await first.share({"demo"}, row(revision=revision))
+        assert await noted(first) == await noted(second) == [f"a:{revision}"]
+
+    asyncio.run(scenario())
+
+
+def test_state_that_another_process_has_shared_is_not_shared_again(store: RecentChanges) -> None:
+    async def scenario() -> None:
+        first, second = process(store), process(store)
+        state = row()
+        await first.share({"demo"}, state)
+        assert await noted(second) == ["a:1"]
+        await second.share({"demo"}, state)
+        assert len(store.newer_than(KEPT_S, "me")) == 1
 
     asyncio.run(scenario())
 
