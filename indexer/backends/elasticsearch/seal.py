@@ -19,7 +19,7 @@ from elasticsearch import Elasticsearch
 from fleetlight.indexer.backends.accounts import Numbers
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import WrittenIndex, numbered, written
-from fleetlight.indexer.backends.elasticsearch.write_account import Account, Floors, WriteAccount
+from fleetlight.indexer.backends.elasticsearch.write_account import Account, WriteAccount
 from fleetlight.indexer.backends.seal import HELD, SEAL, AreRight, Breach
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError
 from fleetlight.resources.clock import Clock
@@ -79,17 +79,9 @@ def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
     return {"uuid": index.uuid, "shards": shards}
 
 
-def load_floors(state: KeepsState) -> Floors:
-    """Below which number all are sealed."""
-    return {
-        index.uuid: {number: shard.count for number, shard in index.shards.items()}
-        for index in _load_sealed(state).values()
-    }
-
-
 def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str) -> None:
     """Seal the indexes behind these names that nothing was ever written to."""
-    sealed = _load_sealed(state)
+    sealed = load_sealed(state)
     new = {
         name: sealed_of(index)
         for name, index in written(client, *names).items()
@@ -100,7 +92,8 @@ def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str
         state.save_state(SEAL, {HELD: clock()})
 
 
-def _load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
+def load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
+    """What is sealed, by the names of physical indexes."""
     return _facts(state, SEALED, WrittenIndex)
 
 
@@ -151,7 +144,7 @@ class ElasticsearchSeal:
         look = self._look or _Look(self._clock(), time.monotonic(), self._given())
         if self._reason(look.given):
             # A rebuild has put another one in place, or a writer has made one that was missing.
-            self._sealed = _load_sealed(self._state)
+            self._sealed = load_sealed(self._state)
             if reason := self._reason(look.given):
                 return self._breach(reason, None, look.given)
         accounts = self._load_accounts()
@@ -171,21 +164,23 @@ class ElasticsearchSeal:
         return self._judge(look, missing, are_right if may_be_ours else None)
 
     def mend(self, breach: Breach) -> None:
-        self._sealed = dict(breach.mark)
-        self._state.save_state(SEALED, {name: msgspec.to_builtins(index) for name, index in self._sealed.items()})
-        self._mended.add(breach.id)
-        self._look = None
+        # With it those that were found before, and were never mended.
+        self._mended.update(self._state.load_state(SEAL).keys() - {HELD})
 
     def _load(self) -> Breach | None:
-        """What a process that checked it before has left."""
-        self._sealed = _load_sealed(self._state)
+        """What a process that checked it before has left, or this one: all breaches that are not mended, as one."""
+        self._sealed = load_sealed(self._state)
         gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
         self._state.save_state(SEALED, dict.fromkeys(gone))
-        self._is_loaded = True
-        for name, fact in _facts(self._state, SEAL, _UnmendedBreach).items():
-            if name not in self._mended:
-                return Breach(name, fact.reason, fact.uuids, self._given())
-        return None
+        facts = _facts(self._state, SEAL, _UnmendedBreach)
+        found = {name: fact for name, fact in facts.items() if name not in self._mended}
+        self._is_loaded = not found
+        if not found:
+            return None
+        named = [fact.uuids for fact in found.values() if fact.uuids is not None]
+        *_, (name, fact) = found.items()
+        uuids: frozenset[str] | None = frozenset[str]().union(*named) if len(named) == len(found) else None
+        return Breach(name, fact.reason, uuids, self._sealed)
 
     def _given(self) -> dict[str, WrittenIndex]:
         """Raises IndexAbsentError where one of our indexes is not there, or closed: it is known to be away then."""
@@ -218,7 +213,7 @@ class ElasticsearchSeal:
             for number, shard in index.shards.items():
                 got = self._right.get((name, number), Numbers())
                 for account in accounts.values():
-                    got = got.union(account.got(index.uuid, number))
+                    got = got.union(account.got(shard.history))
                 if not_got := got.missing(self._sealed[name].shards[number].count, shard.count):
                     missing[name, number] = not_got
         return missing
@@ -255,6 +250,10 @@ class ElasticsearchSeal:
     def _breach(self, reason: str, uuids: frozenset[str] | None, given: Mapping[str, WrittenIndex]) -> Breach:
         breach = Breach(uuid4().hex, reason, uuids, given)
         self._state.save_state(SEAL, {breach.id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
+        # What comes after it is another one. Writers learn from it which histories there are.
+        self._state.save_state(SEALED, {name: msgspec.to_builtins(index) for name, index in given.items()})
+        self._account.learn()
+        self._is_loaded = False
         self._look = None
         return breach
 
@@ -289,9 +288,9 @@ class ElasticsearchSeal:
     def _has_more(self, account: Account) -> bool:
         """Whether it accounts for more than what is sealed; of an index that is not there any more it does not."""
         return any(
-            account.got(index.uuid, number).beyond(shard.count).ranges
+            account.got(shard.history).beyond(shard.count).ranges
             for index in self._sealed.values()
-            for number, shard in index.shards.items()
+            for shard in index.shards.values()
         )
 
 
