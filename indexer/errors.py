@@ -4,6 +4,7 @@ IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 │   ├── IndexAbsentError    there is no index (yet), or nothing of it answers
 │   ├── IndexLoginError     the index does not know this process: its key is wrong, or keys cannot be read yet
+│   ├── IndexUnsealedError  another program has written to it: wait until it was compared with the cells
 │   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
 │   └── IndexVersionError   the index is of another version than this program uses: wait until it is rebuilt
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
@@ -63,6 +64,14 @@ class IndexLoginError(IndexUnavailableError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; {_ACCOUNT}")
+        self.reason = reason
+
+
+class IndexUnsealedError(IndexUnavailableError):
+    """Another program has written to the index, as `reason` says. Lists use it again once that is mended."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: it is not used until it was compared with the cells")
         self.reason = reason
 
 

@@ -8,7 +8,7 @@ import structlog
 from fleetlight.cells.model import NO_INSTANCE
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from fleetlight.indexer.backends.damaged import log_damaged_document
-from fleetlight.indexer.errors import IndexDocumentError, IndexerError
+from fleetlight.indexer.errors import IndexDocumentError, IndexerError, IndexUnsealedError
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.explanation import DescribesSearches, Query
 from fleetlight.listing.freshness import Freshness
@@ -195,13 +195,14 @@ class IndexGateway:
             return None
 
     def failed(self, error: IndexerError) -> None:
-        """Stop using the index, unless only this one request cannot be answered by it.
+        """Stop using the index, unless only this one request cannot be answered by it, or its progress says so itself.
 
-        That is so while it is slow, and when one of its documents is damaged, which the log names once.
+        The one is so while it is slow, and when one of its documents is damaged, which the log names once; the other
+        when another program has written to it.
         """
         if isinstance(error, IndexDocumentError):
             log_damaged_document(error.uuid, str(error))
-        elif not isinstance(error, IndexSlowError):
+        elif not isinstance(error, IndexSlowError | IndexUnsealedError):
             self.safe_connect.trip(error)
 
     def close(self) -> None:

@@ -1002,7 +1002,9 @@ def test_damaged_file_is_put_aside(tmp_path: Path) -> None:
         writer.prepare()
         writer.write([make_document(number) for number in range(500)])
     text = settings.path.read_bytes()
-    settings.path.write_bytes(text[:4096] + b"\xff" * (len(text) - 4096))
+    # The first pages are those that it is prepared with.
+    kept = 16 * 4096
+    settings.path.write_bytes(text[:kept] + b"\xff" * (len(text) - kept))
     with closing(open_writer(settings)) as writer:
         writer.prepare()
         with pytest.raises(IndexReplacedError, match="damaged"):

@@ -57,11 +57,6 @@ def read_progress(connection: sqlite3.Connection, table: str = "progress") -> di
     }
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
-    """Of which version the tables are; 0 before they are made."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
 def require_known_schema(version: int, path: Path) -> None:
     """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
     if version == 0:

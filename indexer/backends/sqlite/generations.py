@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument
-from fleetlight.indexer.backends.sqlite.access import schema_version
 from fleetlight.indexer.backends.sqlite.schema import (
     NEXT_SUFFIX,
     PREVIOUS_SUFFIX,
     SCHEMA_VERSION,
     bare_record,
     creation_statements,
+    schema_version,
 )
+from fleetlight.indexer.backends.sqlite.seal import make_seal
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 from fleetlight.indexer.errors import RebuildError
 
@@ -65,6 +66,7 @@ class SqliteGenerations:
         with self._writer.transaction() as connection:
             for statement in creation_statements(NEXT_SUFFIX, f"_{time.time_ns()}"):
                 connection.execute(statement)
+            make_seal(connection, is_broken=False)
 
     def take_previous_as_next(self) -> None:
         version = self._writer.load_state(_SCHEMAS).get(_PREVIOUS, SCHEMA_VERSION)
@@ -72,6 +74,7 @@ class SqliteGenerations:
             raise RebuildError(f"the previous index has schema version {version}, this program uses {SCHEMA_VERSION}")
         with self._writer.transaction() as connection:
             self._rename({PREVIOUS_SUFFIX: NEXT_SUFFIX})
+            make_seal(connection, is_broken=False)
             connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
 
     def open_next(self) -> SqliteWriter:
@@ -87,6 +90,7 @@ class SqliteGenerations:
             self._writer.save_state(_SCHEMAS, {_PREVIOUS: schema_version(connection)})
             self._rename({"": PREVIOUS_SUFFIX, NEXT_SUFFIX: ""})
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            make_seal(connection, is_broken=False)
 
     def drop_next(self) -> None:
         self._drop(NEXT_SUFFIX)

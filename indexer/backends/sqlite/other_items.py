@@ -15,6 +15,7 @@ from fleetlight.resources.fields import Record
 
 # That of a row which says that all items of the type are there; no item has it.
 _WHOLE = ""
+ITEMS = "items"
 CREATE_ITEMS = (
     "CREATE TABLE IF NOT EXISTS items (item_type TEXT NOT NULL, cell_uuid TEXT NOT NULL, uuid TEXT NOT NULL, "
     "version INTEGER NOT NULL, deleted_at INTEGER, record TEXT NOT NULL, "
@@ -80,9 +81,6 @@ def remove_items_of(connection: sqlite3.Connection, cell_uuid: str) -> None:
 
 def search_items(connection: sqlite3.Connection, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
     """fleetlight.indexer.backends.base.IndexSearcher.items; one statement, so that all is of one moment."""
-    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'items'").fetchone() is None:
-        # An older program has prepared the file, and then no cell is whole.
-        return {}
     marks = ", ".join("?" * len(cells))
     statement = (
         f"SELECT cell_uuid, uuid, record FROM items WHERE item_type = ? AND cell_uuid IN ({marks}) "  # noqa: S608

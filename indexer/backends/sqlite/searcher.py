@@ -12,17 +12,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     file_of,
     read_progress,
     require_known_schema,
-    schema_version,
     translated,
 )
 from fleetlight.indexer.backends.sqlite.other_items import search_items
+from fleetlight.indexer.backends.sqlite.schema import schema_version
+from fleetlight.indexer.backends.sqlite.seal import REASON, read_account, require_sealed
 from fleetlight.indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
-from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sqlite_functions import register_functions
@@ -51,36 +52,53 @@ class SqliteSearcher:
         self._path = path
         # With the file that each was opened on: another one may have been put in its place.
         self._idle: SimpleQueue[tuple[tuple[int, int] | None, sqlite3.Connection]] = SimpleQueue()
+        # As of when progress was read last, which says nothing of a page from an older copy of the file.
+        self._accounted = 0
         self._page_threads = ThreadPoolExecutor(_PAGE_THREADS, thread_name_prefix="index-page")
         self._threads = ThreadPoolExecutor(_OTHER_THREADS, thread_name_prefix="index-search")
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         threads = self._threads if request.limit == 1 else self._page_threads
-        return await self._call(lambda connection: select_rows(connection, request, cells, projection), threads)
+        return await self._call_sealed(lambda connection: select_rows(connection, request, cells, projection), threads)
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        return await self._call(
+        return await self._call_sealed(
             lambda connection: select_page(connection, request, cells, projection), self._page_threads
         )
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        return await self._call(lambda connection: count(connection, request, cells), self._page_threads)
+        return await self._call_sealed(lambda connection: count(connection, request, cells), self._page_threads)
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        return await self._call(lambda connection: search_items(connection, item_type, cells), self._page_threads)
+        return await self._call_sealed(
+            lambda connection: search_items(connection, item_type, cells), self._page_threads
+        )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""
         return describe_page(request, cells)
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(_read_progress, self._threads)
+        return await self._call(self._read_progress, self._threads)
 
     async def close(self) -> None:
         for threads in (self._page_threads, self._threads):
             await asyncio.to_thread(threads.shutdown)
         while not self._idle.empty():
             self._idle.get_nowait()[1].close()
+
+    async def _call_sealed(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
+        def call(connection: sqlite3.Connection) -> T:
+            require_sealed(read_account(connection), self._accounted)
+            return function(connection)
+
+        return await self._call(call, threads)
+
+    def _read_progress(self, connection: sqlite3.Connection) -> dict[str, CellProgress]:
+        account = read_account(connection)
+        self._accounted = 0 if account is None else account.accounted
+        is_sealed = account is not None and account.unaccounted == 0
+        return _progress(connection, SealState(None, () if is_sealed else (REASON,)))
 
     async def _call(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, self._with_connection, function)
@@ -89,10 +107,13 @@ class SqliteSearcher:
         with translated(self._path):
             file, connection = self._take()
             try:
+                # All that one call reads is of one moment, and the seal of the same.
+                connection.execute("BEGIN")
                 # It may have been rebuilt by a program of another version since it was opened.
                 require_known_schema(schema_version(connection), self._path)
                 result = function(connection)
-            except (sqlite3.Error, IndexUnavailableError):
+                connection.execute("COMMIT")
+            except BaseException:
                 connection.close()
                 raise
             self._idle.put((file, connection))
@@ -127,8 +148,7 @@ class SqliteSearcher:
         return connection
 
 
-def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
-    # First, since a watermark that was read before may be of an earlier epoch.
+def _progress(connection: sqlite3.Connection, seal: SealState) -> dict[str, CellProgress]:
     found = connection.execute(_READ_FACTS, CELL_FACTS)
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
-    return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}
+    return {uuid: cell.with_facts(facts, seal) for uuid, cell in read_progress(connection).items()}

@@ -20,6 +20,7 @@ from fleetlight.cells.digests import RangeDigest, register_digest
 from fleetlight.indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from fleetlight.indexer.backends.damaged import read_around_damage
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
+from fleetlight.indexer.backends.seal import Seal
 from fleetlight.indexer.backends.sqlite import other_items
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
@@ -27,7 +28,6 @@ from fleetlight.indexer.backends.sqlite.access import (
     file_of,
     read_progress,
     require_known_schema,
-    schema_version,
     translated,
 )
 from fleetlight.indexer.backends.sqlite.damage import put_aside
@@ -46,9 +46,12 @@ from fleetlight.indexer.backends.sqlite.schema import (
     creation_statements,
     document_of,
     row_of,
+    schema_version,
     upsert_statement,
 )
+from fleetlight.indexer.backends.sqlite.seal import Account, SqliteSeal, account_for, make_seal, read_account
 from fleetlight.indexer.errors import IndexDamagedError, IndexReplacedError, IndexUnreadableError
+from fleetlight.resources.clock import Clock
 
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
@@ -76,6 +79,8 @@ class SqliteWriter:
         # Which file was prepared; None before.
         self._file: tuple[int, int] | None = None
         self._is_damaged = False
+        # How many changes were accounted for when it was last used: never fewer, but in an older copy of the file.
+        self._accounted = 0
         self._open()
 
     def _open(self) -> None:
@@ -92,6 +97,7 @@ class SqliteWriter:
     def prepare(self) -> None:
         """A file that cannot be read any more is put aside, and a new one made."""
         with self._mutex:
+            self._accounted = 0
             if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
                 self._open_anew()
             try:
@@ -119,11 +125,11 @@ class SqliteWriter:
         with self.transaction():
             version = schema_version(self._connection)
             if version in (0, SCHEMA_VERSION):
-                self._create_tables()
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            # Later than the first files, and nothing that a program without it would miss.
-            self._connection.execute(_CREATE_STATE)
-            self._connection.execute(other_items.CREATE_ITEMS)
+                self._create_tables()
+            else:
+                self._connection.execute(_CREATE_STATE)
+                self._connection.execute(other_items.CREATE_ITEMS)
         with self._using():
             require_known_schema(schema_version(self._connection), self._path)
 
@@ -131,16 +137,20 @@ class SqliteWriter:
         """Those that are not there, and empty ones of what depends on those: no progress is true without documents and
         facts, and facts may be about other documents.
         """
-        tables = (self._documents.name, self._progress, _STATE)
-        found = self._connection.execute("SELECT name FROM sqlite_schema WHERE name IN (?, ?, ?)", tables)
-        missing = set(tables) - {name for (name,) in found}
-        if not missing:
-            return
+        tables = {self._documents.name, self._progress, _STATE, other_items.ITEMS}
+        missing = tables - {name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema")}
+        if missing - {other_items.ITEMS}:
+            self._create_what_depends(with_documents=self._documents.name in missing)
+        self._connection.execute(other_items.CREATE_ITEMS)
+        if missing or read_account(self._connection) is None:
+            make_seal(self._connection, is_broken=missing != tables)
+
+    def _create_what_depends(self, *, with_documents: bool) -> None:
         for table in (self._progress, _STATE):
             self._connection.execute(f"DROP TABLE IF EXISTS {table}")
         # Indexes keep their names when a rebuild gives their table another one.
         documents, progress, *indexes = creation_statements("", f"_{time.time_ns()}")
-        of_documents = [documents, *indexes] if self._documents.name in missing else []
+        of_documents = [documents, *indexes] if with_documents else []
         for statement in (*of_documents, progress, _CREATE_STATE):
             self._connection.execute(statement)
 
@@ -166,6 +176,20 @@ class SqliteWriter:
         """What is committed can be found, in the file that it was written to."""
         if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
             raise IndexReplacedError(str(self._path))
+        self.read_account()
+
+    def open_seal(self, clock: Clock) -> Seal:
+        return SqliteSeal(self, clock)
+
+    def read_account(self) -> Account | None:
+        """What the seal says. Raises IndexReplacedError where more was accounted for before."""
+        with self._using():
+            account = read_account(self._connection)
+            accounted = 0 if account is None else account.accounted
+            if accounted < self._accounted:
+                raise IndexReplacedError(str(self._path))
+            self._accounted = accounted
+            return account
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         return read_around_damage(ids, self._read)
@@ -361,8 +385,11 @@ class SqliteWriter:
                 return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                before = self.read_account()
                 yield self._connection
+                accounted = account_for(self._connection, before)
                 self._connection.execute("COMMIT")
+                self._accounted = accounted
             finally:
                 # Some errors, such as a full disk, end the transaction by themselves.
                 if self._connection.in_transaction:

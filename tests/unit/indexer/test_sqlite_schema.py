@@ -19,12 +19,12 @@ from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.fleets.documents import TEMPLATE, make_document, make_uuid
 
-FINGERPRINT = "f7cd4db56578282d"
+FINGERPRINT = "09b36dff03c82ea3"
 
 
 def test_changed_tables_need_a_new_schema_version() -> None:
     text = "".join("\n".join(creation_statements()).split())
-    assert (SCHEMA_VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (5, FINGERPRINT)
+    assert (SCHEMA_VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (6, FINGERPRINT)
 
 
 def execute(path: Path, statement: str) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
-from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.errors import IndexUnavailableError, IndexUnsealedError
 from fleetlight.listing import index_gateway
 from fleetlight.listing.answer import Consistency, Page, Route
 from fleetlight.listing.index_gateway import IndexGateway
@@ -137,6 +138,15 @@ def test_index_that_fails_beside_live_cells_is_replaced_for_the_whole_page() -> 
     assert routes(page) == [Route.LIVE, Route.LIVE]
     assert page.rows == 6
     assert index.safe_connect.is_tripped
+
+
+def test_index_that_another_program_has_written_to_is_asked_again_by_the_next_list() -> None:
+    with capture_logs() as logs:
+        page, index = listed(Cells(), Index(IndexUnsealedError("written")))
+    assert routes(page) == [Route.LIVE, Route.LIVE]
+    assert page.rows == 6
+    assert not index.safe_connect.is_tripped
+    assert not logs
 
 
 def test_stand_in_that_fails_leaves_the_cell_marked_and_does_not_ask_it_again() -> None:
