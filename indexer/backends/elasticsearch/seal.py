@@ -40,6 +40,8 @@ _SAVE_INTERVAL_S = 5.0
 # Reports that a writer of another process has to make: the next one may have been made before the look.
 _REPORTS_TO_COME = 2
 _FORGET_AFTER_S = 60.0
+# A request that got no answer may be carried out so much later.
+_LATE_S = 60.0
 
 
 class KeepsState(Protocol):
@@ -123,8 +125,8 @@ class ElasticsearchSeal:
         # Writes of which it was seen that they say what the cells say.
         self._right: Missing = {}
         self._mended: set[str] = set()
-        # By writer, as of the last look at which the seal held.
-        self._unanswered: dict[str, int] = {}
+        # By writer: how many requests had no answer, and when it was seen that there was one more.
+        self._unanswered: dict[str, tuple[int, float]] = {}
         self._is_loaded = False
         self._save_due_s = 0.0
         # When each account was last seen to be another one.
@@ -158,10 +160,8 @@ class ElasticsearchSeal:
         may_be_ours = any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items())
         if may_be_ours and time.monotonic() - look.since_s <= tolerance_s:
             return None
-        may_be_ours = may_be_ours or any(
-            account.unanswered > self._unanswered.get(writer, 0) for writer, account in accounts.items()
-        )
-        return self._judge(look, missing, are_right if may_be_ours else None)
+        may_be_late = any(time.monotonic() - since_s <= _LATE_S for _, since_s in self._unanswered.values())
+        return self._judge(look, missing, are_right if may_be_ours or may_be_late else None)
 
     def mend(self, breach: Breach) -> None:
         # With it those that were found before, and were never mended.
@@ -205,7 +205,11 @@ class ElasticsearchSeal:
         return None
 
     def _load_accounts(self) -> dict[str, Account]:
-        return _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+        accounts = _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+        for writer, account in accounts.items():
+            if account.unanswered > self._unanswered.get(writer, (0, 0.0))[0]:
+                self._unanswered[writer] = (account.unanswered, time.monotonic())
+        return accounts
 
     def _missing(self, look: _Look, accounts: Mapping[str, Account]) -> Missing:
         missing: Missing = {}
@@ -259,16 +263,19 @@ class ElasticsearchSeal:
 
     def _hold(self, look: _Look, accounts: Mapping[str, Account]) -> None:
         """All that the shards had given out by that look is accounted for."""
+        is_judged = bool(self._right)
         self._look = None
         self._right = {}
-        self._unanswered = {writer: account.unanswered for writer, account in accounts.items()}
         # Of an index that a rebuild fills, or has replaced, the seal stays.
         self._sealed = {**self._sealed, **look.given}
         self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
         self.held_at = look.at
         self._mended.clear()
-        if time.monotonic() >= self._save_due_s:
+        # What was judged right has no account that would show it again.
+        if is_judged or time.monotonic() >= self._save_due_s:
             self._state.save_state(SEALED, {name: msgspec.to_builtins(look.given[name]) for name in look.given})
+            # With an index that a rebuild fills since.
+            self._sealed = {**load_sealed(self._state), **self._sealed}
             self._forget_accounts(accounts)
             self._save_due_s = time.monotonic() + _SAVE_INTERVAL_S
 

@@ -115,8 +115,10 @@ class WriteAccount:
             return msgspec.convert(self._report(is_at_work=bool(self._under_way)), Account)
 
     def report(self) -> None:
-        """Save it; where nothing was written for a while, and at the end, as that of a writer that is not at work."""
+        """Save that of a writer at work; where nothing was written for a while, and at the end, it is not any more."""
         with self._changed:
+            if not self._is_at_work:
+                return
             is_idle = self._is_closed or time.monotonic() - self._written_at_s > _WORKS_S
             if is_idle and not self._under_way:
                 # A request that begins meanwhile waits, and then says that the writer is at work again.

@@ -110,9 +110,7 @@ class NumberedIndex:
         found = {self.aliases.get(name, name) for name in names} & self.physical.keys()
         return {name: self.physical[name].written for name in sorted(found)}
 
-    def numbered(
-        self, _client: object, index: str, shard: str, numbers: Numbers, limit: int
-    ) -> list[tuple[str, str]]:
+    def numbered(self, _client: object, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
         """As fleetlight.indexer.backends.elasticsearch.numbering.numbered."""
         documents = self._searchable[index].shards[int(shard)].documents
         wanted = set(numbers)
