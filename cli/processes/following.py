@@ -36,11 +36,11 @@ _log = structlog.get_logger(__name__)
 _PREPARED_INTERVAL_S = 0.2
 
 
-Watching = Callable[[IndexerService], AbstractContextManager[None]]
-"""Makes what lasts as long as an indexer runs."""
+Watching = Callable[[IndexerService, Callable[[], bool]], AbstractContextManager[None]]
+"""Makes what lasts as long as an indexer runs, of it and of what says that its index is in doubt."""
 
 
-def _unwatched(_service: IndexerService) -> AbstractContextManager[None]:
+def _unwatched(_service: IndexerService, _is_in_doubt: Callable[[], bool]) -> AbstractContextManager[None]:
     """For callers that do not look at the indexer while it runs."""
     return nullcontext()
 
@@ -150,7 +150,7 @@ def run_indexer(
         auditor = Auditor(lambda: service.audited, repair, settings.indexer, metrics)
         sealer = Sealer(repair, metrics)
         with (
-            watching(service),
+            watching(service, lambda: sealer.is_mending),
             _beside("purger", after_preparation(purger.run)) as purging,
             _beside("auditor", auditor.run) as auditing,
             _beside("sealer", after_preparation(sealer.run)) as sealing,

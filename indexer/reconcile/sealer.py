@@ -33,11 +33,15 @@ _LATENESS_KEPT = 0.8
 
 
 class Sealer:
-    """`run` in a thread. cells: of the fleet, with the writer of this process."""
+    """`run` in a thread. cells: of the fleet, with the writer of this process.
+
+    is_mending: whether it has found a breach that is not mended yet.
+    """
 
     def __init__(self, cells: CellRepair, metrics: IndexerMetrics) -> None:
         self._cells = cells
         self._metrics = metrics
+        self.is_mending = False
         self._seal: Seal | None = None
         self._problem: str | None = None
         self._late_s = 0.0
@@ -81,6 +85,7 @@ class Sealer:
     def _step(self, seal: Seal, stop: Event) -> None:
         tolerance_s = min(_TOLERANCE_S + _TOLERANCE_OF_LATENESS * self._late_s, _MOST_TOLERANCE_S)
         breach = seal.check(self._are_right, tolerance_s)
+        self.is_mending = breach is not None
         if breach is None:
             self._metrics.seal_held(seal.held_at)
             if self._in_doubt and time.monotonic() >= self._retry_due_s:

@@ -3,11 +3,16 @@
 What is wrong is named, why is in the log: these addresses answer every caller.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.indexer.stream.service import IndexerService
+
+
+def never() -> bool:
+    """Of an indexer without a sealer."""
+    return False
 
 
 class IndexerProbes:
@@ -15,11 +20,15 @@ class IndexerProbes:
 
     def __init__(self) -> None:
         self._service: IndexerService | None = None
+        self._is_in_doubt = never
 
     @contextmanager
-    def watching(self, service: IndexerService) -> Iterator[None]:
-        """While it runs; one that has failed and is to be started again waits for something, and is alive."""
-        self._service = service
+    def watching(self, service: IndexerService, is_in_doubt: Callable[[], bool] = never) -> Iterator[None]:
+        """While it runs; one that has failed and is to be started again waits for something, and is alive.
+
+        is_in_doubt: whether another program has written to the index, and it is not compared with the cells yet.
+        """
+        self._service, self._is_in_doubt = service, is_in_doubt
         try:
             yield
         finally:
@@ -34,12 +43,15 @@ class IndexerProbes:
         return Probe(False, {"status": "stuck", "cells": cells})
 
     def readyz(self) -> Probe:
-        """Ready when the index takes what comes; cells that are waited for make it degraded, and name themselves."""
+        """Ready when the index takes what comes.
+
+        Cells that are waited for make it degraded, and name themselves; so does an index that is in doubt.
+        """
         service = self._service
         is_ready = service is not None and service.is_ready
         cells = {} if service is None else service.cell_states
-        status = "ready" if all(state == "following" for state in cells.values()) else "degraded"
-        return Probe(
-            is_ready,
-            {"status": status if is_ready else "unavailable", "index": "ok" if is_ready else "down", "cells": cells},
-        )
+        is_in_doubt = is_ready and self._is_in_doubt()
+        is_well = not is_in_doubt and all(state == "following" for state in cells.values())
+        status = "unavailable" if not is_ready else "ready" if is_well else "degraded"
+        index = "down" if not is_ready else "in doubt" if is_in_doubt else "ok"
+        return Probe(is_ready, {"status": status, "index": index, "cells": cells})

@@ -8,9 +8,10 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
+from fleetlight.indexer.backends.elasticsearch.seal import ElasticsearchSeal
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.backends.seal import HELD, SEAL, Breach, Seal
+from fleetlight.indexer.backends.seal import HELD, SEAL, Breach, Seal, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
@@ -260,3 +261,43 @@ def test_account_of_an_index_is_not_that_of_another_one_of_its_name(sealed: Seal
     source = {"item_type": ITEM_TYPE, "cell_uuid": "c0", "uuid": make_uuid(1), "version": 1, "record": {}}
     sealed.client.index(index=f"{sealed.settings.prefix}-items", id=f"{ITEM_TYPE}:c0:{make_uuid(1)}", document=source)
     assert sealed.check() is not None
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_process_that_wakes_after_another_one_took_over_takes_back_no_breach(sealed: Sealed, calls: int) -> None:
+    """It is stopped before each of the facts that it saves, and behind the last one."""
+    write_some(sealed.writer)
+    found: list[Breach | None] = []
+
+    class Stopped:
+        """The state as a process sees it that is stopped before one of its calls."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+            if self.calls == calls:
+                another_takes_over()
+            self.calls += 1
+            sealed.writer.save_state(kind, values)
+
+        def load_state(self, kind: str) -> Mapping[str, object]:
+            return sealed.writer.load_state(kind)
+
+        def make_searchable(self) -> None:
+            sealed.writer.make_searchable()
+
+    def another_takes_over() -> None:
+        delete_one(sealed)
+        found.append(sealed.check())
+
+    writer = sealed.writer
+    stopped = Stopped()
+    late = ElasticsearchSeal(writer._client, writer._names, stopped, writer._account, system_clock)
+    late.check(lambda _: False, UNTIL_TOLD)
+    if not found:
+        another_takes_over()
+    [breach] = found
+    assert breach is not None
+    facts = {(SEAL, name): fact for name, fact in writer.load_state(SEAL).items()}
+    assert breach.reason in SealState.of(facts).reasons

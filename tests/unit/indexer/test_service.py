@@ -902,6 +902,12 @@ def watched(service: IndexerService) -> Iterator[IndexerProbes]:
     assert not probes.readyz().is_well
 
 
+def test_index_that_is_in_doubt_is_degraded_and_ready(stage: Stage) -> None:
+    probes = IndexerProbes()
+    with stage.running() as service, probes.watching(service, lambda: True):
+        wait_until(lambda: probes.readyz() == Probe(True, READY | {"status": "degraded", "index": "in doubt"}), 60)
+
+
 @pytest.mark.parametrize("absurd", [10**18, 1000])
 def test_number_that_the_cell_has_not_given_out_leaves_no_hole_for_ever(stage: Stage, absurd: int) -> None:
     """An external producer may send any header, and a heartbeat may be forged."""
