@@ -68,24 +68,30 @@ class ElasticsearchVandal:
         )
 
     def _reindex(self) -> None:
-        """Over itself: what was written since it began is lost, and some of it says something else."""
-        source = {"index": self._physical, "query": self._query}
-        script = {"source": "ctx._source.deleted = true"}
-        self._client.reindex(
-            source=source, dest={"index": self._physical}, script=script, refresh=True, conflicts="proceed"
-        )
+        """To another index and back: some say something else then, with a revision that they have not any more."""
+        other = self._new_index()
+        for source, destination in ((self._physical, other), (other, self._physical)):
+            self._client.reindex(
+                source={"index": source, "query": self._query if source != other else {"match_all": {}}},
+                dest={"index": destination},
+                script={"source": "ctx._source.deleted = true"},
+                refresh=True,
+            )
 
     def _take_alias(self) -> None:
         """An empty index is read from now on."""
-        physical, other = self._physical, f"{self._alias}-other-{self._generator.getrandbits(32)}"
-        [found] = self._client.indices.get(index=physical).body.values()
-        self._client.indices.create(index=other, mappings=found["mappings"])
-        self._client.indices.update_aliases(
-            actions=[
-                {"remove": {"index": physical, "alias": self._alias}},
-                {"add": {"index": other, "alias": self._alias}},
-            ]
-        )
+        taken = [
+            {"remove": {"index": self._physical, "alias": self._alias}},
+            {"add": {"index": self._new_index(), "alias": self._alias}},
+        ]
+        self._client.indices.update_aliases(actions=taken)
+
+    def _new_index(self) -> str:
+        """Like that of the documents, and empty."""
+        [found] = self._client.indices.get(index=self._physical).body.values()
+        name = f"{self._alias}-other-{self._generator.getrandbits(32)}"
+        self._client.indices.create(index=name, mappings=found["mappings"])
+        return name
 
     @property
     def _physical(self) -> str:
