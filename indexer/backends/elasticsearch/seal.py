@@ -160,6 +160,10 @@ class ElasticsearchSeal:
         may_be_ours = any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items())
         if may_be_ours and time.monotonic() - look.since_s <= tolerance_s:
             return None
+        if _histories(self._given()) != _histories(look.given):
+            # Another index is read by now, and what was given out there can be compared no more.
+            self._look = None
+            return None
         may_be_late = any(time.monotonic() - since_s <= _LATE_S for _, since_s in self._unanswered.values())
         return self._judge(look, missing, are_right if may_be_ours or may_be_late else None)
 
@@ -304,6 +308,10 @@ class ElasticsearchSeal:
 def _may_be_of(account: Account | None, until: int) -> bool:
     """Whether writes that had begun by a look may still be under way, or not be accounted for yet."""
     return account is not None and account.is_at_work and not (account.reports >= until and account.oldest >= until)
+
+
+def _histories(given: Mapping[str, WrittenIndex]) -> set[str]:
+    return {shard.history for index in given.values() for shard in index.shards.values()}
 
 
 def _by_cell(found: Iterable[list[tuple[str, str]]]) -> dict[str, list[str]]:
