@@ -60,7 +60,7 @@ def create_app(parts: ApiParts) -> Application:
     """The application over `parts`."""
     services = Services.of(parts)
     live = LiveNodes(ItemLister(parts.cells), parts.nodes)
-    past = PastLister(parts.cells, parts.search, clock=parts.clock)
+    past = PastLister(parts.cells, parts.search, parts.fleet.journals.announced, clock=parts.clock)
     query_engine = QueryEngine(services.lister, past, services.items, parts.cells, live, max_limit=parts.api.max_limit)
     clock = parts.clock if isinstance(parts.clock, FleetClock) else None
     health = Health(services.index, parts.cells, services.metrics, parts.indexer, clock)

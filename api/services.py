@@ -54,7 +54,8 @@ class Services:
         clock = parts.clock
         is_clock_sure = (lambda: clock.is_sure) if isinstance(clock, FleetClock) else (lambda: True)
         index = IndexGateway(parts.searcher, search, clock=clock, is_clock_sure=is_clock_sure)
-        finder = InstanceFinder(cells, mappings.mapping_of, index, search)
+        announced = fleet.journals.announced
+        finder = InstanceFinder(cells, mappings.mapping_of, index, search, announced)
         has_tokens = isinstance(identity, TokenIdentity)
         access = FleetAccess(
             fleet,
@@ -85,9 +86,9 @@ class Services:
             metrics,
             index,
             mappings,
-            InstanceLister(cells, index, search),
+            InstanceLister(cells, index, search, announced),
             ItemLister(cells, index),
-            InstanceCounter(cells, index, search),
+            InstanceCounter(cells, index, search, announced),
             finder,
             access,
             writes,

@@ -29,6 +29,7 @@ class Capabilities:
     reports_usage: its nodes say what they have free at this moment and what they need for themselves; those of other
         cells have free what no instance claims.
     unknown_fields: fields of an instance that its rows do not tell.
+    fields_of_deployment: those that only the API database of its deployment tells, which need not be known.
     """
 
     numbers_changes: bool = False
@@ -38,11 +39,15 @@ class Capabilities:
     announces_nothing: bool = False
     reports_usage: bool = False
     unknown_fields: frozenset[str] = frozenset()
+    fields_of_deployment: frozenset[str] = frozenset()
 
 
 CAPABILITIES = {
     CellKind.NATIVE: Capabilities(numbers_changes=True, takes_changes=True),
-    CellKind.NOVA_DB: Capabilities(maps_instances=True),
+    CellKind.NOVA_DB: Capabilities(
+        maps_instances=True,
+        fields_of_deployment=frozenset({"server_groups", "pinned_availability_zone", "scheduler_hints"}),
+    ),
     CellKind.NOVA_API: Capabilities(
         is_asked_for_unmapped=True,
         unknown_fields=frozenset(

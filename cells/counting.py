@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from fleetlight.cells.errors import UnreadableRowError
-from fleetlight.cells.model import CellAdapter, CountingAdapter
+from fleetlight.cells.model import CellAdapter, CountingAdapter, PartialRows
 from fleetlight.query.counts import CountRequest, Counts, Group, limited
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
@@ -29,6 +29,7 @@ def count_by_pages(adapter: CellAdapter, request: CountRequest, max_rows: int = 
     is_partial = False
     for _ in range(max_rows // _PAGE_ROWS):
         rows = adapter.read_page(page)
+        is_partial = is_partial or isinstance(rows, PartialRows)
         for row in rows:
             try:
                 groups.update(request.groups_of(row.record))

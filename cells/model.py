@@ -59,6 +59,11 @@ class Cell:
         return CAPABILITIES[self.kind]
 
     @property
+    def untold_fields(self) -> frozenset[str]:
+        """Fields of an instance that nothing which is read of it tells."""
+        return self.can.unknown_fields | (frozenset() if self.api_database_url else self.can.fields_of_deployment)
+
+    @property
     def is_before_cells(self) -> bool:
         """Whether this stands for the servers of a Nova deployment that no cell has yet."""
         return self.can.maps_instances and self.database_url == self.api_database_url
@@ -111,6 +116,14 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     def __repr__(self) -> str:
         """Without the record, which has the user data."""
         return f"InstanceRow({self.uuid}, cell {self.cell_uuid}, revision {self.revision})"
+
+
+class PartialRows(list[InstanceRow]):
+    """Rows of a cell that may have more of them. lacks: why."""
+
+    def __init__(self, rows: Sequence[InstanceRow], lacks: str) -> None:
+        super().__init__(rows)
+        self.lacks = lacks
 
 
 class ItemRow(msgspec.Struct, frozen=True, gc=False):
@@ -175,6 +188,7 @@ class CellAdapter(Protocol):
         """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more.
 
         Their records may lack what `request.fields` does not name, unless it is the uuid or a key of the order.
+        PartialRows where the cell cannot say whether there are more.
         """
         ...
 

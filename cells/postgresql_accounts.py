@@ -48,7 +48,8 @@ class TableRights:
 
 
 # Messages of any instance, whole: for the indexers, which put them there.
-_MESSAGES = (fleet_tables.failures, fleet_tables.dropped_failures, fleet_tables.announced_instances)
+_FAILURES = (fleet_tables.failures, fleet_tables.dropped_failures)
+_MESSAGES = (*_FAILURES, fleet_tables.announced_instances)
 _HIDDEN = (*_MESSAGES, fleet_tables.journal_entries)
 # An account that reads them can speak as the relay of any cell, or as any producer.
 _KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
@@ -103,7 +104,8 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
                 May(fleet_tables.listening_processes),
             ),
-            hidden=(*_MESSAGES, *_KEYS),
+            # What was announced of instances is in its lists.
+            hidden=(*_FAILURES, *_KEYS),
         ),
         TableRights((*_ACT, May(tables.job_filters))),
     ),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fleetlight.cells.model import Cell
 
@@ -32,8 +33,8 @@ class CellAnswer(Struct, frozen=True, gc=False):
     """What one cell contributed.
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
-    failure: what kept the cell from answering itself, when it was asked; may name servers, so it is not for every
-    caller.
+    failure: what kept the cell from answering itself, or whole, when it was asked; may name servers, so it is not for
+    every caller.
     left_out: how many of its rows belong on the page and are not there, since they are damaged.
     is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
         more than `search.staleness_limit_s`.
@@ -46,6 +47,15 @@ class CellAnswer(Struct, frozen=True, gc=False):
     age_s: float | None = None
     failure: str | None = None
     left_out: int = 0
+
+    def lacking(self, reason: str | None) -> "CellAnswer":
+        """The same, and rows are missing for a reason; None: none are."""
+        return self if reason is None else replace(self, is_complete=False, failure=self.failure or reason)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the cell did not answer itself."""
+        return self.failure is not None and self.route in {Route.INDEX_WHILE_DOWN, Route.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 complete."""
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,12 +11,17 @@ from fleetlight.cells.counting import count_rows
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
 from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
+from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedStore
 from fleetlight.listing.answer import CellAnswer, Consistency
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
-from fleetlight.listing.route_choice import answer_of, choose_indexed
+from fleetlight.listing.route_choice import answer_of, choose_indexed, fields_of
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, log_failure
-from fleetlight.query.counts import CountRequest, Counts, merged
+from fleetlight.query.counts import CountRequest, Counts, Group, limited, merged
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import INSTANCES_BY_UUID
+
+_ANNOUNCED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +73,23 @@ class _LiveCount:
     has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
+    lacks: str | None = None
 
 
 class InstanceCounter:
-    """Counts instances of all cells."""
+    """Counts instances of all cells. announced: as of InstanceLister."""
 
-    def __init__(self, reader: CellReader, index: IndexGateway, settings: SearchSettings) -> None:
+    def __init__(
+        self,
+        reader: CellReader,
+        index: IndexGateway,
+        settings: SearchSettings,
+        announced: AnnouncedStore = NO_ANNOUNCED,
+    ) -> None:
         self._reader = reader
         self._index = index
         self._settings = settings
+        self._announced = announced
 
     async def count(
         self,
@@ -119,14 +133,33 @@ class InstanceCounter:
         await asyncio.gather(*(self._ask(query, cell, by_cell) for cell in first))
         others = (self._ask(query, cell, by_cell) for cell in live if not cell.is_before_cells)
         await asyncio.gather(self._search(query, chosen.cells, by_cell), *others)
-        outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid)) for cell in live}
+        lacking = await self._add_announced(query, [cell for cell in live if cell.uuid not in query.down], by_cell)
+        outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid), lacks=lacking.get(cell.uuid)) for cell in live}
         substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
         await self._search(query, substitutes, by_cell)
         for uuid, outcome in outcomes.items():
             outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
-        answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in query.cells]
+        decisive = fields_of(query.request.filter) | {*query.request.by}
+        answers = [
+            answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh, decisive) for cell in query.cells
+        ]
         return by_cell, answers
+
+    async def _add_announced(
+        self, query: _CountQuery, cells: Collection[Cell], by_cell: dict[str, Counts]
+    ) -> Mapping[str, str]:
+        """Count what only was announced in cells that have counted their rows; returns as of AnnouncedRows.lacking."""
+        request = query.request
+        page = PageRequest(request.filter, INSTANCES_BY_UUID, _ANNOUNCED_AT_ONCE)
+        announced = AnnouncedRows(self._announced, self._reader, cells, page, query.timeout_s)
+        groups: defaultdict[str, Counter[Group]] = defaultdict(Counter)
+        while rows := await announced.next_rows():
+            for row in rows:
+                groups[row.cell_uuid].update(request.groups_of(row.record))
+        for uuid, found in groups.items():
+            by_cell[uuid] = merged([by_cell[uuid], limited(found, request.max_groups)], request.max_groups)
+        return announced.lacking
 
     async def _search(self, query: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
         if cells:

@@ -9,7 +9,8 @@ import msgspec
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.fleet import InstanceMapping
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedStore, find_announced
 from fleetlight.listing.answer import CellAnswer, Consistency, Route
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.listing.index_gateway import IndexGateway
@@ -36,7 +37,7 @@ class _WantedInstance:
 
 
 class InstanceFinder:
-    """Finds instances by their uuid. find_mapping: `Mappings.mapping_of`; blocks."""
+    """Finds instances by their uuid. find_mapping: `Mappings.mapping_of`; blocks. announced: as of InstanceLister."""
 
     def __init__(
         self,
@@ -44,12 +45,14 @@ class InstanceFinder:
         find_mapping: Callable[[str], InstanceMapping | None],
         index: IndexGateway,
         settings: SearchSettings,
+        announced: AnnouncedStore = NO_ANNOUNCED,
     ) -> None:
         self._reader = reader
         self._find_mapping = find_mapping
         self._index = index
         self._settings = settings
-        self._unmapped = UnmappedInstances(reader, index)
+        self._announced = announced
+        self._unmapped = UnmappedInstances(reader, index, announced)
 
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
         """Where an instance lives, as its mapping says, or where there is none (fleetlight.listing.unmapped_instances).
@@ -58,6 +61,19 @@ class InstanceFinder:
         Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
         """
         return await self._ask_for_mapping(uuid) or await self._unmapped.find(uuid, timeout_s)
+
+    async def row_of(self, uuid: str, cell_uuid: str, timeout_s: float) -> InstanceRow | None:
+        """An instance as its cell has it, or as it was announced where the cell has no row of it.
+
+        Raises CellUnreachableError, UnknownCellError, FleetUnreachableError. timeout_s: what each of both may cost.
+        """
+        row = await self._reader.find(cell_uuid, uuid, timeout_s)
+        return row or await self.announced_row(uuid, cell_uuid, timeout_s)
+
+    async def announced_row(self, uuid: str, cell_uuid: str, timeout_s: float) -> InstanceRow | None:
+        """What was announced of an instance of a cell. Raises FleetUnreachableError."""
+        cells = [cell for cell in await self._reader.cells() if cell.uuid == cell_uuid]
+        return await find_announced(self._announced, cells, uuid, timeout_s)
 
     async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
         """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
@@ -117,7 +133,7 @@ class InstanceFinder:
         if mapping.cell_uuid in indexed and (position := await in_index()) is not None:
             return position
         try:
-            row = await self._reader.find(mapping.cell_uuid, uuid, timeout_s)
+            row = await self.row_of(uuid, mapping.cell_uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             down[mapping.cell_uuid] = error
             if (position := await in_index()) is not None:

@@ -11,12 +11,13 @@ from types import MappingProxyType
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
 from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
+from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedSource, AnnouncedStore
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
 from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.merge_sort import Row, Source, merge_sorted
-from fleetlight.listing.route_choice import answer_of, choose_indexed
+from fleetlight.listing.route_choice import answer_of, choose_indexed, fields_of
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
 from fleetlight.query.page import PageRequest
@@ -43,12 +44,19 @@ class _Listing:
 
 
 class InstanceLister:
-    """Lists instances of all cells."""
+    """Lists instances of all cells. announced: what only was announced of instances."""
 
-    def __init__(self, reader: CellReader, index: IndexGateway, settings: SearchSettings) -> None:
+    def __init__(
+        self,
+        reader: CellReader,
+        index: IndexGateway,
+        settings: SearchSettings,
+        announced: AnnouncedStore = NO_ANNOUNCED,
+    ) -> None:
         self._reader = reader
         self._index = index
         self._settings = settings
+        self._announced = announced
 
     async def list_page(
         self,
@@ -117,7 +125,7 @@ class InstanceLister:
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)
-            return self._page(found, cells, live, progress, fresh)
+            return self._page(listing, found, live, progress, fresh)
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
             by_cell.append((None, self._index.source(request, indexed, listing.projection)))
@@ -135,19 +143,22 @@ class InstanceLister:
                 {cell.uuid: why.of(progress.get(cell.uuid), fresh) for cell in cells},
                 by_cell,
             )
+        announced = self._announced_source(listing, live)
         try:
             if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
                 # Nova writes a server to its cell, and then takes it from where it was before. A list that looked there
                 # last could find it in neither.
                 await asyncio.gather(*(source.read_ahead() for source in before_cells))
-            merged = await _first_of(sources, request)
+            merged = await _first_of([*sources, announced], request)
         finally:
             listing.down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
+        for uuid, reason in announced.lacking.items():
+            live[uuid].lacks = reason
         if observer is not None:
             for cell in cells:
                 if cell.uuid in live and (damaged := live[cell.uuid].damaged):
                     observer.remarks.append(f"rows of cell '{cell.name}' that are damaged, as the log says: {damaged}")
-        return self._page(merged, cells, live, progress, fresh)
+        return self._page(listing, merged, live, progress, fresh)
 
     def _live_sources(
         self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
@@ -174,15 +185,25 @@ class InstanceLister:
                 live[uuid].fail(error)
         return live
 
+    def _announced_source(self, listing: _Listing, live: Collection[str]) -> AnnouncedSource:
+        """What is announced of instances of the cells that are asked themselves; one that is down has a substitute."""
+        cells = [cell for cell in listing.cells if cell.uuid in live and cell.uuid not in listing.down]
+        rows = AnnouncedRows(self._announced, self._reader, cells, listing.request, listing.cell_timeout_s)
+        return AnnouncedSource(rows, listing.request, listing.projection)
+
     def _page(
         self,
+        listing: _Listing,
         found: FoundPage,
-        cells: Sequence[Cell],
         live: Mapping[str, CellSource],
         progress: ProgressByCell,
         fresh: Freshness,
     ) -> Page:
-        answers = [answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
+        # By another route rows may stand elsewhere, and on no page of those that follow each other.
+        decisive = fields_of(listing.request.filter) | {key.field for key in listing.request.order.keys}
+        answers = [
+            answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh, decisive) for cell in listing.cells
+        ]
         return Page(found.items, found.rows, found.last, answers)
 
     def _substitute(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:

@@ -41,10 +41,9 @@ async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGene
     """
     streams = [_Stream(source) for source in sources]
     await _fill_together(streams)
+    streams = [stream for stream in streams if stream.has_rows]
     seen: set[str] = set()
-    heap = [
-        (order.comparable(stream.head.position), number) for number, stream in enumerate(streams) if stream.has_rows
-    ]
+    heap = [(order.comparable(stream.head.position), number) for number, stream in enumerate(streams)]
     heapq.heapify(heap)
     while heap:
         if len(streams) == 1:

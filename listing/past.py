@@ -7,17 +7,19 @@ No index answers, since it has each instance as it is now. A cell that keeps wha
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
-from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, PastNotKeptError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
 from fleetlight.listing.admission import NO_LIMIT, Admission
+from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedStore
 from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.listing.sources import CellFailure, CellReader, log_failure
+from fleetlight.listing.sources import CellFailure, CellReader, ask_fleet, log_failure
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
@@ -28,11 +30,22 @@ T = TypeVar("T")
 
 
 class PastLister:
-    """Lists instances as of a moment. clock, and all moments: microseconds since the epoch."""
+    """Lists instances as of a moment. clock, and all moments: microseconds since the epoch.
 
-    def __init__(self, reader: CellReader, settings: SearchSettings, *, clock: Clock = system_clock) -> None:
+    announced: what only was announced of instances, of which nothing is known but what they are like now.
+    """
+
+    def __init__(
+        self,
+        reader: CellReader,
+        settings: SearchSettings,
+        announced: AnnouncedStore = NO_ANNOUNCED,
+        *,
+        clock: Clock = system_clock,
+    ) -> None:
         self._reader = reader
         self._settings = settings
+        self._announced = announced
         self._clock = clock
 
     def is_to_come(self, moment: int) -> bool:
@@ -81,7 +94,17 @@ class PastLister:
             observer=observer,
             admission=admission,
         )
-        return replace(page, cells=[_as_of_then(answer) for answer in page.cells])
+        lacking = await self._lacking([answer.cell for answer in page.cells], cell_timeout_s)
+        return replace(page, cells=[_as_of_then(answer, lacking.get(answer.cell.uuid)) for answer in page.cells])
+
+    async def _lacking(self, cells: Sequence[Cell], timeout_s: float) -> Mapping[str, str]:
+        """By uuid of the cell, why instances of it may be missing."""
+        uuids = [cell.uuid for cell in cells if cell.can.numbers_changes]
+        try:
+            having = await ask_fleet(partial(self._announced.cells_with_some, uuids), timeout_s)
+        except FleetUnreachableError as error:
+            return dict.fromkeys(uuids, f"the fleet database, which has what was only announced, is away: {error}")
+        return dict.fromkeys(having, "what was only announced of its instances is known as of now alone")
 
     async def _require_of(self, cell: Cell, moment: int, timeout_s: float) -> CellFailure | PastNotKeptError | None:
         try:
@@ -136,11 +159,7 @@ def _past_of(adapter: CellAdapter, clock: Clock) -> PastAdapter:
     raise PastNotKeptError(adapter.cell.name, clock(), reason)
 
 
-def _as_of_then(answer: CellAnswer) -> CellAnswer:
-    return CellAnswer(
-        answer.cell,
-        Route.CHANGELOG if answer.route is Route.LIVE else answer.route,
-        answer.is_complete,
-        failure=answer.failure,
-        left_out=answer.left_out,
-    )
+def _as_of_then(answer: CellAnswer, lacks: str | None) -> CellAnswer:
+    route = Route.CHANGELOG if answer.route is Route.LIVE else answer.route
+    then = CellAnswer(answer.cell, route, answer.is_complete, failure=answer.failure, left_out=answer.left_out)
+    return then.lacking(lacks)

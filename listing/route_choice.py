@@ -10,7 +10,7 @@ from fleetlight.listing.answer import CellAnswer, Consistency, Route
 from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import ProgressByCell
 from fleetlight.listing.sources import CellFailure
-from fleetlight.query.filters import Filter
+from fleetlight.query.filters import Filter, leaves
 from fleetlight.query.retention import may_match_forgotten
 
 
@@ -19,6 +19,7 @@ class LiveCell(Protocol):
 
     failure: why it could not answer everything itself. has_substitute: whether the index did instead.
     damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.
+    lacks: why rows that it has no part in may be missing; None where they are there.
     """
 
     @property
@@ -32,6 +33,9 @@ class LiveCell(Protocol):
 
     @property
     def left_out(self) -> int: ...
+
+    @property
+    def lacks(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,30 @@ def choose_indexed(
     return IndexedCells(indexed, too_short)
 
 
-def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
-    """What a cell contributed. live: None for one that was not asked itself."""
+def fields_of(wanted: Filter) -> set[str]:
+    """The fields that a filter is about."""
+    return {leaf.field for leaf in leaves(wanted)}
+
+
+def answer_of(
+    cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness, decisive: Collection[str]
+) -> CellAnswer:
+    """What a cell contributed. live: None for one that was not asked itself.
+
+    decisive: the fields on which it depends which rows the answer has.
+    """
+    untold = sorted(cell.untold_fields.intersection(decisive))
+    lacks = f"cells of kind '{cell.kind}' do not tell the field '{untold[0]}' of the request" if untold else None
+    return _answer_of(cell, live, progress, fresh).lacking(lacks)
+
+
+def _answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
     if live is None and progress is not None:
         age_s = fresh.age_s(progress)
         return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
     if live is not None and live.failure is None:
-        return CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
+        answer = CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
+        return answer.lacking(live.lacks)
     failure = None if live is None else str(live.failure)
     if progress is None or (live is not None and not live.has_substitute):
         return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)

@@ -24,7 +24,7 @@ from fleetlight.cells.errors import (
     UnknownCellError,
     UnreadableRowError,
 )
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PartialRows
 from fleetlight.listing.merge_sort import Row, Source
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
@@ -176,6 +176,7 @@ class CellSource:
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
     failure: why the cell could not deliver everything itself; None while it could.
+    lacks: as of fleetlight.listing.route_choice.LiveCell.
     may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as
         RowsMovedError says. Otherwise such a cell counts as one that could not deliver everything.
     """
@@ -194,6 +195,7 @@ class CellSource:
     ) -> None:
         self.cell_uuid = cell_uuid
         self.failure: CellFailure | None = None
+        self.lacks: str | None = None
         self.damaged = self.left_out = 0
         self._reader = reader
         self._projection = projection
@@ -245,6 +247,8 @@ class CellSource:
         began = time.monotonic()
         rows = await self._reader.read_page(self.cell_uuid, request, self._left_s)
         self._left_s -= time.monotonic() - began
+        if isinstance(rows, PartialRows):
+            self.lacks = rows.lacks
         return [LiveRow(row, request.order.values(row.record), self._projection, self._render_damaged) for row in rows]
 
     def _render_damaged(self, row: InstanceRow) -> bytes:

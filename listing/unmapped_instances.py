@@ -13,6 +13,7 @@ import msgspec
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.listing.announced import AnnouncedStore, find_announced
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.index_gateway import IndexGateway
@@ -30,9 +31,10 @@ _SEARCHES_AT_ONCE = 4
 class UnmappedInstances:
     """Finds instances that no mapping names."""
 
-    def __init__(self, reader: CellReader, index: IndexGateway) -> None:
+    def __init__(self, reader: CellReader, index: IndexGateway, announced: AnnouncedStore) -> None:
         self._reader = reader
         self._index = index
+        self._announced = announced
         self._searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
 
     async def find(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
@@ -57,7 +59,7 @@ class UnmappedInstances:
         )
 
     async def find_in_cells(self, uuid: str, indexed: Collection[str], timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, by a search in all cells at the same time.
+        """Where an instance lives, by what was announced of it, or by a search in all cells at the same time.
 
         indexed: cells (uuids) for which the index has answered. Those that are asked all the same are the ones in which
             other software makes instances; never those whose deployment maps them, since that has been asked.
@@ -65,9 +67,12 @@ class UnmappedInstances:
         are mapped before they are made, the fleet database has the last word. Raises FleetUnreachableError, also when
         too many others search.
         """
+        all_cells = await self._reader.cells()
+        if (announced := await find_announced(self._announced, all_cells, uuid, timeout_s)) is not None:
+            return InstanceMapping.of(announced, system_clock())
         cells = [
             cell
-            for cell in await self._reader.cells()
+            for cell in all_cells
             if cell.can.is_asked_for_unmapped or (cell.can.takes_changes and cell.uuid not in indexed)
         ]
         if not cells:

@@ -42,6 +42,12 @@ class NativeCells:
         """Every native cell, disabled ones too. Raises FleetUnreachableError."""
         return [cell for cell in self._list_cells() if cell.can.takes_changes]
 
+    def cells_and_others(self) -> tuple[Sequence[Cell], Sequence[Cell]]:
+        """Every native cell, and those of other kinds that have hosts too. Raises FleetUnreachableError."""
+        cells = self._list_cells()
+        others = [cell for cell in cells if not cell.can.takes_changes and not cell.is_before_cells]
+        return [cell for cell in cells if cell.can.takes_changes], others
+
     def engine(self, cell: Cell) -> Engine:
         """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
         return self.adapter(cell).engine

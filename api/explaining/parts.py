@@ -9,6 +9,8 @@ from fleetlight.listing.explanation import Query
 
 def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> Mapping[str, Any]:
     """What a cell contributed. why: the reason for its route, unless it failed. matching: rows that it has in all."""
+    if answer.failure is not None:
+        why = f"it is down: {answer.failure}" if answer.is_down else f"it is not complete: {answer.failure}"
     return {
         "cell": answer.cell.name,
         "uuid": answer.cell.uuid,
@@ -17,7 +19,7 @@ def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> 
         "watermark": answer.watermark,
         "age_s": None if answer.age_s is None else round(answer.age_s, 3),
         "matching": matching,
-        "why": why if answer.failure is None else f"it is down: {answer.failure}",
+        "why": why,
     }
 
 

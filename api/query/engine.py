@@ -20,7 +20,7 @@ from fleetlight.api.query.item_pages import ItemPages
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.query.observing import QueryObserver, QueryPlan
-from fleetlight.api.query.results import QueryRequest, QueryResult
+from fleetlight.api.query.results import QueryRequest, QueryResult, without_doubted
 from fleetlight.api.query.scope import scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
@@ -122,7 +122,9 @@ class QueryEngine:
         maker = RowMaker(question.known, question.names, rest)
         is_past = question.as_of is not None
         # What is configured of a cell is known as of now alone, and what its nodes say too.
-        facts = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
+        facts, unread = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
+        # What the filter needs of a cell, and has not got, may hide all of its rows.
+        doubted = {names[uuid] for uuid, missing in unread.items() if not maker.tried_of_cell.isdisjoint(missing)}
         observers = {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh)
         projection = _projection(question, rest, maker, facts, has_live=bool(observers))
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
@@ -137,7 +139,7 @@ class QueryEngine:
             after = page.last
             has_more = page.rows == batch
             # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
-            failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
+            failed = {each.cell.uuid: str(each.failure) for each in page.cells if each.is_down}
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
             items = b"[%b]" % page.items
             rows: Sequence[Row]
@@ -145,14 +147,17 @@ class QueryEngine:
                 rows = await self._live.finish(projection, unfinished_rows(items), observers)
             else:
                 rows = _decode_rows(items)
-            yield QueryResult(rows, after if has_more else None, replace(page, items=b""))
+            doubted.update(projection.doubted)
+            proof = replace(page, items=b"", cells=without_doubted(page.cells, doubted))
+            yield QueryResult(rows, after if has_more else None, proof)
 
     async def _facts_of(
         self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: ReadOptions
-    ) -> Mapping[str, CellFacts]:
+    ) -> tuple[Mapping[str, CellFacts], Mapping[str, Collection[str]]]:
         """Of each cell what its instances need of it: only the facts that are `wanted`, each cell asked once.
 
-        Cells of others tell of each instance all that they know of it. What a cell does not answer in time is missing.
+        Cells of others tell of each instance all that they know of it. What a cell does not answer in time is missing,
+        which is returned too, by the uuid of the cell.
         """
         asked = {cell.uuid for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)}
         found: dict[str, dict[str, Sequence[Record]]] = {uuid: {} for uuid in asked}
@@ -171,10 +176,11 @@ class QueryEngine:
 
         if asked:
             await asyncio.gather(*map(ask, sorted(wanted)))
-        return {
+        facts = {
             cell.uuid: CellFacts(cell.name, is_configured_here=cell.can.takes_changes, items=found.get(cell.uuid))
             for cell in cells
         }
+        return facts, {uuid: {*wanted} - items.keys() for uuid, items in found.items()}
 
     async def _down_then(self, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
         """The cells that are down, once it is known that all others can tell of the moment that is asked for.

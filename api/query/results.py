@@ -8,7 +8,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.observing import QueryObserver
 from fleetlight.api.shared.proof import ReadOptions
-from fleetlight.listing.answer import Page
+from fleetlight.listing.answer import CellAnswer, Page
 from fleetlight.views.query2.projection import Row
 
 
@@ -33,3 +33,9 @@ class QueryRequest:
     fresh: ReadOptions
     only: Collection[str] | None
     observer: QueryObserver | None = None
+
+
+def without_doubted(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:
+    """The same, of which those of `cells`, names, are not complete: see fleetlight.views.query2.projection.RowMaker."""
+    reason = "the filter is about values that could not be fetched"
+    return [answer.lacking(reason if answer.cell.name in cells else None) for answer in answers]

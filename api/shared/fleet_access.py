@@ -7,7 +7,7 @@ all.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -37,21 +37,30 @@ _SOON_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class OfCells(Generic[T]):
-    """What the cells answered, in the order of their names, and which of them did not."""
+    """What the cells answered, in the order of their names, and which of them did not.
+
+    not_asked: cells of other kinds, which may have the same things and are never asked for them.
+    """
 
     answers: Sequence[tuple[Cell, T]]
     down: Sequence[Cell]
+    not_asked: Sequence[Cell] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all cells are represented."""
+        return not self.down and not self.not_asked
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The header that says whether all cells are represented."""
-        return {"Fleetlight-Complete": "false" if self.down else "true"}
+        """The header that says so."""
+        return {"Fleetlight-Complete": "true" if self.is_complete else "false"}
 
     def without(self, down: Sequence[Cell]) -> "OfCells[T]":
         """The same, as if cells which did not answer a later call had been down from the beginning."""
         gone = {cell.uuid for cell in down}
         answers = [(cell, answer) for cell, answer in self.answers if cell.uuid not in gone]
-        return OfCells(answers, [*self.down, *down])
+        return replace(self, answers=answers, down=[*self.down, *down])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +130,8 @@ class FleetAccess:
 
     async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
         """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
-        return await self.ask_some(await self.ask(self.native.cells), question)
+        native, others = await self.ask(self.native.cells_and_others)
+        return replace(await self.ask_some(native, question), not_asked=others)
 
     async def ask_some(self, cells: Sequence[Cell], question: Callable[[Cell], T]) -> OfCells[T]:
         """The answers of these native cells, asked at the same time."""

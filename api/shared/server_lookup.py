@@ -27,12 +27,14 @@ async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted:
     """The server that the address of `request` names as `server_id`.
 
     Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
-    one in a cell that can only be read, CellUnreachableError, FleetUnreachableError, and what `FleetAccess.mapping_of`
+    one that can only be read, CellUnreachableError, FleetUnreachableError, and what `FleetAccess.mapping_of`
     raises.
     """
     server_id: str = request.http.path_params["server_id"]
     cell = await _cell_of(access, request, server_id)
     row = None if cell is None else await access.ask_cell(cell, partial(access.native.find, cell, server_id))
+    if cell is not None and row is None and await access.finder.announced_row(server_id, cell.uuid, access.timeout_s):
+        raise NotSupportedError("This server was only announced: its cell has no row of it, so it can only be read.")
     if cell is None or row is None or row.record["forthcoming"] or (row.record["deleted"] and not also_deleted):
         raise ServerNotFoundError(server_id)
     return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))

@@ -1,20 +1,26 @@
 """Instances that only notifications from outside tell of, in the journal of their cell: no cell has a row of them.
 
-They are what an index cannot get from anywhere else. Of each instance the newest state is kept, of a cell the newest
-`MOST_KEPT` instances; a deleted one goes when the index forgets it.
+They are what an index cannot get from anywhere else, and what lists of cells have beside the rows of these. Of each
+instance the newest state is kept, of a cell the newest `MOST_KEPT` instances; a deleted one goes when the index forgets
+it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.fleet.database import FleetDatabase
-from fleetlight.cells.fleet.tables import announced_instances
+from fleetlight.cells.fleet.tables import announced_instances, instance_mappings
+from fleetlight.cells.model import InstanceRow
+from fleetlight.query.evaluate import first_of, matcher
+from fleetlight.query.filters import And, Eq, Filter
+from fleetlight.query.page import PageRequest
 from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
 
 MOST_KEPT = 100_000
 _AT_ONCE = 500
@@ -31,6 +37,16 @@ class AnnouncedInstance:
     version: int
     record: Record
     extra: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedPage:
+    """rows: in order; their revisions are the versions of their documents. cut_off: uuids of cells of which as many are
+    kept as may be, so some may be missing.
+    """
+
+    rows: Sequence[InstanceRow] = ()
+    cut_off: Collection[str] = field(default=())
 
 
 class AnnouncedInstances:
@@ -72,6 +88,19 @@ class AnnouncedInstances:
             for row in rows
         ]
 
+    def read_page(self, cell_uuids: Collection[str], request: PageRequest) -> AnnouncedPage:
+        """The page of those that are announced in these cells, and that no mapping has in another one."""
+        with self._database.reading() as connection:
+            kept = _kept_by_cell(connection, cell_uuids)
+            rows = _announced_rows(connection, kept, request.filter) if kept else iter(())
+            found = first_of(rows, request, lambda row: row.record)
+        return AnnouncedPage(found, [uuid for uuid, number in kept.items() if number >= MOST_KEPT])
+
+    def cells_with_some(self, cell_uuids: Collection[str]) -> Collection[str]:
+        """Those of these cells in which some are announced."""
+        with self._database.reading() as connection:
+            return _kept_by_cell(connection, cell_uuids).keys()
+
     def forget(self, cell_uuid: str, instance_uuids: Collection[str]) -> None:
         """They have rows now, or none of this cell any more."""
         with self._database.writing() as connection:
@@ -94,6 +123,34 @@ class AnnouncedInstances:
 def remove_announced(connection: Connection, cell_uuid: str) -> None:
     """Forget all of a cell."""
     connection.execute(delete(announced_instances).where(_COLUMNS.cell_uuid == cell_uuid))
+
+
+def _kept_by_cell(connection: Connection, cell_uuids: Collection[str]) -> dict[str, int]:
+    statement = select(_COLUMNS.cell_uuid, func.count()).group_by(_COLUMNS.cell_uuid)
+    rows = connection.execute(statement.where(_COLUMNS.cell_uuid.in_(sorted(cell_uuids))))
+    return {row[0]: row[1] for row in rows}
+
+
+def _announced_rows(connection: Connection, cell_uuids: Collection[str], wanted: Filter) -> Iterator[InstanceRow]:
+    """Those that a filter lets pass, one after the other."""
+    matches = matcher(wanted, INSTANCE_FIELDS)
+    # All of a cell may be much.
+    for row in connection.execution_options(yield_per=_AT_ONCE).execute(_of_cells(cell_uuids, wanted)):
+        record = {**BLANK_INSTANCE, **msgspec.json.decode(row.record)}
+        if matches(record):
+            yield InstanceRow(row.cell_uuid, row.version, record)
+
+
+def _of_cells(cell_uuids: Collection[str], wanted: Filter) -> Select[tuple[str, int, bytes]]:
+    mappings = instance_mappings.c
+    lives_elsewhere = exists().where(
+        mappings.instance_uuid == _COLUMNS.instance_uuid, mappings.cell_uuid != _COLUMNS.cell_uuid
+    )
+    terms = wanted.terms if isinstance(wanted, And) else (wanted,)
+    named = [_COLUMNS.instance_uuid == term.value for term in terms if isinstance(term, Eq) and term.field == "uuid"]
+    return select(_COLUMNS.cell_uuid, _COLUMNS.version, _COLUMNS.record).where(
+        _COLUMNS.cell_uuid.in_(sorted(cell_uuids)), ~lives_elsewhere, *named
+    )
 
 
 def _delete(connection: Connection, cell_uuid: str, condition: ColumnElement[bool]) -> None:

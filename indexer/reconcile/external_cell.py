@@ -15,7 +15,8 @@ from typing import Protocol
 import structlog
 
 from fleetlight.cells.batched import batched
-from fleetlight.cells.model import CellAdapter, InstanceRow
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import CellAdapter, InstanceRow, PartialRows
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, Rejection
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
@@ -26,6 +27,7 @@ from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of, followed_homes
 from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+from fleetlight.query.page import PageRequest
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -220,8 +222,7 @@ class ExternalComparison(Comparison):
 
     def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
         hidden: list[str] = []
-        read_page = self._adapter.read_page
-        for rows, only_in_index in beside_rows(read_page, self._ranges, self._batch_size, self.seen, _is_shown):
+        for rows, only_in_index in beside_rows(self._read_page, self._ranges, self._batch_size, self.seen, _is_shown):
             by_uuid = {row.uuid: row for row in rows if _is_shown(row)}
             hidden += [row.uuid for row in rows if row.uuid not in by_uuid]
             yield self._look(by_uuid, self._writer.read(by_uuid.keys()) if by_uuid else {})
@@ -233,6 +234,13 @@ class ExternalComparison(Comparison):
         for batch in batched(hidden, _BATCH):
             yield self._look_for(batch)
             on_step()
+
+    def _read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        """Raises CellUnreachableError where rows may be missing: nobody could say that the index has them all."""
+        rows = self._adapter.read_page(request)
+        if isinstance(rows, PartialRows):
+            raise CellUnreachableError(self._adapter.cell.name, rows.lacks)
+        return rows
 
     def _still_differing(
         self, uuids: Sequence[str], deadline_s: float, on_step: Callable[[], None]

@@ -415,7 +415,7 @@ _RIGHTS = {
         "producer_keys": ("", "S", "", ""),
         "failures": ("", "SIUD", "", ""),
         "dropped_failures": ("", "SIUD", "", ""),
-        "announced_instances": ("", "SIUD", "", ""),
+        "announced_instances": ("S", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),
         "keypairs": ("SIUD", "S", "S", "S"),
         "quota_limits": ("SIUD", "S", "S", "S"),

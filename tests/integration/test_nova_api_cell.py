@@ -253,6 +253,29 @@ def test_api_that_says_that_it_lacks_servers_is_a_cell_that_cannot_be_reached(
         everything(adapter)
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"OS-EXT-SRV-ATTR:host": None}, "may not see OS-EXT-SRV-ATTR:host of servers"),
+        ({"deleted": None}, "may not list deleted servers"),
+    ],
+)
+def test_account_that_may_see_less_than_an_administrator_is_a_cell_that_cannot_be_reached(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch, fault: dict[str, None], said: str
+) -> None:
+    ask = ComputeApi.servers
+
+    def with_less_rights(api: ComputeApi, query: Query, **rest: Any) -> ServerPage:
+        """Nova ignores parameters, and leaves out members, that an account may not use or see."""
+        page = ask(api, [each for each in query if each[0] not in fault], **rest)
+        shown = [{name: value for name, value in server.items() if name not in fault} for server in page.servers]
+        return replace(page, servers=shown)
+
+    monkeypatch.setattr(ComputeApi, "servers", with_less_rights)
+    with pytest.raises(CellUnreachableError, match=said):
+        everything(adapter)
+
+
 @pytest.fixture
 def mixed_fleet(upstream: LiveApi, tmp_path: Path) -> Iterator[ComputeFleet]:
     """Three native cells and a compute API, `cloud`, of which no mapping is known; all in an index of an hour ago."""
@@ -290,6 +313,41 @@ def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_d
         assert page.headers["Fleetlight-Complete"] == "false"
         assert f"{down}=skipped" in page.headers["Fleetlight-Route"]
         assert 0 < len(page.json()["servers"]) < len(expected)
+
+
+def test_list_by_what_the_api_does_not_tell_is_not_complete(mixed_fleet: ComputeFleet) -> None:
+    for enabled in (True, False):
+        api = mixed_fleet.api(search=searching(cell_timeout_s=60, staleness_limit_s=7200, enabled=enabled))
+        for parameters, is_complete in (("name=web", "true"), ("flavor=1", "false"), ("sort_key=locked_by", "false")):
+            page = api.get(f"/v2.1/servers?all_tenants=1&{parameters}")
+            assert page.headers["Fleetlight-Complete"] == is_complete, (parameters, page.headers["Fleetlight-Route"])
+    told = api.get("/fleetlight/explain?request=GET+/v2.1/servers%3Fall_tenants=1%26flavor=1").json()["cells"]
+    assert "do not tell the field 'flavor_id'" in str(told)
+
+
+@pytest.mark.parametrize(("version", "is_complete"), [("2.68", "false"), ("", "false"), ("2.69", "true")])
+def test_api_that_does_not_say_which_of_its_own_cells_are_down_is_not_complete_by_any_route(
+    mixed_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, version: str, is_complete: str
+) -> None:
+    get = UpstreamConnection.get
+
+    def as_nova(connection: UpstreamConnection, *target: Any, **rest: Any) -> HttpAnswer:
+        """As another software than ours, which does not say that it lacks nothing."""
+        answer = get(connection, *target, **rest)
+        kept = {name: value for name, value in answer.headers.items() if name.lower() != "fleetlight-complete"}
+        return replace(answer, headers=kept | {"x-openstack-nova-api-version": version})
+
+    monkeypatch.setattr(UpstreamConnection, "get", as_nova)
+    cloud = mixed_fleet.cells["cloud"]
+    with closing(open_adapter(cloud)) as adapter, closing(open_writer(mixed_fleet.index_settings)) as writer:
+        assert count_rows(adapter, CountRequest(LIVE, INSTANCE_FIELDS)).is_partial == (is_complete == "false")
+        if is_complete == "false":
+            with pytest.raises(CellUnreachableError, match="does not say whether a cell of its own is down"):
+                compare_cell(adapter, writer, batch_size=100)
+    api = mixed_fleet.api(search=searching(cell_timeout_s=60, enabled=False))
+    page = api.get("/v2.1/servers?all_tenants=1")
+    assert len(page.json()["servers"]) == 6 + INSTANCES - 1
+    assert page.headers["Fleetlight-Complete"] == is_complete
 
 
 def test_server_that_no_mapping_knows_is_found_at_the_compute_api(

@@ -1,20 +1,21 @@
 """Rows of Query2: cells of the requested fields, made where the row is read."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import EVERYTHING, Filter, leaves
+from fleetlight.query.filters import EVERYTHING, Filter, leaves, with_leaves
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.fields import Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.resources.query_fields.instance_status import Seen
 from fleetlight.views.projection import Projection
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.cell_facts import CellFacts
-from fleetlight.views.query2.values import UNKNOWN, Cell, Facts, Make, shown
+from fleetlight.views.query2.values import NO_DATA, UNKNOWN, Cell, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -40,7 +41,10 @@ class RowMaker:
     names: the requested fields; a name that is no field has the status of one. rest: the filter that items are tried
     by, which no store was asked.
 
-    live: the fields, of columns and of the filter, that nodes are asked for.
+    live: the fields, of columns and of the filter, that nodes are asked for. tried_of_cell: what the filter needs
+        beside the records (fleetlight.views.query2.cell_facts).
+    doubted: names of cells with items that were left out so far, though the filter may be true of them: it is about
+        values that could not be fetched.
     """
 
     def __init__(self, known: QueryFields, names: Sequence[str], rest: Filter) -> None:
@@ -48,6 +52,12 @@ class RowMaker:
         self._columns = [shown(values[name].make, known[name]) if name in known else _unknown for name in names]
         self._tried: Mapping[str, Make] = {leaf.field: values[leaf.field].make for leaf in leaves(rest)}
         self._is_kept = None if rest == EVERYTHING else matcher(rest, known)
+        self._rest, self._known = rest, known
+        is_of_instances = known.name == INSTANCE_FIELDS.name
+        # A stored field of an instance has this status while nothing is set.
+        self._fetched = {name for name in self._tried if values[name].is_live or not is_of_instances}
+        self.tried_of_cell: frozenset[str] = frozenset().union(*(values[name].of_cell for name in self._tried))
+        self.doubted: set[str] = set()
         made = [values[name] for name in (*names, *self._tried) if name in known]
         self.live = frozenset(name for name in (*names, *self._tried) if name in known and values[name].is_live)
         self.needs: frozenset[str] = frozenset().union(*(value.needs for value in made))
@@ -60,7 +70,20 @@ class RowMaker:
 
     def keeps(self, facts: Facts) -> bool:
         """Whether the filter is true of an item."""
-        return self._is_kept is None or self._is_kept({name: make(facts)[1] for name, make in self._tried.items()})
+        if self._is_kept is None:
+            return True
+        made = {name: make(facts) for name, make in self._tried.items()}
+        is_kept = self._is_kept({name: value for name, (_, value) in made.items()})
+        if not is_kept and (missing := {name for name in self._fetched if made[name] == NO_DATA}):
+            self._doubt(facts, made, missing)
+        return is_kept
+
+    def _doubt(self, facts: Facts, made: Mapping[str, Cell], missing: Collection[str]) -> None:
+        """Note the cell of an item if what is missing may make the filter true of it; a leaf can be replaced, since
+        none is behind a NOT."""
+        possible = with_leaves(self._rest, lambda leaf: EVERYTHING if leaf.field in missing else leaf)
+        if matcher(possible, self._known)({name: value for name, (_, value) in made.items()}):
+            self.doubted.add(facts.cell.name)
 
 
 class QueryRows(Projection):
@@ -71,6 +94,11 @@ class QueryRows(Projection):
     """
 
     fields: tuple[str, ...]
+
+    @property
+    def doubted(self) -> Collection[str]:
+        """As of RowMaker."""
+        return self._maker.doubted
 
     def __init__(
         self,
@@ -142,6 +170,10 @@ class UnfinishedRows(QueryRows):
         self._observed = observed
         self.fields = tuple(sorted({*self.fields, *maker.needs, *observed}))
         self.shows_revision = tried.is_of_revision or maker.is_of_revision
+
+    @property
+    def doubted(self) -> Collection[str]:
+        return self._maker.doubted | self._finisher.doubted
 
     def of_cell_that_is_down(self) -> "UnfinishedRows":
         return UnfinishedRows(

@@ -106,7 +106,7 @@ def instances_that_ran(adapter: NativeAdapter, query: UsageQuery) -> Sequence[Ra
 
 @dataclass(slots=True)
 class _Missing:
-    """Whether a cell did not answer while a list was read."""
+    """Whether something was missing while a list was read: a cell, or what only was announced in one."""
 
     is_complete: bool = True
 
@@ -192,7 +192,10 @@ class TenantUsageHandlers:
             return instances_that_ran(self._access.native.adapter(cell), query)
 
         of_cells = await self._access.ask_cells(read)
-        missing.is_complete = missing.is_complete and not of_cells.down
+        announced = self._access.fleet.journals.announced
+        uuids = [cell.uuid for cell, _ in of_cells.answers]
+        has_announced = await self._access.ask(lambda: announced.cells_with_some(uuids))
+        missing.is_complete = missing.is_complete and of_cells.is_complete and not has_announced
         streams: Iterable[Sequence[RanInstance]] = (rows for _, rows in of_cells.answers)
         return list(islice(merge(*streams, key=lambda ran: ran.position), query.limit))
 

@@ -18,6 +18,7 @@ from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, Unre
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.kinds.nova_db.deployment import NovaRequestSpec
 from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.base import is_time
 from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.find_instance import InstanceFinder
@@ -70,10 +71,10 @@ class ServerShowHandler:
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
         cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
-            row = await self._reader.find(mapping.cell_uuid, mapping.instance_uuid, timeout_s)
+            row = await self._finder.row_of(mapping.instance_uuid, mapping.cell_uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
-        if row is not None and cell.can.numbers_changes:
+        if row is not None and cell.can.numbers_changes and not is_time(row.revision):
             await request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
         statuses = await self._host_statuses.shown_to(request)
         try:

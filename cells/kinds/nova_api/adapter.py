@@ -19,9 +19,9 @@ from fleetlight.cells.errors import CellUnreachableError, UpstreamError
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from fleetlight.cells.kinds.nova_api.items import to_record
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
-from fleetlight.cells.kinds.nova_api.query import query_of
+from fleetlight.cells.kinds.nova_api.query import DELETED_ONES, SOFT_DELETED, query_of
 from fleetlight.cells.kinds.nova_api.upstream import Upstream
-from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.model import Cell, InstanceRow, PartialRows
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
@@ -39,6 +39,7 @@ _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
 # More servers than this are looked for among those that changed lately, as they mostly did; one by one otherwise.
 _FEW = 2
 _LATELY_S = 300
+_OF_ADMINISTRATORS = "OS-EXT-SRV-ATTR:host"
 _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
 
 
@@ -141,6 +142,7 @@ class _Servers:
         self._clock = clock
         self._deadline_s = deadline_s
         self._is_proven = True
+        self.doubt: str | None = None
 
     def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
         """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
@@ -153,6 +155,7 @@ class _Servers:
                     record = to_record(item)
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise UpstreamError(f"a server is not shown as one is: {type(error).__name__}: {error}") from error
+                _check_rights(item, record, query)
                 yield InstanceRow(self._cell.uuid, asked_at, record)
             if not page.has_more:
                 return
@@ -164,14 +167,30 @@ class _Servers:
         return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
 
     def confirm_cells(self) -> None:
-        """Raise UpstreamError when what was listed may lack servers: Nova leaves out cells of its own that are down."""
-        if not self._is_proven and self._client.has_cells_down(deadline_s=self._deadline_s):
+        """Raise UpstreamError when what was listed lacks servers: Nova leaves out cells of its own that are down.
+
+        There is a `doubt` afterwards where the API cannot say.
+        """
+        if self._is_proven:
+            return
+        has_cells_down = self._client.has_cells_down(deadline_s=self._deadline_s)
+        if has_cells_down:
             raise UpstreamError("the API lists no servers of a cell of its own that is down")
+        if has_cells_down is None:
+            self.doubt = "the API is older than microversion 2.69 and does not say whether a cell of its own is down"
 
     def confirm_absence(self, uuid: str) -> None:
         """Raise UpstreamError for a server that is not listed, and yet there."""
         if self._client.has(uuid, deadline_s=self._deadline_s):
             raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
+
+
+def _check_rights(item: Mapping[str, Any], record: Record, query: Query) -> None:
+    """Raise UpstreamError where the account may see less than an administrator, since the API just leaves that out."""
+    if _OF_ADMINISTRATORS not in item:
+        raise UpstreamError(f"the account may not see {_OF_ADMINISTRATORS} of servers: it has to be an administrator's")
+    if DELETED_ONES in query and not record["deleted"] and record["vm_state"] != SOFT_DELETED:
+        raise UpstreamError("the account may not list deleted servers: it has to be an administrator's")
 
 
 class _Page:
@@ -190,11 +209,12 @@ class _Page:
     def first_rows(self) -> Sequence[InstanceRow]:
         """The rows of the page in order; each instance once."""
         if self._query.uuids is not None:
-            return sorted(self._wanted(self._named(self._query.uuids)), key=self._position)[: self._limit]
-        rows = list(islice(self._rows(self._query.lists), self._limit))
-        # Not before: a cell may have gone down while they were read.
-        self._servers.confirm_cells()
-        return rows
+            rows = sorted(self._wanted(self._named(self._query.uuids)), key=self._position)[: self._limit]
+        else:
+            rows = list(islice(self._rows(self._query.lists), self._limit))
+            # Not before: a cell may have gone down while they were read.
+            self._servers.confirm_cells()
+        return rows if self._servers.doubt is None else PartialRows(rows, self._servers.doubt)
 
     def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
         """At least those of the page."""

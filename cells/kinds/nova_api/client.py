@@ -25,6 +25,8 @@ _NOT_FOUND, _NOT_ACCEPTABLE = 404, 406
 _HYPERVISORS_AT_ONCE = 500
 _SHOWN = 200
 _COMPLETE = "fleetlight-complete"
+_MICROVERSION = "x-openstack-nova-api-version"
+_TELLS_OF_CELLS_SINCE = 69
 _HEADERS = {
     "Accept": "application/json",
     "OpenStack-API-Version": "compute latest",
@@ -45,12 +47,13 @@ class MarkerGoneError(UpstreamError):
 class ServerPage:
     """servers: as the API shows them. has_more: whether another page follows.
 
-    is_proven: the API says that it lacks nothing.
+    is_proven: the API says that it lacks nothing. minor: of the microversion of the answer; 0 where it names none.
     """
 
     servers: Sequence[Any]
     has_more: bool
     is_proven: bool = False
+    minor: int = 0
 
 
 class ComputeApi:
@@ -84,14 +87,17 @@ class ComputeApi:
         target = f"/servers/detail?{urlencode([('all_tenants', '1'), ('limit', str(limit)), *query, *marker])}"
         return self._retrying(self._page, target, after, deadline_s)
 
-    def has_cells_down(self, *, deadline_s: float | None = None) -> bool:
+    def has_cells_down(self, *, deadline_s: float | None = None) -> bool | None:
         """Whether the API cannot ask a cell of its own now, and so lacks that cell's servers in its lists.
 
-        Nova says so from microversion 2.69 on, and only where everything is listed, without a limit: first come items
-        without a name (contracts/nova-servers, 12). It shows no more than a page, and servers without their details.
+        None where it is too old to say so: Nova does from microversion 2.69 on, and only where everything is listed,
+        without a limit. First come items without a name (contracts/nova-servers, 12). It shows no more than a page, and
+        servers without their details.
         """
         page = self._retrying(self._page, "/servers?all_tenants=1", None, deadline_s)
-        return any("name" not in server for server in page.servers)
+        if any("name" not in server for server in page.servers):
+            return True
+        return False if page.minor >= _TELLS_OF_CELLS_SINCE else None
 
     def has(self, uuid: str, *, deadline_s: float | None = None) -> bool:
         """Whether the API knows a server that is not deleted, if only that it is in a cell which it cannot ask."""
@@ -150,7 +156,13 @@ class ComputeApi:
             # Another fleet of ours: what it lacks must not pass for what there is not.
             raise UpstreamError(f"{name} says that its answer is not complete")
         is_proven = answer.headers.get(_COMPLETE) == "true"
-        return ServerPage(servers, has_more=bool(servers) and bool(links), is_proven=is_proven)
+        minor = answer.headers.get(_MICROVERSION, "").removeprefix("2.")
+        return ServerPage(
+            servers,
+            has_more=bool(servers) and bool(links),
+            is_proven=is_proven,
+            minor=int(minor) if minor.isdecimal() else 0,
+        )
 
     def _document(self, target: str, key: str, deadline_s: float | None) -> Any:
         """The JSON object of an answer, which has a list of objects under `key`."""

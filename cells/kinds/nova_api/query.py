@@ -11,10 +11,12 @@ from fleetlight.cells.kinds.nova_api.client import Query
 from fleetlight.query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of
 
 _LIVE: Query = ()
-_DELETED: Query = (("deleted", "True"),)
+DELETED_ONES = ("deleted", "True")
+"""The parameter that makes the API list deleted and soft-deleted servers, and no others."""
+_DELETED: Query = (DELETED_ONES,)
 _CHANGED_SINCE = "changes-since"
-_SOFT_DELETED = "soft-delete"
-_NOT_SOFT_DELETED = any_of(Ne("vm_state", _SOFT_DELETED), IsNull("vm_state"))
+SOFT_DELETED = "soft-delete"
+_NOT_SOFT_DELETED = any_of(Ne("vm_state", SOFT_DELETED), IsNull("vm_state"))
 # Matched exactly there; a collation that ignores case finds more, never less.
 _EXACT = {
     "project_id": "project_id",
@@ -74,9 +76,9 @@ def _lists(terms: tuple[Filter, ...]) -> tuple[Query, ...]:
 def _excludes_soft_deleted(term: Filter) -> bool:
     match term:
         case Eq("vm_state", value):
-            return value != _SOFT_DELETED
+            return value != SOFT_DELETED
         case In("vm_state", values):
-            return _SOFT_DELETED not in values
+            return SOFT_DELETED not in values
     return term == _NOT_SOFT_DELETED
 
 

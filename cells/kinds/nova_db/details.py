@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from fleetlight.cells.capabilities import CAPABILITIES, CellKind
 from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cells.kinds.nova_db.databases import NovaDialect
 from fleetlight.cells.kinds.nova_db.image_properties import IMAGE_PROPERTIES
@@ -60,7 +61,7 @@ class Details:
 
 
 OF_CELL = frozenset({"metadata", "image_properties", "locked_reason", "tags", "block_devices", "fault"})
-OF_API = frozenset({"server_groups", "pinned_availability_zone", "scheduler_hints"})
+OF_API = CAPABILITIES[CellKind.NOVA_DB].fields_of_deployment
 """Which of them which database has."""
 
 

@@ -54,6 +54,7 @@ class Live:
     has_substitute: bool = False
     damaged: int = 0
     left_out: int = 0
+    lacks: str | None = None
 
 
 AWAY = CellUnreachableError("c0", "away")
@@ -68,6 +69,7 @@ SAYS = str(AWAY)
         (None, None, CellAnswer(CELL, Route.SKIPPED, False)),
         (Live(), progress(CELL), CellAnswer(CELL, Route.LIVE, True)),
         (Live(damaged=2, left_out=1), None, CellAnswer(CELL, Route.LIVE, False, left_out=1)),
+        (Live(lacks="more"), None, CellAnswer(CELL, Route.LIVE, False, failure="more")),
         (Live(AWAY), None, CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
         (Live(AWAY), progress(CELL), CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
         (Live(AWAY, True), None, CellAnswer(CELL, Route.SKIPPED, False, failure=SAYS)),
@@ -77,4 +79,23 @@ SAYS = str(AWAY)
 def test_only_a_fresh_index_and_a_cell_without_damage_contribute_everything(
     live: Live | None, followed: CellProgress | None, answer: CellAnswer
 ) -> None:
-    assert answer_of(CELL, live, followed, FRESH) == answer
+    assert answer_of(CELL, live, followed, FRESH, {"host"}) == answer
+    assert answer.is_down == (answer.failure == SAYS)
+
+
+@pytest.mark.parametrize(
+    ("cell", "untold"),
+    [
+        (Cell("c0", "c0", CellKind.NOVA_API, "", ""), "flavor_id"),
+        (Cell("c0", "c0", CellKind.NOVA_DB, "", ""), "pinned_availability_zone"),
+        (Cell("c0", "c0", CellKind.NOVA_DB, "", "", api_database_url="sqlite://"), None),
+        (CELL, None),
+    ],
+)
+@pytest.mark.parametrize("live", [Live(), None])
+def test_by_what_a_cell_does_not_tell_no_route_is_complete(cell: Cell, live: Live | None, untold: str | None) -> None:
+    fields = {"display_name", "flavor_id", "pinned_availability_zone"}
+    answer = answer_of(cell, live, progress(cell), FRESH, fields)
+    assert (answer.is_complete, answer.is_down) == (untold is None, False)
+    assert untold is None or f"do not tell the field '{untold}'" in str(answer.failure)
+    assert answer_of(cell, live, progress(cell), FRESH, {"display_name"}).is_complete
