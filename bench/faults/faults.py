@@ -37,7 +37,7 @@ _HOUR = 3_600_000_000
 # An index that has stood still for some seconds more than it may seems fresh by the one, and a fresh one stale by both.
 _API_WRONG_BY_S = (-5, 15)
 _BEHIND_LISTS_S = 2.0  # for so long lists are judged that have to ask cells
-_ACTS_A_ROUND = 3
+_ACTS_A_ROUND = 2
 _SEALED_WITHIN_S = 2.0  # so soon another program's writes are found on a machine at rest
 
 
@@ -257,6 +257,7 @@ def _vandalise(stage: FaultStage, killed: Sequence[processes.Daemon]) -> None:
             except BaseException as error:
                 error.add_note(f"after {name}")
                 raise
+    assert lists.judged, "no list was complete"
     assert not lies, (lies[:10], stage.notes)
 
 
