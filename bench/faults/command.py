@@ -51,6 +51,8 @@ def main(words: list[str]) -> int:
             with tempfile.TemporaryDirectory(prefix="fleetlight-faults-") as folder:
                 outcomes.append(run_fault(FAULTS[name], supply, Path(folder), seed=seed, rounds=rounds))
             console.print(f"{name}: {'nothing lost' if outcomes[-1].is_clean else outcomes[-1].damage}", style="dim")
+            for note in outcomes[-1].notes:
+                console.print(f"  {note}", style="dim")
     console.print(_table(outcomes))
     left_out = [name for name in FAULTS if name not in names]
     if left_out and not arguments.names:

@@ -2,7 +2,9 @@
 
 import os
 import random
-from collections.abc import Callable, Mapping
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,10 +16,11 @@ from elasticsearch import ApiError, Elasticsearch
 
 from bench.faults import processes
 from bench.faults.index_damage import DAMAGES, IndexDamage
-from bench.faults.lists import Lists
+from bench.faults.lists import Judged, Lists
 from bench.faults.load import FaultLoad
 from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
+from bench.faults.vandal import open_vandal
 from bench.faults.world import World
 from fleetlight.cells.fleet.tables import fleet_metadata
 from fleetlight.cells.kinds.opening import open_changelog_adapter
@@ -34,6 +37,8 @@ _HOUR = 3_600_000_000
 # An index that has stood still for some seconds more than it may seems fresh by the one, and a fresh one stale by both.
 _API_WRONG_BY_S = (-5, 15)
 _BEHIND_LISTS_S = 2.0  # for so long lists are judged that have to ask cells
+_ACTS_A_ROUND = 2
+_SEALED_WITHIN_S = 2.0  # so soon another program's writes are found on a machine at rest
 
 
 @dataclass
@@ -54,7 +59,7 @@ class FaultStage:
     folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
     it says that it has. is_right: whether the index says that it has all that the cells have after a moment
     (microseconds since the epoch), and has it, and nothing else; nothing may be changed meanwhile. clock: of the
-    operations.
+    operations. notes: what was measured, as sentences.
     """
 
     world: World
@@ -69,6 +74,7 @@ class FaultStage:
     clock: JumpingClock
     stack: ExitStack
     generator: random.Random = field(init=False)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.generator = random.Random(self.seed)
@@ -82,12 +88,12 @@ class FaultStage:
         self.run(processes.relays(self.world))
         self.run(processes.indexer(self.world))
 
-    def run_api(self, environment: Mapping[str, str] | None = None) -> Lists:
-        """An API, and its callers."""
+    def run_api(self, environment: Mapping[str, str] | None = None, asks: random.Random | None = None) -> Lists:
+        """An API, and its callers. asks: chooses their lists (Lists)."""
         port = free_port()
         self.run(processes.daemon(self.world, f"api --port {port} --processes 1", self.folder, environment))
         limit_s = self.world.settings.search.staleness_limit_s
-        return self.stack.enter_context(closing(Lists(f"http://127.0.0.1:{port}", self.load, limit_s)))
+        return self.stack.enter_context(closing(Lists(f"http://127.0.0.1:{port}", self.load, limit_s, asks)))
 
     def operate(self, at_least: int = 20, at_most: int = 80) -> None:
         """Let a random number of operations go by."""
@@ -128,13 +134,15 @@ class InjectedFault:
     """One way to break something.
 
     cells: the kind of database that the cells have. own: names of the servers that it must have for itself, since it
-    kills them. small_disk: the index is a SQLite file on a small disk of its own, which takes root to make.
+    kills them. sqlite_index: the index is a SQLite file. small_disk: so it is, on a small disk of its own, which takes
+    root to make.
     """
 
     name: str
     act: Callable[[FaultStage], None]
     cells: str = "sqlite"
     own: tuple[str, ...] = ()
+    sqlite_index: bool = False
     small_disk: bool = False
 
 
@@ -194,7 +202,7 @@ def damage_index(stage: FaultStage) -> None:
             stage.operate()
             try:
                 for name in pair:
-                    wait_until(partial(_has_damaged, DAMAGES[name], damage), timeout_s=120)
+                    wait_until(partial(_has_done, partial(DAMAGES[name], damage)), timeout_s=120)
                 stage.operate()
                 stage.wait_until_right()
             except BaseException as error:
@@ -202,12 +210,65 @@ def damage_index(stage: FaultStage) -> None:
                 raise
 
 
-def _has_damaged(act: Callable[[IndexDamage], None], damage: IndexDamage) -> bool:
+def _has_done(act: Callable[[], None]) -> bool:
     try:
-        act(damage)
-    except (ApiError, ValueError):
+        act()
+    except (ApiError, sqlite3.Error, ValueError):
         return False  # what was to be damaged is still away, by the damage before it
     return True
+
+
+def vandalise(stage: FaultStage) -> None:
+    """Another program writes to the index, some acts in each round, in an order by the seed."""
+    stage.run_all()
+    _vandalise(stage, [])
+
+
+def vandalise_and_kill(stage: FaultStage) -> None:
+    """As `vandalise`, and the indexer is killed before the act, or after it."""
+    stage.run(processes.relays(stage.world))
+    _vandalise(stage, [stage.run(processes.daemon(stage.world, "indexer", stage.folder))])
+
+
+def _vandalise(stage: FaultStage, killed: Sequence[processes.Daemon]) -> None:
+    lists = stage.run_api(asks=random.Random(stage.seed))
+    lies: list[str] = []
+    with open_vandal(stage.world, stage.generator) as vandal:
+        stage.wait_until_followed()
+        names = stage.generator.sample(sorted(vandal.acts), len(vandal.acts))
+        for name in islice(cycle(names), stage.rounds * _ACTS_A_ROUND):
+            lists.wait_until_from_index()
+            stage.operate(5, 20)
+            lists.check()
+            is_killed_before = stage.generator.random() < 0.5
+            for process in killed if is_killed_before else ():
+                process.kill()
+            wait_until(partial(_has_done, vandal.acts[name]), timeout_s=120)
+            acted_s = time.monotonic()
+            for process in killed:
+                if not is_killed_before:
+                    process.kill()
+                process.start()
+            judged = lists.check_for(stage.world.settings.search.staleness_limit_s + _BEHIND_LISTS_S)
+            stage.notes.append(f"{name}: {_said_of(judged, acted_s)}")
+            lies += [f"after {name}: {wrong}" for each in judged if each.as_of_s > acted_s for wrong in each.wrong]
+            try:
+                stage.wait_until_right()
+            except BaseException as error:
+                error.add_note(f"after {name}")
+                raise
+    assert lists.judged, "no list was complete"
+    assert not lies, (lies[:10], stage.notes)
+
+
+def _said_of(judged: Sequence[Judged], acted_s: float) -> str:
+    """What the lists that were asked for since an act were."""
+    wrong_s = [each.asked_s - acted_s for each in judged if each.wrong]
+    late = sum(seconds > _SEALED_WITHIN_S for seconds in wrong_s)
+    return (
+        f"{len(judged)} complete lists, {len(wrong_s)} wrong, {late} of them later than {_SEALED_WITHIN_S} s, "
+        f"the last after {max(wrong_s, default=0):.2f} s"
+    )
 
 
 def kill_elasticsearch(stage: FaultStage) -> None:
@@ -433,6 +494,10 @@ FAULTS = {
         InjectedFault("relay killed", kill_relay),
         InjectedFault("relay hangs", hang_relay, cells="postgresql"),
         InjectedFault("index damaged", damage_index),
+        InjectedFault("vandal", vandalise),
+        InjectedFault("vandal and a kill", vandalise_and_kill),
+        InjectedFault("vandal in SQLite", vandalise, sqlite_index=True),
+        InjectedFault("vandal in SQLite and a kill", vandalise_and_kill, sqlite_index=True),
         InjectedFault("elasticsearch killed", kill_elasticsearch, own=("elasticsearch",)),
         InjectedFault("rabbitmq stopped", stop_rabbitmq, own=("rabbitmq",)),
         InjectedFault("postgresql killed", kill_postgresql, cells="postgresql", own=("postgresql",)),

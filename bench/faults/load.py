@@ -4,7 +4,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetlight.cells.errors import (
     CellUnreachableError,
@@ -22,12 +22,14 @@ _FEW = 20  # instances that are alive
 class Promise:
     """What a cell has answered last about an instance: it has at least this revision, and is deleted or not.
 
-    is_certain: False when a later operation got no answer, so that the cell may be one revision further.
+    name: no other instance has it, and this one never again. is_certain: False when a later operation got no answer, so
+    that the cell may be one revision further.
     """
 
     cell: int
     revision: int
     is_deleted: bool
+    name: str
     is_certain: bool = True
 
 
@@ -103,11 +105,12 @@ class FaultLoad:
         position = self._random.randrange(len(self._alive))
         uuid, kind = self._alive[position], self._random.randrange(4)
         promise = self.journal[uuid]
-        cell = self._cells[promise.cell]
+        cell, name = self._cells[promise.cell], promise.name
         try:
             match kind:
                 case 0:
-                    changed = cell.update(uuid, {"display_name": f"renamed {self.events}"})
+                    name = f"renamed {self.events}"
+                    changed = cell.update(uuid, {"display_name": name})
                 case 1:
                     changed = cell.stop(uuid)
                 case 2:
@@ -122,22 +125,23 @@ class FaultLoad:
             self._forget(position)
             return
         except (CellUnreachableError, FleetUnreachableError):
-            self.journal[uuid] = Promise(promise.cell, promise.revision, promise.is_deleted, is_certain=False)
+            self.journal[uuid] = replace(promise, is_certain=False)
             raise
         if kind == 3:
             self._forget(position)
-        self._note(promise.cell, changed, is_deleted=kind == 3)
+        self._note(promise.cell, changed, name, is_deleted=kind == 3)
 
     def _create(self, number: int) -> None:
-        changed = self._cells[number].create({"display_name": f"instance {self.events}", "host": "host1"})
+        name = f"instance {self.events}"
+        changed = self._cells[number].create({"display_name": name, "host": "host1"})
         self._alive.append(changed.uuid)
-        self._note(number, changed, is_deleted=False)
+        self._note(number, changed, name, is_deleted=False)
 
     def _forget(self, position: int) -> None:
         del self._alive[position]
 
-    def _note(self, cell: int, changed: Changed, *, is_deleted: bool) -> None:
-        self.journal[changed.uuid] = Promise(cell, changed.revision, is_deleted)
+    def _note(self, cell: int, changed: Changed, name: str, *, is_deleted: bool) -> None:
+        self.journal[changed.uuid] = Promise(cell, changed.revision, is_deleted, name)
         with self._done:
             self.events += 1
             self._done.notify_all()

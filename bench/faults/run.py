@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +36,16 @@ _KINDS: dict[str, Server] = {
 
 @dataclass(frozen=True, slots=True)
 class FaultOutcome:
-    """What came of a fault. events: operations while it lasted. recovery_s: from its end until all was right again."""
+    """What came of a fault.
+
+    events: operations while it lasted. recovery_s: from its end until all was right again. notes: what was measured.
+    """
 
     fault: str
     events: int
     damage: Damage
     recovery_s: float
+    notes: Sequence[str]
 
     @property
     def is_clean(self) -> bool:
@@ -69,7 +73,8 @@ class Supply:
 def run_fault(fault: InjectedFault, supply: Supply, folder: Path, *, seed: int, rounds: int) -> FaultOutcome:
     """Raises AssertionError when the fault cannot be caused, or nothing has come right after some minutes."""
     with ExitStack() as stack:
-        index_file = stack.enter_context(_small_disk(folder)) / "index.db" if fault.small_disk else None
+        disk = stack.enter_context(_small_disk(folder)) if fault.small_disk else folder
+        index_file = disk / "index.db" if fault.small_disk or fault.sqlite_index else None
         servers = Servers(
             elasticsearch=supply.url("elasticsearch", own="elasticsearch" in fault.own),
             amqp=supply.url("rabbitmq", own="rabbitmq" in fault.own),
@@ -104,10 +109,11 @@ def run_fault(fault: InjectedFault, supply: Supply, folder: Path, *, seed: int, 
                 load.stop()
                 raise
             load.finish()
-            return _recovered(fault, world, writer, load)
+            return _recovered(stage, fault, writer)
 
 
-def _recovered(fault: InjectedFault, world: World, writer: IndexWriter, load: FaultLoad) -> FaultOutcome:
+def _recovered(stage: FaultStage, fault: InjectedFault, writer: IndexWriter) -> FaultOutcome:
+    world, load = stage.world, stage.load
     begun_s, over_at = time.monotonic(), system_clock()
     found = Damage()
 
@@ -124,7 +130,7 @@ def _recovered(fault: InjectedFault, world: World, writer: IndexWriter, load: Fa
         # Damage that stays is an outcome; an index that never catches up is not one that can be put into numbers.
         if found == Damage():
             raise
-    return FaultOutcome(fault.name, load.events, found, time.monotonic() - begun_s)
+    return FaultOutcome(fault.name, load.events, found, time.monotonic() - begun_s, stage.notes)
 
 
 def _is_right(world: World, writer: IndexWriter, load: FaultLoad, since: int) -> bool:

@@ -63,6 +63,8 @@ WELL: Mapping[str, str] = {
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     f"fleetlight_indexer_cell_restored_total{{{_A}}}": always(1),
     "fleetlight_indexer_index_replaced_total": always(1),
+    "fleetlight_indexer_seal_broken_total": always(1),
+    "fleetlight_indexer_seal_held_seconds": growing(1),
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
     f"fleetlight_mappings_repaired_total{{{_A}}}": always(2),
     f"fleetlight_indexer_audit_doubted{{{_A}}}": always(0),
@@ -92,6 +94,7 @@ WELL: Mapping[str, str] = {
 }
 """What Prometheus has of a fleet with a disabled cell, whose processes have waited for something in the past."""
 
+_SEAL_BROKEN = ({"fleetlight_indexer_seal_broken_total": growing(0.01)}, {"FleetlightIndexSealBroken"})
 _INDEX_FAILS = {
     f'fleetlight_indexer_failures_total{{{_A},kind="IndexUnavailableError"}}': growing(0.2),
     f"fleetlight_api_index_age_seconds{{{_A}}}": growing(1),
@@ -146,6 +149,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
         },
         {"FleetlightIndexDiffers", "FleetlightIndexReplaced"},
     ),
+    "vandal": _SEAL_BROKEN,
+    "vandal and a kill": _SEAL_BROKEN,
+    "vandal in SQLite": _SEAL_BROKEN,
+    "vandal in SQLite and a kill": _SEAL_BROKEN,
     "elasticsearch killed": (_INDEX_AWAY, {"FleetlightIndexAway"}),
     "rabbitmq stopped": (
         _BUS_AWAY,
@@ -210,6 +217,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
             'fleetlight_api_requests_total{method="GET",route="/v2.1/servers",status="503"}': growing(20),
         },
         {"FleetlightListsRefused"},
+    ),
+    "no indexer looks at the seal": (
+        {"fleetlight_indexer_seal_held_seconds": always(0)},
+        {"FleetlightIndexSealUnknown"},
     ),
     "the audit does not get round": (
         {f'fleetlight_indexer_audited_seconds{{{_A},compared="revisions"}}': always(-3600)},

@@ -88,7 +88,6 @@ class _Numbered(msgspec.Struct):
 
 
 class _ShardCount(msgspec.Struct):
-    uuid: str
     number_of_shards: str
 
 
@@ -152,12 +151,8 @@ def numbered(client: Elasticsearch, index: str, shard: str, numbers: Numbers, li
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which shard has a document: a hash of its id, in one of so many `places`, which the shards share.
+    """Which shard has a document: a hash of its id, in one of so many `places`, which the shards share."""
 
-    uuid: of the physical index, which no other one of its name ever has.
-    """
-
-    uuid: str
     shards: int
     places: int
 
@@ -168,19 +163,18 @@ class Routing:
 
 
 def routing_of(client: Elasticsearch, index: str) -> Routing:
-    """That of the physical index that has this name now.
+    """That of a physical index, which never changes.
 
     Servers do not say into how many places they divide, which depends on their version, so some ids are tried.
     Raises IndexRequestError where a server does otherwise.
     """
-    path = f"/{index}/_settings/index.uuid,index.number_of_shards"
-    [found] = decoded(_SETTINGS, send(client, "GET", path)).values()
-    uuid, shards = found.settings.index.uuid, int(found.settings.index.number_of_shards)
+    [found] = decoded(_SETTINGS, send(client, "GET", f"/{index}/_settings/index.number_of_shards")).values()
+    shards = int(found.settings.index.number_of_shards)
     if shards == 1:
-        return Routing(uuid, 1, 1)
+        return Routing(1, 1)
     tried = {str(number): _asked_shard(client, index, str(number)) for number in range(_TRIED)}
     for places in (shards, shards << max(1, _LOG_OF_MOST_SHARDS - (shards - 1).bit_length())):
-        routing = Routing(uuid, shards, places)
+        routing = Routing(shards, places)
         if all(routing.shard_of(each) == shard for each, shard in tried.items()):
             return routing
     raise IndexRequestError(f"the server routes documents of {index} to its shards in another way than is known")

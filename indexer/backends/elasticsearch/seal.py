@@ -19,7 +19,7 @@ from elasticsearch import Elasticsearch
 from fleetlight.indexer.backends.accounts import Numbers
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import WrittenIndex, numbered, written
-from fleetlight.indexer.backends.elasticsearch.write_account import Account, Floors, WriteAccount
+from fleetlight.indexer.backends.elasticsearch.write_account import Account, WriteAccount
 from fleetlight.indexer.backends.seal import HELD, SEAL, AreRight, Breach
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError
 from fleetlight.resources.clock import Clock
@@ -40,6 +40,8 @@ _SAVE_INTERVAL_S = 5.0
 # Reports that a writer of another process has to make: the next one may have been made before the look.
 _REPORTS_TO_COME = 2
 _FORGET_AFTER_S = 60.0
+# A request that got no answer may be carried out so much later.
+_LATE_S = 60.0
 
 
 class KeepsState(Protocol):
@@ -79,17 +81,9 @@ def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
     return {"uuid": index.uuid, "shards": shards}
 
 
-def load_floors(state: KeepsState) -> Floors:
-    """Below which number all are sealed."""
-    return {
-        index.uuid: {number: shard.count for number, shard in index.shards.items()}
-        for index in _load_sealed(state).values()
-    }
-
-
 def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str) -> None:
     """Seal the indexes behind these names that nothing was ever written to."""
-    sealed = _load_sealed(state)
+    sealed = load_sealed(state)
     new = {
         name: sealed_of(index)
         for name, index in written(client, *names).items()
@@ -100,7 +94,8 @@ def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str
         state.save_state(SEAL, {HELD: clock()})
 
 
-def _load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
+def load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
+    """What is sealed, by the names of physical indexes."""
     return _facts(state, SEALED, WrittenIndex)
 
 
@@ -130,8 +125,8 @@ class ElasticsearchSeal:
         # Writes of which it was seen that they say what the cells say.
         self._right: Missing = {}
         self._mended: set[str] = set()
-        # By writer, as of the last look at which the seal held.
-        self._unanswered: dict[str, int] = {}
+        # By writer: how many requests had no answer, and when it was seen that there was one more.
+        self._unanswered: dict[str, tuple[int, float]] = {}
         self._is_loaded = False
         self._save_due_s = 0.0
         # When each account was last seen to be another one.
@@ -151,7 +146,7 @@ class ElasticsearchSeal:
         look = self._look or _Look(self._clock(), time.monotonic(), self._given())
         if self._reason(look.given):
             # A rebuild has put another one in place, or a writer has made one that was missing.
-            self._sealed = _load_sealed(self._state)
+            self._sealed = load_sealed(self._state)
             if reason := self._reason(look.given):
                 return self._breach(reason, None, look.given)
         accounts = self._load_accounts()
@@ -165,27 +160,31 @@ class ElasticsearchSeal:
         may_be_ours = any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items())
         if may_be_ours and time.monotonic() - look.since_s <= tolerance_s:
             return None
-        may_be_ours = may_be_ours or any(
-            account.unanswered > self._unanswered.get(writer, 0) for writer, account in accounts.items()
-        )
-        return self._judge(look, missing, are_right if may_be_ours else None)
+        if _histories(self._given()) != _histories(look.given):
+            # Another index is read by now, and what was given out there can be compared no more.
+            self._look = None
+            return None
+        may_be_late = any(time.monotonic() - since_s <= _LATE_S for _, since_s in self._unanswered.values())
+        return self._judge(look, missing, are_right if may_be_ours or may_be_late else None)
 
     def mend(self, breach: Breach) -> None:
-        self._sealed = dict(breach.mark)
-        self._state.save_state(SEALED, {name: msgspec.to_builtins(index) for name, index in self._sealed.items()})
-        self._mended.add(breach.id)
-        self._look = None
+        # With it those that were found before, and were never mended.
+        self._mended.update(self._state.load_state(SEAL).keys() - {HELD})
 
     def _load(self) -> Breach | None:
-        """What a process that checked it before has left."""
-        self._sealed = _load_sealed(self._state)
+        """What a process that checked it before has left, or this one: all breaches that are not mended, as one."""
+        self._sealed = load_sealed(self._state)
         gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
         self._state.save_state(SEALED, dict.fromkeys(gone))
-        self._is_loaded = True
-        for name, fact in _facts(self._state, SEAL, _UnmendedBreach).items():
-            if name not in self._mended:
-                return Breach(name, fact.reason, fact.uuids, self._given())
-        return None
+        facts = _facts(self._state, SEAL, _UnmendedBreach)
+        found = {name: fact for name, fact in facts.items() if name not in self._mended}
+        self._is_loaded = not found
+        if not found:
+            return None
+        named = [fact.uuids for fact in found.values() if fact.uuids is not None]
+        *_, (name, fact) = found.items()
+        uuids: frozenset[str] | None = frozenset[str]().union(*named) if len(named) == len(found) else None
+        return Breach(name, fact.reason, uuids, self._sealed)
 
     def _given(self) -> dict[str, WrittenIndex]:
         """Raises IndexAbsentError where one of our indexes is not there, or closed: it is known to be away then."""
@@ -210,7 +209,11 @@ class ElasticsearchSeal:
         return None
 
     def _load_accounts(self) -> dict[str, Account]:
-        return _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+        accounts = _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+        for writer, account in accounts.items():
+            if account.unanswered > self._unanswered.get(writer, (0, 0.0))[0]:
+                self._unanswered[writer] = (account.unanswered, time.monotonic())
+        return accounts
 
     def _missing(self, look: _Look, accounts: Mapping[str, Account]) -> Missing:
         missing: Missing = {}
@@ -218,7 +221,7 @@ class ElasticsearchSeal:
             for number, shard in index.shards.items():
                 got = self._right.get((name, number), Numbers())
                 for account in accounts.values():
-                    got = got.union(account.got(index.uuid, number))
+                    got = got.union(account.got(shard.history))
                 if not_got := got.missing(self._sealed[name].shards[number].count, shard.count):
                     missing[name, number] = not_got
         return missing
@@ -255,21 +258,28 @@ class ElasticsearchSeal:
     def _breach(self, reason: str, uuids: frozenset[str] | None, given: Mapping[str, WrittenIndex]) -> Breach:
         breach = Breach(uuid4().hex, reason, uuids, given)
         self._state.save_state(SEAL, {breach.id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
+        # What comes after it is another one. Writers learn from it which histories there are.
+        self._state.save_state(SEALED, {name: msgspec.to_builtins(index) for name, index in given.items()})
+        self._account.learn()
+        self._is_loaded = False
         self._look = None
         return breach
 
     def _hold(self, look: _Look, accounts: Mapping[str, Account]) -> None:
         """All that the shards had given out by that look is accounted for."""
+        is_judged = bool(self._right)
         self._look = None
         self._right = {}
-        self._unanswered = {writer: account.unanswered for writer, account in accounts.items()}
         # Of an index that a rebuild fills, or has replaced, the seal stays.
         self._sealed = {**self._sealed, **look.given}
         self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
         self.held_at = look.at
         self._mended.clear()
-        if time.monotonic() >= self._save_due_s:
+        # What was judged right has no account that would show it again.
+        if is_judged or time.monotonic() >= self._save_due_s:
             self._state.save_state(SEALED, {name: msgspec.to_builtins(look.given[name]) for name in look.given})
+            # With an index that a rebuild fills since.
+            self._sealed = {**load_sealed(self._state), **self._sealed}
             self._forget_accounts(accounts)
             self._save_due_s = time.monotonic() + _SAVE_INTERVAL_S
 
@@ -289,15 +299,19 @@ class ElasticsearchSeal:
     def _has_more(self, account: Account) -> bool:
         """Whether it accounts for more than what is sealed; of an index that is not there any more it does not."""
         return any(
-            account.got(index.uuid, number).beyond(shard.count).ranges
+            account.got(shard.history).beyond(shard.count).ranges
             for index in self._sealed.values()
-            for number, shard in index.shards.items()
+            for shard in index.shards.values()
         )
 
 
 def _may_be_of(account: Account | None, until: int) -> bool:
     """Whether writes that had begun by a look may still be under way, or not be accounted for yet."""
     return account is not None and account.is_at_work and not (account.reports >= until and account.oldest >= until)
+
+
+def _histories(given: Mapping[str, WrittenIndex]) -> set[str]:
+    return {shard.history for index in given.values() for shard in index.shards.values()}
 
 
 def _by_cell(found: Iterable[list[tuple[str, str]]]) -> dict[str, list[str]]:

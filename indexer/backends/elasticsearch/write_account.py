@@ -8,8 +8,8 @@ writer at work, and of no other.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from threading import Condition, Thread
 from typing import Any
 from uuid import uuid4
@@ -17,24 +17,19 @@ from uuid import uuid4
 import msgspec
 
 from fleetlight.indexer.backends.accounts import Numbers
-from fleetlight.indexer.backends.elasticsearch.numbering import Routing
+from fleetlight.indexer.backends.elasticsearch.numbering import Routing, WrittenIndex
 from fleetlight.indexer.errors import IndexerError
 
 _INTERVAL_S = 0.5
 # A writer that has written nothing for so long is not at work.
 _WORKS_S = 2.0
-# What is sealed is left out of an account that has so many ranges; they come of several writers at once.
-_MANY_RANGES = 100
 
-Got = dict[str, dict[str, Numbers]]
-"""Numbers by the uuid of a physical index, and shard."""
-
-Floors = Mapping[str, Mapping[str, int]]
-"""By the uuid of a physical index, and shard, the number below which all are sealed."""
+Add = Callable[[str, Iterable[tuple[str, int]]], None]
+"""Accounts for documents of a physical index, by id, with the number of each."""
 
 
 class Account(msgspec.Struct):
-    """What a writer says of itself.
+    """What a writer says of itself. numbers: by the uuid of the history of a shard.
 
     reports: how often it has done so. oldest: how often it had when the oldest request that is under way began; as
     `reports` where none is. is_at_work: whether other requests may have begun since. unanswered: how many requests had
@@ -45,30 +40,31 @@ class Account(msgspec.Struct):
     oldest: int
     unanswered: int
     is_at_work: bool
-    numbers: dict[str, dict[str, list[tuple[int, int]]]]
+    numbers: dict[str, list[tuple[int, int]]]
 
-    def got(self, index_uuid: str, shard: str) -> Numbers:
-        return Numbers(self.numbers.get(index_uuid, {}).get(shard, ()))
+    def got(self, history: str) -> Numbers:
+        return Numbers(self.numbers.get(history, ()))
 
 
 class WriteAccount:
     """Threads may share one.
 
-    save: keeps what it is given under the id of this account. routing_of: that of a physical index. floors: what is
-    sealed. All raise IndexerError.
+    save: keeps what it is given under the id of this account. routing_of: that of a physical index. sealed: what is
+    sealed, by the names of physical indexes. All raise IndexerError.
     """
 
     def __init__(
         self,
         save: Callable[[str, Mapping[str, Any]], None],
         routing_of: Callable[[str], Routing],
-        floors: Callable[[], Floors],
+        sealed: Callable[[], Mapping[str, WrittenIndex]],
     ) -> None:
         self.id = uuid4().hex
         self._save = save
         self._routing_of = cache(routing_of)
-        self._floors = floors
-        self._got: Got = {}
+        self._load_sealed = sealed
+        self._sealed: Mapping[str, WrittenIndex] = {}
+        self._got: dict[str, Numbers] = {}
         self._changed = Condition()
         # By request, the number of reports when it began.
         self._under_way: dict[object, int] = {}
@@ -78,18 +74,24 @@ class WriteAccount:
         self._thread: Thread | None = None
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Around each request that writes, and the `add` of what came of it; raises IndexerError before it is sent."""
+    def writing(self) -> Iterator[Add]:
+        """Around each request that writes, and what is to be called with what came of it.
+
+        Raises IndexerError before the request is sent.
+        """
         request = object()
         with self._changed:
             if not self._is_at_work:
                 self._save(self.id, self._report(is_at_work=True))
+                self.learn()
                 self._is_at_work = True
                 self._start()
             self._under_way[request] = self._reports
+            # Where a copy was restored meanwhile, what was written before is no part of its history.
+            sealed = self._sealed
         has_answer = False
         try:
-            yield
+            yield partial(self._add, sealed)
             has_answer = True
         finally:
             with self._changed:
@@ -97,25 +99,35 @@ class WriteAccount:
                 self._unanswered += not has_answer
                 self._written_at_s = time.monotonic()
 
-    def add(self, index: str, written: Iterable[tuple[str, int]]) -> None:
-        """Account for documents of a physical index, by id, with the number of each."""
-        routing = self._routing_of(index)
-        by_shard: dict[int, list[int]] = {}
-        for document_id, number in written:
-            by_shard.setdefault(routing.shard_of(document_id), []).append(number)
+    def learn(self) -> None:
+        """Which histories there are now; numbers of another, and what is sealed, are forgotten. Raises IndexerError."""
+        sealed = self._load_sealed()
+        floors = {shard.history: shard.count for index in sealed.values() for shard in index.shards.values()}
         with self._changed:
-            shards = self._got.setdefault(routing.uuid, {})
-            for shard, numbers in by_shard.items():
-                shards.setdefault(str(shard), Numbers()).add(numbers)
-
-    def look_again(self) -> None:
-        """Another index may have taken the name of one."""
-        self._routing_of.cache_clear()
+            self._sealed = sealed
+            self._got = {
+                history: numbers.beyond(floors[history]) for history, numbers in self._got.items() if history in floors
+            }
 
     def now(self) -> Account:
         """As of now, for the process that checks the seal."""
         with self._changed:
             return msgspec.convert(self._report(is_at_work=bool(self._under_way)), Account)
+
+    def report(self) -> None:
+        """Save that of a writer at work; where nothing was written for a while, and at the end, it is not any more."""
+        with self._changed:
+            if not self._is_at_work:
+                return
+            is_idle = self._is_closed or time.monotonic() - self._written_at_s > _WORKS_S
+            if is_idle and not self._under_way:
+                # A request that begins meanwhile waits, and then says that the writer is at work again.
+                self._is_at_work = not self._saved(self._report(is_at_work=False)) and not self._is_closed
+                return
+            report = self._report(is_at_work=True)
+        self._saved(report)
+        with suppress(IndexerError):
+            self.learn()
 
     def close(self) -> None:
         """Save it a last time."""
@@ -125,6 +137,20 @@ class WriteAccount:
         if self._thread is not None:
             self._thread.join()
 
+    def _add(self, sealed: Mapping[str, WrittenIndex], index: str, written: Iterable[tuple[str, int]]) -> None:
+        if index not in sealed:
+            self.learn()
+            sealed = self._sealed
+        # What is not sealed at all needs no account: it is a breach.
+        if index in sealed:
+            shard_of, shards = self._routing_of(index).shard_of, sealed[index].shards
+            by_history: dict[str, list[int]] = {}
+            for document_id, number in written:
+                by_history.setdefault(shards[str(shard_of(document_id))].history, []).append(number)
+            with self._changed:
+                for history, numbers in by_history.items():
+                    self._got.setdefault(history, Numbers()).add(numbers)
+
     def _start(self) -> None:
         if self._thread is None:
             self._thread = Thread(target=self._keep, name="index-account", daemon=True)
@@ -132,23 +158,11 @@ class WriteAccount:
         self._changed.notify()
 
     def _keep(self) -> None:
-        while True:
+        while not self._is_closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_at_work or self._is_closed)
                 self._changed.wait_for(lambda: self._is_closed, _INTERVAL_S)
-                is_closed = self._is_closed
-                is_idle = is_closed or time.monotonic() - self._written_at_s > _WORKS_S
-                if is_idle and not self._under_way:
-                    # A request that begins meanwhile waits, and then says that the writer is at work again.
-                    self._is_at_work = not self._saved(self._report(is_at_work=False)) and not is_closed
-                    report = None
-                else:
-                    report = self._report(is_at_work=True)
-            if report is not None:
-                self._saved(report)
-                self._forget_what_is_sealed()
-            if is_closed:
-                return
+            self.report()
 
     def _saved(self, report: Mapping[str, Any]) -> bool:
         try:
@@ -160,10 +174,7 @@ class WriteAccount:
 
     def _report(self, *, is_at_work: bool) -> Mapping[str, Any]:
         self._reports += 1
-        numbers = {
-            index: {shard: list(numbers.ranges) for shard, numbers in shards.items()}
-            for index, shards in self._got.items()
-        }
+        numbers = {history: list(numbers.ranges) for history, numbers in self._got.items()}
         oldest = min(self._under_way.values(), default=self._reports)
         return {
             "reports": self._reports,
@@ -172,16 +183,3 @@ class WriteAccount:
             "is_at_work": is_at_work,
             "numbers": numbers,
         }
-
-    def _forget_what_is_sealed(self) -> None:
-        if sum(len(numbers.ranges) for shards in self._got.values() for numbers in shards.values()) < _MANY_RANGES:
-            return
-        try:
-            floors = self._floors()
-        except IndexerError:
-            return
-        with self._changed:
-            self._got = {
-                index: {shard: numbers.beyond(floors.get(index, {}).get(shard, 0)) for shard, numbers in shards.items()}
-                for index, shards in self._got.items()
-            }

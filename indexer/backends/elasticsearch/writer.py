@@ -72,7 +72,7 @@ from fleetlight.indexer.backends.elasticsearch.physical import (
     make_usable,
     physical_indexes,
 )
-from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_floors, seal_new
+from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_sealed, seal_new
 from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
 from fleetlight.indexer.backends.elasticsearch.versions import require_usable
 from fleetlight.indexer.backends.elasticsearch.write_account import WriteAccount
@@ -110,7 +110,7 @@ class ElasticsearchWriter:
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
         self._target = Target(self._client, self._names)
-        self._account = WriteAccount(self._save_account, partial(routing_of, self._client), partial(load_floors, self))
+        self._account = WriteAccount(self._save_account, partial(routing_of, self._client), partial(load_sealed, self))
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
@@ -322,10 +322,10 @@ class ElasticsearchWriter:
 
     def _send_writes(self, path: str, lines: bytes) -> bytes:
         """The answer to a bulk request; every write to instances or items goes through here, and is accounted for."""
-        with self._account.writing():
+        with self._account.writing() as add:
             answer = send(self._client, "POST", f"{path}&filter_path={WRITES_ASKED}", lines, content_type=NDJSON)
             for index, written in from_writes(answer).items():
-                self._account.add(index, written)
+                add(index, written)
         return answer
 
     def _some_of(self, query: dict[str, Any]) -> Collection[str]:
@@ -499,8 +499,8 @@ class ElasticsearchWriter:
 
     def seal_new(self) -> None:
         """Seal the indexes that are written to, where nothing was ever written to them."""
-        self._account.look_again()
         seal_new(self._client, self, system_clock, self._names.write, self._names.items)
+        self._account.learn()
 
     def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:
         if account["reports"] == 1 and not physical_indexes(self._client, self._names.state):

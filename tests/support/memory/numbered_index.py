@@ -1,0 +1,124 @@
+"""Shards in memory that number writes as those of Elasticsearch do, and the state of the index beside them."""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from fleetlight.indexer.backends.accounts import Numbers
+from fleetlight.indexer.backends.elasticsearch.numbering import Routing, Written, WrittenIndex
+
+CELL = "c0"
+
+
+def _new_id() -> str:
+    return uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One that has a number. is_ours: of a writer of ours, not of another program."""
+
+    document_id: str
+    removes: bool
+    is_ours: bool
+
+
+@dataclass
+class Shard:
+    """writes: by their numbers. documents: the number of the write that each is of."""
+
+    history: str = field(default_factory=_new_id)
+    writes: list[Write] = field(default_factory=list)
+    documents: dict[str, int] = field(default_factory=dict)
+
+    def write(self, write: Write) -> int:
+        number = len(self.writes)
+        self.writes.append(write)
+        self.documents.pop(write.document_id, None)
+        if not write.removes:
+            self.documents[write.document_id] = number
+        return number
+
+
+@dataclass
+class PhysicalIndex:
+    """name: stays when it is restored; the uuid does not."""
+
+    name: str
+    shards: list[Shard]
+    uuid: str = field(default_factory=_new_id)
+
+    @property
+    def routing(self) -> Routing:
+        return Routing(len(self.shards), len(self.shards))
+
+    def write(self, write: Write) -> tuple[int, int]:
+        """The shard, and the number that it gave."""
+        shard = self.routing.shard_of(write.document_id)
+        return shard, self.shards[shard].write(write)
+
+    def restored(self) -> "PhysicalIndex":
+        """As it comes back of a snapshot that is taken now."""
+        shards = [Shard(writes=list(each.writes), documents=dict(each.documents)) for each in self.shards]
+        return PhysicalIndex(self.name, shards)
+
+    @property
+    def written(self) -> WrittenIndex:
+        shards = {str(number): Written(each.history, len(each.writes)) for number, each in enumerate(self.shards)}
+        return WrittenIndex(self.uuid, shards)
+
+
+class NumberedIndex:
+    """Physical indexes behind aliases, and what fleetlight.indexer.backends.elasticsearch.seal needs of a writer.
+
+    A search finds what was there when `make_searchable` was called last.
+    """
+
+    def __init__(self) -> None:
+        self.physical: dict[str, PhysicalIndex] = {}
+        self.aliases: dict[str, str] = {}
+        self._state: dict[str, dict[str, bytes]] = {}
+        self._searchable: dict[str, PhysicalIndex] = {}
+
+    def create(self, name: str, shards: int, *aliases: str) -> None:
+        self.physical[name] = PhysicalIndex(name, [Shard() for _ in range(shards)])
+        self.aliases |= dict.fromkeys(aliases, name)
+
+    def behind(self, alias: str) -> PhysicalIndex:
+        return self.physical[self.aliases.get(alias, alias)]
+
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        facts = self._state.setdefault(kind, {})
+        for name, value in values.items():
+            if value is None:
+                facts.pop(name, None)
+            else:
+                facts[name] = msgspec.json.encode(value)
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        return {name: msgspec.json.decode(value) for name, value in self._state.get(kind, {}).items()}
+
+    def make_searchable(self) -> None:
+        self._searchable = deepcopy(self.physical)
+
+    def written(self, _client: object, *names: str) -> dict[str, WrittenIndex]:
+        """As fleetlight.indexer.backends.elasticsearch.numbering.written."""
+        found = {self.aliases.get(name, name) for name in names} & self.physical.keys()
+        return {name: self.physical[name].written for name in sorted(found)}
+
+    def numbered(self, _client: object, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
+        """As fleetlight.indexer.backends.elasticsearch.numbering.numbered."""
+        documents = self._searchable[index].shards[int(shard)].documents
+        wanted = set(numbers)
+        return [(uuid, CELL) for uuid, number in documents.items() if number in wanted][:limit]
+
+    def all_writes(self) -> Iterator[tuple[PhysicalIndex, int, int, Write]]:
+        """With the index, the shard and the number of each."""
+        for index in self.physical.values():
+            for place, shard in enumerate(index.shards):
+                for number, write in enumerate(shard.writes):
+                    yield index, place, number, write
