@@ -108,14 +108,13 @@ class SimulatedAgents:
     def _command(self, child: _Child, port: int) -> list[str]:
         node = node_of(child.host)
         files = {"certificate": f"agent-{node}.pem", "key": f"agent-{node}.key", "trusted": "authority.pem"}
-        sizes = {"vcpus": _SIZE.vcpus, "memory-gib": _SIZE.memory_mib // MIB_PER_GIB}
-        sizes["disk-gib"] = _SIZE.disk_mib // MIB_PER_GIB
+        sizes = {"vcpus": f"{_SIZE.vcpus}", "memory": f"{_SIZE.memory_mib}M", "disk": f"{_SIZE.disk_mib}M"}
         command = [sys.executable, "-m", "fleetlight.cli", "node-agent", node, "--until-stdin-ends"]
         command += ["--folder", str(child.folder), "--host", _LOOPBACK, "--port", str(port)]
         for name, file in files.items():
             command += [f"--{name}", str(self._certificates / file)]
         for name, size in sizes.items():
-            command += [f"--{name}", str(size)]
+            command += [f"--{name}", size]
         for hypervisor in CLUSTER_DEFAULTS["enabled_hypervisors"]:
             command += ["--hypervisor", hypervisor]
         return command

@@ -31,7 +31,7 @@ from fleetlight.indexer.backends.base import (
     IndexWriter,
     WriteResult,
 )
-from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
+from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping, state_mapping
 from fleetlight.indexer.backends.opening import open_generations, open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexReplacedError, IndexUnavailableError, IndexVersionError, RebuildError
@@ -1032,6 +1032,7 @@ def test_fields_that_a_mapping_lacks_are_added_in_place(
     newer = replace(make_document(2), extra=Extra("ns/Payload-1.9", {"rack": "r7"}, {"rack": "text"}))
     with Elasticsearch(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
         client.indices.create(index=f"{name}-older", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
+        client.indices.create(index=f"{elasticsearch_prefix}-state", mappings=state_mapping())
         assert writer.write([known, newer]).rejected, "the mapping is strict"
         writer.prepare()
         assert writer.write([newer]).applied == 1

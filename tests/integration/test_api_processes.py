@@ -131,7 +131,7 @@ def test_process_that_hangs_is_replaced(api: ApiProcesses) -> None:
 
 @pytest.mark.parametrize("consistency", ["any", "strong"])
 def test_lists_under_way_are_answered_when_the_api_is_stopped(api: ApiProcesses, consistency: str) -> None:
-    request = f"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api\r\nFleetlight-Consistency: {consistency}\r\n\r\n"
+    request = f"GET /v2.1/servers/detail HTTP/1.1\r\nHost: 127.0.0.1\r\nFleetlight-Consistency: {consistency}\r\n\r\n"
     with ExitStack() as opened:
         clients = [
             opened.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)) for _ in range(120)

@@ -70,7 +70,6 @@ def test_lists_do_without_the_index_until_what_another_program_wrote_is_repaired
         asyncio.Runner() as runner,
         world.relaying(),
         world.indexing(),
-        world.sealing(),
     ):
         searcher = open_searcher(world.index)
 

@@ -35,7 +35,6 @@ def test_lists_do_without_the_file_until_what_another_program_wrote_is_repaired(
         new_world(tmp_path, "memory://", str(uuid4()), index) as world,
         world.relaying(),
         world.indexing(),
-        world.sealing(),
     ):
         for number in range(5):
             world.operations.create({"display_name": f"first {number}"})

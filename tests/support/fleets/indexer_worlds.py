@@ -86,12 +86,6 @@ class World:
                 yield
 
     @contextmanager
-    def sealing(self) -> Iterator[None]:
-        """The sealer of the index, as an indexer has it."""
-        with self._repairing() as repair, in_thread(Sealer(repair, IndexerMetrics(CollectorRegistry())).run):
-            yield
-
-    @contextmanager
     def _repairing(self) -> Iterator[CellRepair]:
         with (
             closing(open_writer(self.index)) as writer,
@@ -169,7 +163,7 @@ class World:
 def indexing(
     fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_delay_s: float = 0
 ) -> Iterator[IndexerService]:
-    """An indexer of all cells of a fleet, in a thread.
+    """An indexer of all cells of a fleet, and the sealer of its index, in threads.
 
     lists_delay_s: see fleetlight.indexer.stream.follower.FollowerParts; none where nobody lists.
     """
@@ -203,7 +197,17 @@ def indexing(
         service = IndexerService(
             cells, parts, open_adapter=open_changelog_adapter, refresh_interval_s=0.05, cells_refresh_interval_s=0.2
         )
-        with in_thread(service.run):
+        repair = CellRepair(
+            fleet.cells,
+            open_changelog_adapter,
+            open_adapter,
+            writer=writer,
+            leases=leases,
+            owners=fleet,
+            journals=fleet.journals,
+            clock=system_clock,
+        )
+        with in_thread(service.run), in_thread(Sealer(repair, parts.metrics).run):
             yield service
 
 
