@@ -104,12 +104,18 @@ class UnindexedMoves:
         self._index = index
         self._owners = owners
         self._seen_at = seen_at
+        # Those that lived here when they were looked at last.
+        self._arrived: set[str] = set()
 
     def unsettled(self, rows: Collection[InstanceRow]) -> Mapping[str, str]:
         """By uuid, why the index may lack an instance. rows: hidden ones of instances that it has no document of."""
         if not rows:
             return {}
-        homes = followed_homes(deployment_of(self._adapter), self._owners, [row.uuid for row in rows])
+        deployment, uuids = deployment_of(self._adapter), [row.uuid for row in rows]
+        homes = followed_homes(deployment, self._owners, uuids)
+        here = set(deployment.confirm_here(uuids)) if deployment is not None else set()
+        # One that got here between the reading of its row and that of its mapping is shown when it is read again.
+        arrived, self._arrived = here - self._arrived, here
         progress = self._index.load_progress()
         reasons: dict[str, str] = {}
         for row in rows:
@@ -117,7 +123,9 @@ class UnindexedMoves:
             home = homes.get(row.uuid)
             known = None if home is None else progress.get(home)
             is_read = known is not None and known.is_complete and known.fresh_as_of > seen_at
-            if home is not None and not is_read:
+            if row.uuid in arrived:
+                reasons[row.uuid] = "it was hidden, and lives here by now"
+            elif home is not None and not is_read:
                 reasons[row.uuid] = f"it is hidden, and cell {home}, where it lives, was not read since"
         return reasons
 
