@@ -470,6 +470,18 @@ def test_number_that_a_restored_copy_gives_again_is_not_ours(machine: WriteAccou
     machine.other_program_writes("id1", NAMES.write, removes=True)
 
 
+def test_shard_that_is_not_there_yet_has_no_other_history(machine: WriteAccountMachine) -> None:
+    """As while a server starts."""
+    machine.write(0, NAMES.write, ["id1", "id2", "id3"])
+    pass_time(machine, 1.1)
+    machine.index.absent = frozenset({"0"})
+    with pytest.raises(IndexUnavailableError, match="not all shards"):
+        machine.check_once()
+    machine.index.absent = frozenset()
+    machine.check_once()
+    assert machine.breach is None
+
+
 def test_breach_is_mended_though_the_first_comparison_failed(machine: WriteAccountMachine) -> None:
     machine.other_program_writes("id1", NAMES.write, removes=False)
     machine.check_once()

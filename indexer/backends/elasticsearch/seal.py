@@ -21,7 +21,7 @@ from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import WrittenIndex, numbered, written
 from fleetlight.indexer.backends.elasticsearch.write_account import Account, WriteAccount
 from fleetlight.indexer.backends.seal import HELD, SEAL, AreRight, Breach
-from fleetlight.indexer.errors import IndexAbsentError, IndexerError
+from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from fleetlight.resources.clock import Clock
 
 T = TypeVar("T")
@@ -192,6 +192,11 @@ class ElasticsearchSeal:
         given = written(self._client, names.read, names.write, names.items)
         if len(given) < len((names.write, names.items)):
             raise IndexAbsentError(f"not all of the indexes behind {names.write} and {names.items} are there")
+        for name, index in given.items():
+            # A server that starts has not all of its shards yet, and does not say so.
+            sealed = self._sealed.get(name, index)
+            if sealed.uuid == index.uuid and index.shards.keys() < sealed.shards.keys():
+                raise IndexUnavailableError(f"not all shards of {name} are there")
         return given
 
     def _reason(self, given: Mapping[str, WrittenIndex]) -> str | None:

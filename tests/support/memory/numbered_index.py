@@ -75,12 +75,14 @@ class PhysicalIndex:
 class NumberedIndex:
     """Physical indexes behind aliases, and what fleetlight.indexer.backends.elasticsearch.seal needs of a writer.
 
-    A search finds what was there when `make_searchable` was called last.
+    A search finds what was there when `make_searchable` was called last. absent: shards of indexes with several that
+    do not answer.
     """
 
     def __init__(self) -> None:
         self.physical: dict[str, PhysicalIndex] = {}
         self.aliases: dict[str, str] = {}
+        self.absent: frozenset[str] = frozenset()
         self._state: dict[str, dict[str, bytes]] = {}
         self._searchable: dict[str, PhysicalIndex] = {}
 
@@ -108,7 +110,11 @@ class NumberedIndex:
     def written(self, _client: object, *names: str) -> dict[str, WrittenIndex]:
         """As fleetlight.indexer.backends.elasticsearch.numbering.written."""
         found = {self.aliases.get(name, name) for name in names} & self.physical.keys()
-        return {name: self.physical[name].written for name in sorted(found)}
+        return {name: self._there(self.physical[name].written) for name in sorted(found)}
+
+    def _there(self, index: WrittenIndex) -> WrittenIndex:
+        there = index.shards.keys() - self.absent if len(index.shards) > 1 else index.shards.keys()
+        return WrittenIndex(index.uuid, {number: index.shards[number] for number in sorted(there)})
 
     def numbered(self, _client: object, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
         """As fleetlight.indexer.backends.elasticsearch.numbering.numbered."""
