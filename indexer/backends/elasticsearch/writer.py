@@ -25,7 +25,6 @@ from fleetlight.indexer.backends.elasticsearch import digests as compared
 from fleetlight.indexer.backends.elasticsearch import other_items
 from fleetlight.indexer.backends.elasticsearch.client import (
     NDJSON,
-    IndexExistsError,
     TooLargeError,
     open_client,
     send,
@@ -54,27 +53,19 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     to_state_bulk,
 )
 from fleetlight.indexer.backends.elasticsearch.mapping import (
-    ABOUT,
     EXTRA_FIELDS,
     EXTRA_TERMS,
-    index_settings,
-    instance_mapping,
-    progress_mapping,
-    progress_settings,
-    state_mapping,
 )
-from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
+from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import routing_of
 from fleetlight.indexer.backends.elasticsearch.pause import end_pause
 from fleetlight.indexer.backends.elasticsearch.physical import (
-    alias_changes,
-    drop_guessed,
     make_usable,
     physical_indexes,
 )
+from fleetlight.indexer.backends.elasticsearch.preparation import Preparation, remove_all
 from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_sealed, seal_new
-from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
-from fleetlight.indexer.backends.elasticsearch.versions import require_usable
+from fleetlight.indexer.backends.elasticsearch.target import Target
 from fleetlight.indexer.backends.elasticsearch.write_account import WriteAccount
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -110,6 +101,7 @@ class ElasticsearchWriter:
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
         self._target = Target(self._client, self._names)
+        self._preparation = Preparation(self._client, names, settings, self._target)
         self._account = WriteAccount(self._save_account, partial(routing_of, self._client), partial(load_sealed, self))
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
@@ -119,13 +111,7 @@ class ElasticsearchWriter:
         What is missing of indexes and aliases is made, and what was promised of an index that is not there any more is
         forgotten. Raises IndexVersionError.
         """
-        drop_guessed(self._client, self._names.state, self._names.progress)
-        self._create_state()
-        self._create_items()
-        physical = self._settle_instances()
-        self._settle_progress(physical)
-        self._target.take()
-        self._forget_what_is_void()
+        self._preparation.prepare()
         self.seal_new()
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
@@ -283,7 +269,7 @@ class ElasticsearchWriter:
         make_usable(self._client, names.read, names.write, names.progress, names.state, names.items)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        self._remove_all(self._names.progress, {"ids": {"values": [cell_uuid]}})
+        remove_all(self._client, self._names.progress, {"ids": {"values": [cell_uuid]}})
         self.make_searchable()
         of_cell = {"term": {"cell_uuid": cell_uuid}}
         while self._remove_matching(self._names.items, of_cell).deleted:
@@ -384,7 +370,7 @@ class ElasticsearchWriter:
     def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
         """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""
         try:
-            self._create_items()
+            self._preparation.create_items()
             self.seal_new()
             self._target.keep_up()
         except IndexVersionError as error:
@@ -393,92 +379,6 @@ class ElasticsearchWriter:
             # The next progress that is saved shows that the index was replaced; until then this write waits.
             pass
         return failure
-
-    def _create_state(self) -> None:
-        if not mappings_of(self._client, self._names.state):
-            settings = progress_settings(replicas=self._settings.replicas)
-            self._create(self._names.state, settings=settings, mappings=state_mapping())
-
-    def _create_items(self) -> None:
-        """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
-        if not mappings_of(self._client, self._names.items):
-            body = other_items.items_index(replicas=self._settings.replicas)
-            self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
-
-    def _settle_instances(self) -> str:
-        """The physical index of instances, with every field that we write, and our aliases on it alone.
-
-        What the alias for writing stands for is right. Where it does not say, the index of the progress names one;
-        where that is not there either, one is made.
-        """
-        names = self._names
-        found = physical_indexes(self._client, names.read, names.write)
-        written = [name for name, index in found.items() if names.write in index.aliases]
-        physical = written[0] if len(written) == 1 else self._agree_on_physical_index()
-        if not self._extend_mapping(physical):
-            self._create(
-                physical,
-                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
-                mappings=instance_mapping(),
-            )
-        found |= physical_indexes(self._client, physical)
-        if changes := alias_changes(found, physical, names.read, names.write):
-            send(self._client, "POST", "/_aliases", {"actions": changes})
-        return physical
-
-    def _extend_mapping(self, physical: str) -> bool:
-        """Whether there is that index already, with every field that we write."""
-        indexes = mappings_of(self._client, physical)
-        require_usable(indexes)
-        for name, mapping in indexes.items():
-            wanted = instance_mapping()
-            if not wanted["properties"].keys() <= mapping["properties"].keys():
-                # What a rebuild has noted there stays.
-                wanted["_meta"] = mapping["_meta"] | wanted["_meta"]
-                send(self._client, "PUT", f"/{name}/_mapping", wanted)
-        return bool(indexes)
-
-    def _agree_on_physical_index(self) -> str:
-        """The name of the index that is to be made: the process that makes the index of the progress decides."""
-        if not mappings_of(self._client, self._names.progress):
-            self._create_progress(new_physical_name(self._names))
-        mapping = _only(mappings_of(self._client, self._names.progress))
-        return str(mapping["_meta"]["instances_index"])
-
-    def _create_progress(self, physical: str) -> None:
-        settings = progress_settings(replicas=self._settings.replicas)
-        self._create(self._names.progress, settings=settings, mappings=progress_mapping(physical))
-
-    def _settle_progress(self, physical: str) -> None:
-        """An index of the progress that names `physical`, and says of each progress which index it is about."""
-        path = f"/{self._names.progress}"
-        found = mappings_of(self._client, self._names.progress)
-        if not found:
-            self._create_progress(physical)
-            return
-        mapping = _only(found)
-        wanted = progress_mapping(physical)
-        is_older = not wanted["properties"].keys() <= mapping["properties"].keys()
-        if is_older or mapping.get("_meta") != wanted["_meta"]:
-            send(self._client, "PUT", f"{path}/_mapping", wanted)
-        if is_older:
-            # What a program has saved that did not say it yet is about what is there.
-            give_progress_to(self._client, self._names.progress, self._target.owner, {"match_all": {}})
-
-    def _forget_what_is_void(self) -> None:
-        """Progress and facts about an index that is not there any more: it was removed or replaced."""
-        owner = self._target.owner
-        state = _only(physical_indexes(self._client, self._names.state))
-        about = state.meta.get(ABOUT, owner.instances)
-        if about not in owner.all_instances:
-            self._remove_all(self._names.state, {"match_all": {}})
-        if state.meta.get(ABOUT) != owner.instances:
-            send(self._client, "PUT", f"/{self._names.state}/_mapping", {"_meta": {ABOUT: owner.instances}})
-        valid = progress_of(owner.all_instances, owner.state)["query"]
-        self._remove_all(self._names.progress, {"bool": {"must_not": [valid]}})
-
-    def _remove_all(self, index: str, query: dict[str, Any]) -> None:
-        send(self._client, "POST", f"/{index}/_delete_by_query?refresh=true&conflicts=proceed", {"query": query})
 
     def _items_uuid(self) -> str:
         """That of the index of items; nothing where there is none."""
@@ -511,18 +411,3 @@ class ElasticsearchWriter:
     def _set_gc_deletes(self, duration: str | None) -> None:
         """None: as long as the server does by default."""
         send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})
-
-    def _create(self, name: str, **body: Any) -> None:
-        """Create an index unless it is there; returns when it can be used."""
-        try:
-            send(self._client, "PUT", f"/{name}", body)
-        except IndexExistsError:
-            # Another process has created it, perhaps just now: wait as creating it would have waited.
-            send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
-
-
-def _only(found: Mapping[str, T]) -> T:
-    """Of the one index of a name; raises IndexAbsentError while there is none, as when it is removed just now."""
-    for each in found.values():
-        return each
-    raise IndexAbsentError("an index was removed while it was prepared")
