@@ -111,7 +111,7 @@ class IndexerMetrics:
             registry=registry,
         )
         self._is_suspected = Gauge(
-            "fleetlight_indexer_audit_doubted",
+            "fleetlight_indexer_audit_suspected",
             "1: the index was found to differ from the cell, and is not repaired yet: lists ask the cell",
             ["cell"],
             registry=registry,

@@ -125,7 +125,7 @@ def why_live(progress: CellProgress | None, fresh: Freshness, limit_s: float) ->
     if progress is None:
         return _UNKNOWN
     if not progress.is_complete:
-        return progress.doubt or "the index does not have all rows of the cell"
+        return progress.problem or "the index does not have all rows of the cell"
     if fresh.is_complete(progress):
         return None
     return f"the index is stale: {fresh.behind_s(progress):.1f} s behind, and {limit_s:g} s are allowed"

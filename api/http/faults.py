@@ -28,7 +28,7 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
 
     What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
     is_change: of the request. While the fleet database is away, or that of a cell that is to be changed, the answer is
-    503 and when to try again, which programs know what to do with. Who reads a cell that is down gets what Nova answers
+    503 and when to try again, which programs know what to do with. Reading a cell that is down is answered as by Nova
     (contracts/nova-servers, 6).
     """
     status = status_of(error) or 500

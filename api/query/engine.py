@@ -20,7 +20,7 @@ from fleetlight.api.query.item_pages import ItemPages
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.query.observing import QueryObserver, QueryPlan
-from fleetlight.api.query.results import QueryRequest, QueryResult, without_doubted
+from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
 from fleetlight.api.query.scope import scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
@@ -124,7 +124,7 @@ class QueryEngine:
         # What is configured of a cell is known as of now alone, and what its nodes say too.
         facts, unread = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
         # What the filter needs of a cell, and has not got, may hide all of its rows.
-        doubted = {names[uuid] for uuid, missing in unread.items() if not maker.tried_of_cell.isdisjoint(missing)}
+        uncertain = {names[uuid] for uuid, missing in unread.items() if not maker.tried_of_cell.isdisjoint(missing)}
         observers = {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh)
         projection = _projection(question, rest, maker, facts, has_live=bool(observers))
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
@@ -147,8 +147,8 @@ class QueryEngine:
                 rows = await self._live.finish(projection, unfinished_rows(items), observers)
             else:
                 rows = _decode_rows(items)
-            doubted.update(projection.doubted)
-            proof = replace(page, items=b"", cells=without_doubted(page.cells, doubted))
+            uncertain.update(projection.uncertain)
+            proof = replace(page, items=b"", cells=with_uncertain(page.cells, uncertain))
             yield QueryResult(rows, after if has_more else None, proof)
 
     async def _facts_of(

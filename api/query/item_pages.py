@@ -9,7 +9,7 @@ from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cel
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
 from fleetlight.api.query.observing import QueryPlan
-from fleetlight.api.query.results import QueryRequest, QueryResult, without_doubted
+from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page
 from fleetlight.listing.list_items import CellItems, ItemLister
@@ -86,7 +86,7 @@ class ItemPages:
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
             observers = {}
         positioned = _placed(question, found, [values[name].make for name in sorted_by])
-        answers = without_doubted([each.answer for each in items.by_cell], tried.doubted | maker.doubted)
+        answers = with_uncertain([each.answer for each in items.by_cell], tried.uncertain | maker.uncertain)
         for begin in range(0, max(len(positioned), 1), limit):
             part = positioned[begin : begin + limit]
             complete = await self._with_live([each.item for each in part], live, observers)

@@ -35,7 +35,7 @@ class QueryRequest:
     observer: QueryObserver | None = None
 
 
-def without_doubted(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:
-    """The same, of which those of `cells`, names, are not complete: see fleetlight.views.query2.projection.RowMaker."""
+def with_uncertain(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:
+    """The same, of which those of `cells` (names) are not complete: see fleetlight.views.query2.projection.RowMaker."""
     reason = "the filter is about values that could not be fetched"
     return [answer.lacking(reason if answer.cell.name in cells else None) for answer in answers]

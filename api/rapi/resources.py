@@ -199,7 +199,7 @@ class RapiResources:
 
 
 def _known_or_not(configured: Record | None) -> dict[str, str]:
-    """The header that says whether all is told that a cell has: of one of Nova's, such things are not known."""
+    """The header of completeness for what is configured of a cell; of a cell of Nova that is not known."""
     return {"Fleetlight-Complete": "true" if configured is not None else "false"}
 
 

@@ -37,10 +37,10 @@ _PREPARED_INTERVAL_S = 0.2
 
 
 Watching = Callable[[IndexerService, Callable[[], bool]], AbstractContextManager[None]]
-"""Makes what lasts as long as an indexer runs, of it and of what says that its index is in doubt."""
+"""Makes a context that lasts as long as an indexer runs. It gets the indexer, and whether its index is suspected."""
 
 
-def _unwatched(_service: IndexerService, _is_in_doubt: Callable[[], bool]) -> AbstractContextManager[None]:
+def _unwatched(_service: IndexerService, _is_suspected: Callable[[], bool]) -> AbstractContextManager[None]:
     """For callers that do not look at the indexer while it runs."""
     return nullcontext()
 

@@ -105,7 +105,7 @@ class CellProgress:
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         fleetlight.indexer.reconcile.retention; only searchers report it.
     epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
-    doubt: why lists do without the index of a cell that it has had whole, as a sentence. Both are kept as the horizon
+    problem: why lists do without the index of a cell that it has had whole, as a sentence. Both are kept as the horizon
         is.
     """
 
@@ -115,7 +115,7 @@ class CellProgress:
     is_complete: bool
     horizon: int = field(default=0, compare=False)
     epoch: str | None = field(default=None, compare=False)
-    doubt: str | None = field(default=None, compare=False)
+    problem: str | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState = CHECKED_BY_SEARCHES) -> "CellProgress":
         """As searchers report it; facts: state by its kind, one of CELL_FACTS, and the uuid of the cell.
@@ -125,13 +125,13 @@ class CellProgress:
         seal held last is not known to be whole.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
-        doubt = None
+        problem = None
         if seal.reasons:
-            doubt = f"{seal.reasons[0]}; an indexer compares it with all cells"
+            problem = f"{seal.reasons[0]}; an indexer compares it with all cells"
         elif epoch == BEING_RECONCILED:
-            doubt = "the cell was restored, and its index is being made equal to it"
+            problem = "the cell was restored, and its index is being made equal to it"
         elif (REPAIRS, self.cell_uuid) in facts:
-            doubt = (
+            problem = (
                 "the index was found to differ from the cell, and is repaired by an indexer, or by "
                 "`fleetlight index verify --repair`"
             )
@@ -139,10 +139,10 @@ class CellProgress:
         return replace(
             self,
             fresh_as_of=min(self.fresh_as_of, held_at),
-            is_complete=self.is_complete and doubt is None,
+            is_complete=self.is_complete and problem is None,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
-            doubt=doubt,
+            problem=problem,
         )
 
 

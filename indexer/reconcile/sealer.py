@@ -1,8 +1,8 @@
 """The sealer: it checks the seal of the index all the time, and has repaired what another program has written.
 
-One indexer does it for the whole index, under a lease. A breach (fleetlight.indexer.backends.seal) puts all cells in
-doubt at once; each is then repaired. A cell that cannot be repaired now stays in doubt alone, and the index is sealed
-anew for the others.
+One indexer does it for the whole index, under a lease. A breach (fleetlight.indexer.backends.seal) makes lists
+ask all cells at once; each is then repaired. A cell that cannot be repaired now stays suspected alone, and the index is
+sealed anew for the others.
 """
 
 import time
@@ -46,7 +46,7 @@ class Sealer:
         self._problem: str | None = None
         self._late_s = 0.0
         # What was written of cells that could not be repaired, by their uuids; None for anything.
-        self._in_doubt: dict[str, frozenset[str] | None] = {}
+        self._suspected: dict[str, frozenset[str] | None] = {}
         self._retry_due_s = 0.0
 
     def run(self, stop: Event) -> None:
@@ -79,7 +79,7 @@ class Sealer:
     def _seal_of_index(self) -> Seal:
         if self._seal is None:
             self._seal = self._cells.writer.open_seal(self._cells.clock)
-            self._in_doubt = dict.fromkeys(self._cells.writer.load_state(REPAIRS))
+            self._suspected = dict.fromkeys(self._cells.writer.load_state(REPAIRS))
         return self._seal
 
     def _step(self, seal: Seal, stop: Event) -> None:
@@ -88,7 +88,7 @@ class Sealer:
         self.is_mending = breach is not None
         if breach is None:
             self._metrics.seal_held(seal.held_at)
-            if self._in_doubt and time.monotonic() >= self._retry_due_s:
+            if self._suspected and time.monotonic() >= self._retry_due_s:
                 self._retry(stop)
             return
         instances = "any" if breach.uuids is None else len(breach.uuids)
@@ -105,20 +105,20 @@ class Sealer:
             for cell, result in zip(cells, results, strict=True):
                 if result is None:
                     WarnedLists(self._cells.writer, cell.uuid, stop.wait).suspect()
-                    self._in_doubt[cell.uuid] = breach.uuids
+                    self._suspected[cell.uuid] = breach.uuids
                 else:
                     differed += result.repaired
-        _log.warning("indexer.seal_mended", differed=differed, cells_in_doubt=len(self._in_doubt))
+        _log.warning("indexer.seal_mended", differed=differed, cells_suspected=len(self._suspected))
 
     def _retry(self, stop: Event) -> None:
         """Repair the cells that could not be repaired when the seal was broken, or by another process."""
         for cell in self._cells.cells():
-            if cell.uuid not in self._in_doubt:
+            if cell.uuid not in self._suspected:
                 continue
-            result = self._cells.repair(cell, self._in_doubt[cell.uuid], stop)
+            result = self._cells.repair(cell, self._suspected[cell.uuid], stop)
             if result is not None and not result.wrong:
                 WarnedLists(self._cells.writer, cell.uuid, stop.wait).end()
-                del self._in_doubt[cell.uuid]
+                del self._suspected[cell.uuid]
         self._retry_due_s = time.monotonic() + _RETRY_S
 
     def _are_right(self, documents: Mapping[str, Collection[str]]) -> bool:

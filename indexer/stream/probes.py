@@ -20,15 +20,15 @@ class IndexerProbes:
 
     def __init__(self) -> None:
         self._service: IndexerService | None = None
-        self._is_in_doubt = never
+        self._is_suspected = never
 
     @contextmanager
-    def watching(self, service: IndexerService, is_in_doubt: Callable[[], bool] = never) -> Iterator[None]:
+    def watching(self, service: IndexerService, is_suspected: Callable[[], bool] = never) -> Iterator[None]:
         """While it runs; one that has failed and is to be started again waits for something, and is alive.
 
-        is_in_doubt: whether another program has written to the index, and it is not compared with the cells yet.
+        is_suspected: whether another program has written to the index, and it is not compared with the cells yet.
         """
-        self._service, self._is_in_doubt = service, is_in_doubt
+        self._service, self._is_suspected = service, is_suspected
         try:
             yield
         finally:
@@ -45,13 +45,13 @@ class IndexerProbes:
     def readyz(self) -> Probe:
         """Ready when the index takes what comes.
 
-        Cells that are waited for make it degraded, and name themselves; so does an index that is in doubt.
+        Cells that are waited for make it degraded, and name themselves; so does an index that is suspected.
         """
         service = self._service
         is_ready = service is not None and service.is_ready
         cells = {} if service is None else service.cell_states
-        is_in_doubt = is_ready and self._is_in_doubt()
-        is_well = not is_in_doubt and all(state == "following" for state in cells.values())
+        is_suspected = is_ready and self._is_suspected()
+        is_well = not is_suspected and all(state == "following" for state in cells.values())
         status = "unavailable" if not is_ready else "ready" if is_well else "degraded"
-        index = "down" if not is_ready else "in doubt" if is_in_doubt else "ok"
+        index = "down" if not is_ready else "suspected" if is_suspected else "ok"
         return Probe(is_ready, {"status": status, "index": index, "cells": cells})

@@ -67,7 +67,7 @@ WELL: Mapping[str, str] = {
     "fleetlight_indexer_seal_held_seconds": growing(1),
     f"fleetlight_mappings_elsewhere{{{_A}}}": always(0),
     f"fleetlight_mappings_repaired_total{{{_A}}}": always(2),
-    f"fleetlight_indexer_audit_doubted{{{_A}}}": always(0),
+    f"fleetlight_indexer_audit_suspected{{{_A}}}": always(0),
     f'fleetlight_indexer_audited_seconds{{{_A},compared="revisions"}}': growing(1),
     f'fleetlight_indexer_audited_seconds{{{_A},compared="content"}}': always(-86400),
     f'fleetlight_indexer_audited_seconds{{{_C},compared="revisions"}}': always(-7200),
@@ -144,7 +144,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     ),
     "index damaged": (
         {
-            f"fleetlight_indexer_audit_doubted{{{_A}}}": always(1),
+            f"fleetlight_indexer_audit_suspected{{{_A}}}": always(1),
             "fleetlight_indexer_index_replaced_total": growing(0.01),
         },
         {"FleetlightIndexDiffers", "FleetlightIndexReplaced"},

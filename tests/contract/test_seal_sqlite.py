@@ -107,7 +107,7 @@ class Index:
         assert self.check() is None
         assert self.seal.held_at >= now
 
-    def require_doubted(self) -> None:
+    def require_suspected(self) -> None:
         for read in self.reads():
             with pytest.raises(IndexUnavailableError):
                 read()
@@ -123,12 +123,12 @@ class Index:
             breach = self.check()
         assert breach is not None
         assert breach.uuids is None
-        self.require_doubted()
+        self.require_suspected()
         with suppress(IndexUnavailableError):
             self.writer.remove_cell("c0")
         self.writer.prepare()
         self.fill()
-        self.require_doubted()
+        self.require_suspected()
         self.seal.mend(breach)
 
     def close(self) -> None:
@@ -164,11 +164,11 @@ def by_shell(path: Path, statements: str) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("vandal", [by_connection, *([by_shell] if SHELL else [])])
-def test_what_another_program_changes_is_doubted_until_it_is_mended(
+def test_what_another_program_changes_is_suspected_until_it_is_mended(
     index: Index, change: str, vandal: Callable[[Path, str], object]
 ) -> None:
     vandal(index.path, CHANGES[change])
-    index.require_doubted()
+    index.require_suspected()
     index.repair()
     index.require_whole()
 
@@ -187,12 +187,12 @@ def test_file_of_an_older_program_is_sealed_by_its_rebuild(tmp_path: Path, runne
         index.writer.save_state("horizon", {"c1": 1})
         index.require_whole()
         assert by_connection(path, f"DELETE FROM {table}")  # noqa: S608
-        index.require_doubted()
+        index.require_suspected()
 
 
-def test_table_of_another_shape_is_doubted_until_a_person_puts_it_right(index: Index) -> None:
+def test_table_of_another_shape_is_suspected_until_a_person_puts_it_right(index: Index) -> None:
     by_connection(index.path, "ALTER TABLE documents RENAME TO kept; CREATE TABLE documents AS SELECT * FROM kept")
-    index.require_doubted()
+    index.require_suspected()
     breach = index.check()
     by_connection(index.path, "DROP TABLE documents; ALTER TABLE kept RENAME TO documents")
     assert index.check() not in {None, breach}
@@ -212,7 +212,7 @@ def test_what_is_changed_of_another_generation_is_found(index: Index, table: str
         index.writer.write([make_document(3)])
         index.require_whole()
         by_connection(index.path, f"UPDATE {table} SET cell_uuid = cell_uuid")  # noqa: S608
-        index.require_doubted()
+        index.require_suspected()
 
 
 def test_change_after_the_breach_was_found_is_another_breach(index: Index) -> None:
@@ -222,7 +222,7 @@ def test_change_after_the_breach_was_found_is_another_breach(index: Index) -> No
     assert index.check() == first
     by_connection(index.path, CHANGES["a deleted row"])
     index.seal.mend(first)
-    index.require_doubted()
+    index.require_suspected()
     second = index.check()
     assert second not in {None, first}
     assert second is not None
@@ -246,7 +246,7 @@ def test_breach_outlives_the_process_and_is_found_by_the_next(index: Index) -> N
     index.writer.prepare()
     index.writer.write([make_document(5)])
     index.seal = index.writer.open_seal(system_clock)
-    index.require_doubted()
+    index.require_suspected()
     index.repair()
     index.require_whole()
 
@@ -406,7 +406,7 @@ def test_only_what_another_program_writes_breaks_the_seal(
         for operation in operations[place:]:
             OURS[operation](index)
         if is_changed:
-            index.require_doubted()
+            index.require_suspected()
             assert index.check() is not None
         else:
             index.require_whole()

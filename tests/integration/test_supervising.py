@@ -166,7 +166,8 @@ def test_processes_that_are_halted_together_are_not_silent(tmp_path: Path) -> No
         processes = [command.parent.pid, command.wait_for("first"), command.wait_for("second")]
         for process in processes:
             os.kill(process, signal.SIGSTOP)
-        time.sleep(1.5)  # longer than one of them alone would live
+        # The halt itself, as of a suspended machine: longer than a child that is silent alone would live.
+        time.sleep(1.5)
         for process in processes:
             os.kill(process, signal.SIGCONT)
         os.kill(processes[2], signal.SIGKILL)

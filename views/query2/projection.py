@@ -8,6 +8,7 @@ import msgspec
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import EVERYTHING, Filter, leaves, with_leaves
 from fleetlight.query.sort import SortOrder
+from fleetlight.query.tree import Matcher
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import QueryFields
@@ -43,7 +44,7 @@ class RowMaker:
 
     live: the fields, of columns and of the filter, that nodes are asked for. tried_of_cell: what the filter needs
         beside the records (fleetlight.views.query2.cell_facts).
-    doubted: names of cells with items that were left out so far, though the filter may be true of them: it is about
+    uncertain: names of cells with items that were left out so far, though the filter may be true of them: it is about
         values that could not be fetched.
     """
 
@@ -57,7 +58,8 @@ class RowMaker:
         # A stored field of an instance has this status while nothing is set.
         self._fetched = {name for name in self._tried if values[name].is_live or not is_of_instances}
         self.tried_of_cell: frozenset[str] = frozenset().union(*(values[name].of_cell for name in self._tried))
-        self.doubted: set[str] = set()
+        self.uncertain: set[str] = set()
+        self._matchers: dict[frozenset[str], Matcher] = {}
         made = [values[name] for name in (*names, *self._tried) if name in known]
         self.live = frozenset(name for name in (*names, *self._tried) if name in known and values[name].is_live)
         self.needs: frozenset[str] = frozenset().union(*(value.needs for value in made))
@@ -74,16 +76,21 @@ class RowMaker:
             return True
         made = {name: make(facts) for name, make in self._tried.items()}
         is_kept = self._is_kept({name: value for name, (_, value) in made.items()})
-        if not is_kept and (missing := {name for name in self._fetched if made[name] == NO_DATA}):
-            self._doubt(facts, made, missing)
+        if not is_kept and (missing := frozenset(name for name in self._fetched if made[name] == NO_DATA)):
+            self._note_uncertain(facts, made, missing)
         return is_kept
 
-    def _doubt(self, facts: Facts, made: Mapping[str, Cell], missing: Collection[str]) -> None:
-        """Note the cell of an item if what is missing may make the filter true of it; a leaf can be replaced, since
-        none is behind a NOT."""
-        possible = with_leaves(self._rest, lambda leaf: EVERYTHING if leaf.field in missing else leaf)
-        if matcher(possible, self._known)({name: value for name, (_, value) in made.items()}):
-            self.doubted.add(facts.cell.name)
+    def _note_uncertain(self, facts: Facts, made: Mapping[str, Cell], missing: frozenset[str]) -> None:
+        """Note the cell of an item if what is missing may make the filter true of it."""
+        if self._may_be_kept(missing)({name: value for name, (_, value) in made.items()}):
+            self.uncertain.add(facts.cell.name)
+
+    def _may_be_kept(self, missing: frozenset[str]) -> Matcher:
+        """The filter where nothing is said of some fields; its leaves can be replaced, since none is behind a NOT."""
+        if missing not in self._matchers:
+            possible = with_leaves(self._rest, lambda leaf: EVERYTHING if leaf.field in missing else leaf)
+            self._matchers[missing] = matcher(possible, self._known)
+        return self._matchers[missing]
 
 
 class QueryRows(Projection):
@@ -96,9 +103,9 @@ class QueryRows(Projection):
     fields: tuple[str, ...]
 
     @property
-    def doubted(self) -> Collection[str]:
+    def uncertain(self) -> Collection[str]:
         """As of RowMaker."""
-        return self._maker.doubted
+        return self._maker.uncertain
 
     def __init__(
         self,
@@ -172,8 +179,8 @@ class UnfinishedRows(QueryRows):
         self.shows_revision = tried.is_of_revision or maker.is_of_revision
 
     @property
-    def doubted(self) -> Collection[str]:
-        return self._maker.doubted | self._finisher.doubted
+    def uncertain(self) -> Collection[str]:
+        return self._maker.uncertain | self._finisher.uncertain
 
     def of_cell_that_is_down(self) -> "UnfinishedRows":
         return UnfinishedRows(

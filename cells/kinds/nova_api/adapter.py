@@ -142,7 +142,7 @@ class _Servers:
         self._clock = clock
         self._deadline_s = deadline_s
         self._is_proven = True
-        self.doubt: str | None = None
+        self.lacks: str | None = None
 
     def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
         """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
@@ -169,7 +169,7 @@ class _Servers:
     def confirm_cells(self) -> None:
         """Raise UpstreamError when what was listed lacks servers: Nova leaves out cells of its own that are down.
 
-        There is a `doubt` afterwards where the API cannot say.
+        `lacks` says afterwards what the API cannot say.
         """
         if self._is_proven:
             return
@@ -177,7 +177,7 @@ class _Servers:
         if has_cells_down:
             raise UpstreamError("the API lists no servers of a cell of its own that is down")
         if has_cells_down is None:
-            self.doubt = "the API is older than microversion 2.69 and does not say whether a cell of its own is down"
+            self.lacks = "the API is older than microversion 2.69 and does not say whether a cell of its own is down"
 
     def confirm_absence(self, uuid: str) -> None:
         """Raise UpstreamError for a server that is not listed, and yet there."""
@@ -214,7 +214,7 @@ class _Page:
             rows = list(islice(self._rows(self._query.lists), self._limit))
             # Not before: a cell may have gone down while they were read.
             self._servers.confirm_cells()
-        return rows if self._servers.doubt is None else PartialRows(rows, self._servers.doubt)
+        return rows if self._servers.lacks is None else PartialRows(rows, self._servers.lacks)
 
     def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
         """At least those of the page."""

@@ -150,7 +150,7 @@ def test_whatever_differs_is_found_and_repaired(stage: Stage, what: str) -> None
         stage.alter(3, **changes[what])
     with capture_logs() as logs, stage.auditing():
         wait_until(stage.is_right)
-        wait_until(lambda: stage.sample("doubted") == 0)
+        wait_until(lambda: stage.sample("suspected") == 0)
     assert stage.sample("differences_total") == 1
     assert [each["event"] for each in logs if each["event"] != "indexer.audit_postponed"] == [
         "indexer.audit_found",
@@ -179,10 +179,10 @@ def test_lists_do_without_the_index_of_a_cell_until_it_is_repaired(stage: Stage)
     stage.alter(3)
     with stage.auditing():
         wait_until(lambda: stage.index.state.get(REPAIRS) == {CELL_UUID: True})
-        assert stage.sample("doubted") == 1
+        assert stage.sample("suspected") == 1
         stage.leases.taken.clear()
         wait_until(stage.is_right)
-        wait_until(lambda: stage.sample("doubted") == 0)
+        wait_until(lambda: stage.sample("suspected") == 0)
 
 
 def test_doubt_that_a_repair_has_left_ends_when_nothing_differs(stage: Stage) -> None:
@@ -223,7 +223,7 @@ def test_lists_rely_on_the_index_again_only_when_the_rest_of_the_cell_is_right_t
     monkeypatch.setattr(stage.index, "save_state", watch)
     with stage.auditing():
         wait_until(stage.is_right)
-        wait_until(lambda: stage.sample("doubted") == 0)
+        wait_until(lambda: stage.sample("suspected") == 0)
     assert believed == [True]
 
 
@@ -242,7 +242,7 @@ def test_instance_that_the_index_rejects_keeps_the_cell_in_doubt_and_is_told_of_
     monkeypatch.setattr(stage.index, "save_state", watch)
     with capture_logs() as logs, stage.auditing():
         wait_until(lambda: len([each for each in changes if each]) > 3)
-        assert stage.sample("doubted") == 1
+        assert stage.sample("suspected") == 1
     assert set(changes) == {True}
     assert [each["event"] for each in logs].count("indexer.audit_found") == 1
     assert stage.sample("differences_total") == 1

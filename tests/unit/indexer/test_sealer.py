@@ -89,7 +89,7 @@ def test_breach_is_mended_after_every_cell_was_repaired(stage: Stage) -> None:
     assert stage.registry.get_sample_value("fleetlight_indexer_seal_broken_total") == 1
 
 
-def test_cell_that_is_away_stays_in_doubt_alone_until_it_is_back(stage: Stage) -> None:
+def test_cell_that_is_away_stays_suspected_alone_until_it_is_back(stage: Stage) -> None:
     stage.lose(3)
     stage.is_away = True
     breach = stage.breach()

@@ -902,10 +902,10 @@ def watched(service: IndexerService) -> Iterator[IndexerProbes]:
     assert not probes.readyz().is_well
 
 
-def test_index_that_is_in_doubt_is_degraded_and_ready(stage: Stage) -> None:
+def test_index_that_is_suspected_is_degraded_and_ready(stage: Stage) -> None:
     probes = IndexerProbes()
     with stage.running() as service, probes.watching(service, lambda: True):
-        wait_until(lambda: probes.readyz() == Probe(True, READY | {"status": "degraded", "index": "in doubt"}), 60)
+        wait_until(lambda: probes.readyz() == Probe(True, READY | {"status": "degraded", "index": "suspected"}), 60)
 
 
 @pytest.mark.parametrize("absurd", [10**18, 1000])

@@ -18,7 +18,7 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 NOW = 1_790_000_000_000_000
 FRESH = Freshness(NOW, 5)
 UNKNOWN = "the index does not know the cell: no indexer has read it as a whole yet, and `doctor` says what is missing"
-DOUBTED = CellProgress("c0", 7, NOW, is_complete=True).with_facts({(REPAIRS, "c0"): True})
+SUSPECTED = CellProgress("c0", 7, NOW, is_complete=True).with_facts({(REPAIRS, "c0"): True})
 RESTORED = CellProgress("c0", 7, NOW, is_complete=True).with_facts({(EPOCHS, "c0"): BEING_RECONCILED})
 REQUEST = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1)
 
@@ -49,7 +49,7 @@ def progress(behind_s: float = 1, *, horizon: int = 0, is_complete: bool = True)
             (),
             "the index does not have all rows of the cell",
         ),
-        (DOUBTED, Consistency.BOUNDED, None, (), str(DOUBTED.doubt)),
+        (SUSPECTED, Consistency.BOUNDED, None, (), str(SUSPECTED.problem)),
         (RESTORED, Consistency.BOUNDED, None, (), "the cell was restored, and its index is being made equal to it"),
         (progress(5.1), Consistency.BOUNDED, None, (), "the index is stale: 5.1 s behind, and 5 s are allowed"),
         (progress(-6), Consistency.BOUNDED, None, (), "the index is stale: -6.0 s behind, and 5 s are allowed"),
