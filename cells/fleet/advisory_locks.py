@@ -5,9 +5,10 @@ own. SQLite: one lock on a file beside the database, whatever it is for; that ha
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import BoundedSemaphore
 
+import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -15,6 +16,8 @@ from fleetlight.cells.database.file_lock import FileLock
 from fleetlight.cells.database.locks import lock_path, wait_for_lock
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.database import translated_fleet_failures
+
+_log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 30
 # Connections that one process takes for locks: the work under a lock needs some as well.
@@ -48,9 +51,7 @@ class AdvisoryLocks:
                 try:
                     yield
                 finally:
-                    with suppress(DBAPIError):  # the session may be gone, and the locks with it
-                        session.rollback()
-                    session.close()
+                    _release(session, names)
         finally:
             self._places.release()
 
@@ -75,3 +76,13 @@ class AdvisoryLocks:
                 session.close()
                 raise
             return session
+
+
+def _release(session: Connection, names: tuple[str, ...]) -> None:
+    try:
+        session.rollback()
+    except DBAPIError as error:
+        # The work took longer than a process that hangs may keep its locks, or the server was started again.
+        _log.warning("fleet.locks_lost", locks=names, reason=str(error.orig))
+    finally:
+        session.close()

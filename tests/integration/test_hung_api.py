@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import Connection, Engine, select, text
+from structlog.testing import capture_logs
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
@@ -109,9 +110,10 @@ def test_process_that_hangs_in_a_transaction_of_the_fleet_keeps_nothing_locked(
             with other.database.writing() as waiting:
                 waiting.execute(table_locked)
             connection.invalidate()
-        with hangs.lock("quota"), ThreadPoolExecutor() as threads:
+        with capture_logs() as logs, hangs.lock("quota"), ThreadPoolExecutor() as threads:
             monkeypatch.setattr(advisory_locks, "_LONGEST_WAIT_S", 15)
             assert threads.submit(take, other).result(20) > 1
+    assert [(each["event"], each["locks"]) for each in logs] == [("fleet.locks_lost", ("quota",))]
 
 
 def take(fleet: Fleet) -> float:
