@@ -10,6 +10,7 @@ RUN python -m venv /opt/build \
     && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --require-hashes -r requirements-image.lock
 # Which folders the wheel holds says pyproject.toml; .dockerignore leaves out what no image needs.
 COPY . .
+RUN scripts/console
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels . \
     && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --no-deps wheels/*.whl
 

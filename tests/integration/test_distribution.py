@@ -1,5 +1,6 @@
 """What is installed from a wheel or an sdist: one import name, beside whatever else is installed."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from scripts.servers.process import free_port
 from tests.support.session.product import FOLDERS, ROOT
 from tests.support.waiting import wait_until
+
+ASSETS = "api/console/static"
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
@@ -78,9 +81,27 @@ def modules_of_git() -> Sequence[str]:
     return sorted(f"fleetlight/{name}" for name in tracked if (ROOT / name).exists())
 
 
-def test_wheel_of_the_sdist_has_every_file_below_one_name(wheel: Path) -> None:
+def assets() -> Sequence[str]:
+    """What scripts/console built, as a wheel has it."""
+    built = [f"fleetlight/{path.relative_to(ROOT)}" for path in (ROOT / ASSETS).iterdir()]
+    assert f"fleetlight/{ASSETS}/index.html" in built
+    return built
+
+
+def test_wheel_of_the_sdist_has_every_file_and_the_console_below_one_name(wheel: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
-    assert sorted(names) == modules_of_git()
+    assert sorted(names) == sorted([*modules_of_git(), *assets()])
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_nothing_is_built_without_the_console(kind: str, tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", kind]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert f"The console is not built: {ASSETS}/index.html is missing. Run scripts/console." in ended.stderr
+    assert list(tmp_path.glob("dist/*")) == []
 
 
 def test_wheel_of_the_checkout_is_that_of_the_sdist(wheel: Path, tmp_path: Path) -> None:
