@@ -10,15 +10,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance
 from fleetlight.api.compute.routes import ComputeFace
+from fleetlight.api.console import routes as console
 from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_address
 from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
+from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogins
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
@@ -76,6 +79,11 @@ def create_app(parts: ApiParts) -> Application:
         *image.routes(services),
         *HealthEndpoints(health, parts.command).routes(),
     ]
+    others += console.routes(services, others)
+
+    async def answer_root(http: Request) -> Response:
+        """The console for people, and the versions of the compute API for its clients."""
+        return console.to_console(http) if console.prefers_a_page(http) else await compute.all_versions(http)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""
@@ -93,13 +101,14 @@ def create_app(parts: ApiParts) -> Application:
         application.close()
 
     web = Starlette(
-        routes=[*compute.routes(others), *others],
+        routes=[Route("/", answer_root), *compute.routes(others), *others],
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request),  # outermost: counts refusals too
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
+            Middleware(CookieLogins, refusal=_refuse_without_header),  # what follows reads logins in headers
             Middleware(RepeatedRefusals),  # before anything is done for a request
         ],
         exception_handlers={HTTPException: answer_http_exception},
@@ -111,7 +120,14 @@ def create_app(parts: ApiParts) -> Application:
 
 
 def _refuse_foreign_page(path: str) -> Response:
-    text = "A page of another site must not change anything here."
+    return _forbidden(path, "A page of another site must not change anything here.")
+
+
+def _refuse_without_header(path: str) -> Response:
+    return _forbidden(path, f"With the cookie of a login, what changes something needs {CONSOLE_HEADER}: {CONSOLE}.")
+
+
+def _forbidden(path: str, text: str) -> Response:
     return rapi_fault(RapiError(HTTPStatus.FORBIDDEN, text)) if is_rapi(path) else fault(403, text)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from fleetlight.api.command import Command
-from fleetlight.api.identity import Identity, NoIdentity
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.fleet.fleet import Fleet
@@ -43,7 +44,7 @@ class ApiParts:
     searcher: IndexSearcher | None = None
     api: ApiSettings = field(default_factory=ApiSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
-    identity: Identity = field(default_factory=NoIdentity)
+    identity: BrowserIdentity = field(default_factory=NoIdentity)
     soft_deletes: bool = False
     rapi_users_file: Path | None = None
     clock: Clock = system_clock

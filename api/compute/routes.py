@@ -76,9 +76,12 @@ class ComputeFace:
             *(Route(path, versions.newest) for path in ("/v2.1", "/v2.1/")),
             *(Route(path, versions.legacy) for path in ("/v2", "/v2/")),
             *(Route(f"{base}/{{path:path}}", table.answer, methods=METHODS) for base in ("/v2.1", "/v2")),
-            Route("/", versions.all),
             Route(OPENAPI.path, document.show),
         ]
+
+    async def all_versions(self, http: Request) -> Response:
+        """The answer to `GET /`."""
+        return await self._versions.all(http)
 
     def choices(self, http: Request) -> Response:
         """The answer to a request for an address without a version."""

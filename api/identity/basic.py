@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,14 @@ import structlog
 
 from fleetlight.api.caller import ROLES, Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
-from fleetlight.api.http.errors import DirectoryUnavailableError, UnauthorizedError
+from fleetlight.api.http.errors import BadRequestError, DirectoryUnavailableError, UnauthorizedError
+from fleetlight.api.identity.basic_sessions import BasicSessions, name_in
+from fleetlight.api.identity.browser import ENDED_CHALLENGE, TOKEN_HEADER, Account, BrowserLogin, Named
 from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.watched_file import WatchedFile
 from fleetlight.api.limits.login_limit import LoginLimit
+from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
@@ -47,9 +50,11 @@ class _Users:
 
 
 class BasicIdentity:
-    """path: the file; it is read again when it changes."""
+    """path: the file; it is read again when it changes. session_lifetime_s: of a browser's login."""
 
-    def __init__(self, path: Path) -> None:
+    logins: Sequence[str] = ("password",)
+
+    def __init__(self, path: Path, session_lifetime_s: int = 3600, clock: Clock = system_clock) -> None:
         self._path = path
         self._file = WatchedFile(path, self._parse)
         self._key = secrets.token_bytes(32)
@@ -59,14 +64,50 @@ class BasicIdentity:
         # against, by the digest of name and password under a key that no other process has; no password can be found
         # from that.
         self._right: dict[bytes, str] = {}
+        self._sessions = BasicSessions(session_lifetime_s, clock)
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
+        session = headers.get(TOKEN_HEADER)
+        if session is not None and "Authorization" not in headers:
+            return (await self._user_of_session(session)).caller
         name, password = _credentials(headers.get("Authorization", ""))
+        return (await self._user_with(name, password, connection)).caller
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        if login.user is None or login.password is None:
+            raise BadRequestError("A login has a user and a password here.")
+        user = await self._user_with(login.user, login.password.get_secret_value(), connection)
+        _require_project(user.caller, login.project)
+        return self._sessions.begin(login.user, user.hashed)
+
+    async def change_project(self, session: str, project: str) -> str:
+        _require_project((await self._user_of_session(session)).caller, project)
+        return session
+
+    async def end_session(self, session: str) -> None:
+        user = (await self._file.current()).by_name.get(name_in(session))
+        # What is none has not to be remembered, and could fill the memory.
+        if user is not None and self._sessions.is_good(session, user.hashed):
+            self._sessions.end(session)
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        project = Named(caller.project_id or "", caller.project_id or "")
+        return Account(Named(caller.user_id, caller.user_id), project, [project])
+
+    async def _user_of_session(self, session: str) -> _User:
+        """Raises UnauthorizedError."""
+        user = (await self._file.current()).by_name.get(name_in(session))
+        if user is None or not self._sessions.is_good(session, user.hashed):
+            raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
+        return user
+
+    async def _user_with(self, name: str, password: str, connection: ClientConnection) -> _User:
+        """Raises UnauthorizedError, TooManyLoginsError."""
         users = await self._file.current()
         user = users.by_name.get(name)
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         if user is not None and self._right.get(digest) == user.hashed:
-            return user.caller
+            return user
         async with telling_of_refusal(name), self._limit.attempt(name, connection):
             # Of many requests at once, the first may have shown it meanwhile.
             is_right = (user is not None and self._right.get(digest) == user.hashed) or (
@@ -78,7 +119,7 @@ class BasicIdentity:
         if len(self._right) >= _MAX_REMEMBERED:
             del self._right[next(iter(self._right))]
         self._right[digest] = user.hashed
-        return user.caller
+        return user
 
     def check(self) -> None:
         """Raise DirectoryUnavailableError when the file cannot be read."""
@@ -107,6 +148,11 @@ def _parsed(path: Path, text: str) -> list[tuple[str, _User]]:
         else:
             _log.warning("htpasswd.line_ignored", path=str(path), line=number, expected=_EXPECTED)
     return users
+
+
+def _require_project(caller: Caller, project: str | None) -> None:
+    if project not in {None, caller.project_id}:
+        raise UnauthorizedError("no role in the project", ENDED_CHALLENGE)
 
 
 def _credentials(header: str) -> tuple[str, str]:

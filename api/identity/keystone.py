@@ -5,7 +5,7 @@ the environment that it passes on, which is the part of it that is documented. I
 It is not told what is requested, so it refuses application credentials that are good for some requests only.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from wsgiref.util import setup_testing_defaults
@@ -15,7 +15,11 @@ from keystonemiddleware.auth_token import AuthProtocol
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
-from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
+from fleetlight.api.http.errors import BadRequestError, IdentityServiceError, UnauthorizedError
+from fleetlight.api.identity.browser import TOKEN_HEADER, Account, BrowserLogin
+from fleetlight.api.identity.keystone_sessions import KeystoneSessions
+from fleetlight.api.identity.refusals import telling_of_refusal
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.api.settings import KeystoneSettings
 from fleetlight.cells.daemon_threads import DaemonThreads
 
@@ -27,17 +31,42 @@ _StartResponse = Callable[[str, list[tuple[str, str]]], object]
 class KeystoneIdentity:
     """settings: with `auth_url`, `username` and `password`."""
 
+    logins: Sequence[str] = ("password", "token")
+
     def __init__(self, settings: KeystoneSettings) -> None:
         public_url = settings.public_url or settings.auth_url
         self._challenge = f'Keystone uri="{public_url}"'
         self._middleware = AuthProtocol(_answer_with_caller, _options(settings))
         self._threads = DaemonThreads(_THREADS, "keystone")
+        self._sessions = KeystoneSessions(settings)
+        self._limit = LoginLimit()
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         token = headers.get("X-Auth-Token", "")
         if not token:
             raise UnauthorizedError("no token", self._challenge)
         return await self._threads.run(partial(self._caller_of, token, headers.get("X-Service-Token")))
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        if login.token is not None:
+            token = login.token.get_secret_value()
+            await self.authenticate({TOKEN_HEADER: token}, connection)
+            return token if login.project is None else await self.change_project(token, login.project)
+        if login.user is None or login.password is None:
+            raise BadRequestError("A login has a user and a password, or a token.")
+        password = login.password.get_secret_value()
+        async with telling_of_refusal(login.user), self._limit.attempt(login.user, connection):
+            begin = partial(self._sessions.with_password, login.user, password, login.project)
+            return await self._threads.run(begin)
+
+    async def change_project(self, session: str, project: str) -> str:
+        return await self._threads.run(partial(self._sessions.with_token, session, project))
+
+    async def end_session(self, session: str) -> None:
+        await self._threads.run(partial(self._sessions.end, session))
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        return await self._threads.run(partial(self._sessions.account, headers.get(TOKEN_HEADER, "")))
 
     def _caller_of(self, token: str, service_token: str | None) -> Caller:
         """service_token: of another service that acts for the user, whose token may then have expired meanwhile."""

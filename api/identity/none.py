@@ -1,12 +1,13 @@
 """Strategy `none`, for development: the headers name the caller, who is an administrator when they name none."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 from fleetlight.api.caller import ROLES, Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import BadRequestError, InsecureListeningError
+from fleetlight.api.identity.browser import Account, BrowserLogin, Named
 
 DEFAULT_PROJECT = "demo"
 DEFAULT_USER = "admin"
@@ -16,12 +17,27 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9._-]{1,255}")
 class NoIdentity:
     """Believes the headers X-Project-Id, X-User-Id and X-Roles."""
 
+    logins: Sequence[str] = ()
+
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         return Caller(
             user_id=_identifier(headers, "X-User-Id", DEFAULT_USER),
             project_id=_identifier(headers, "X-Project-Id", DEFAULT_PROJECT),
             roles=_roles(headers.get("X-Roles", "admin")),
         )
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        raise BadRequestError("There is nothing to log in to: every caller is let in.")
+
+    async def change_project(self, session: str, project: str) -> str:
+        raise BadRequestError("There is nothing to log in to: every caller is let in.")
+
+    async def end_session(self, session: str) -> None:
+        """There is none."""
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        project = Named(caller.project_id or "", caller.project_id or "")
+        return Account(Named(caller.user_id, caller.user_id), project, [project])
 
 
 def refuse_open_listening(host: str, *, insecure: bool) -> None:

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from fleetlight.api.caller import Identity
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
 from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.identity.none import NoIdentity
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
 
 
-def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> Identity:
+def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> BrowserIdentity:
     """The strategy that `api.auth` names.
 
     Raises IdentityConfigurationError when a key that it needs is not set, or a file that it needs cannot be read.
@@ -21,7 +21,7 @@ def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: Keysto
         case "basic":
             if identity.htpasswd_file is None:
                 raise _needed("basic", "identity.htpasswd_file")
-            return _checked(BasicIdentity(identity.htpasswd_file))
+            return _checked(BasicIdentity(identity.htpasswd_file, identity.token_lifetime_s))
         case "tokens":
             if identity.file is None:
                 raise _needed("tokens", "identity.file")
@@ -39,7 +39,7 @@ def _token_identity(file: Path, settings: IdentitySettings) -> TokenIdentity:
     )
 
 
-def _checked(strategy: BasicIdentity | TokenIdentity) -> Identity:
+def _checked(strategy: BasicIdentity | TokenIdentity) -> BrowserIdentity:
     """Finds now, and not at the first request, that no user could log in."""
     try:
         strategy.check()
@@ -48,7 +48,7 @@ def _checked(strategy: BasicIdentity | TokenIdentity) -> Identity:
     return strategy
 
 
-def _open_keystone(settings: KeystoneSettings) -> Identity:
+def _open_keystone(settings: KeystoneSettings) -> BrowserIdentity:
     for key in ("auth_url", "username", "password"):
         if getattr(settings, key) is None:
             raise _needed("keystone", f"keystone.{key}")

@@ -7,7 +7,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from fleetlight.api.command import Command
-from fleetlight.api.identity import Identity
+from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.parts import ApiParts
 from fleetlight.cells.fan_out.cell_pool import CellPool
@@ -26,7 +26,7 @@ from fleetlight.operations.nodes.opening import opened_nodes
 async def open_parts(
     settings: Settings,
     fleet: Fleet,
-    identity: Identity,
+    identity: BrowserIdentity,
     *,
     indexer: Probes | None = None,
     command: Command | None = None,

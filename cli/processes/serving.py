@@ -14,7 +14,7 @@ import uvloop
 from pydantic import SecretStr
 
 from fleetlight.api.app import Application, create_app
-from fleetlight.api.identity import Identity
+from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.identity.opening import open_identity
 from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from fleetlight.api.limits.shared_limits import SharedLimits
@@ -46,7 +46,7 @@ class SharedApiState:
     """
 
     settings: Settings
-    identity: Identity
+    identity: BrowserIdentity
     limits: SharedLimits
 
     @classmethod

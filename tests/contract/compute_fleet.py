@@ -17,7 +17,8 @@ from prometheus_client import generate_latest
 from sqlalchemy import Engine, delete
 
 from fleetlight.api.app import Application, create_app
-from fleetlight.api.identity import Identity, NoIdentity
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.settings import ApiSettings
 from fleetlight.bus.bus import Message
@@ -359,7 +360,7 @@ class ComputeFleet:
         pool: CellReader | None = None,
         native: NativeCells | None = None,
         soft_deletes: bool = False,
-        identity: Identity | None = None,
+        identity: BrowserIdentity | None = None,
         indexer: Probes | None = None,
         rapi_users_file: Path | None = None,
         nodes: Any = None,

@@ -9,6 +9,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion, searching
+from tests.support.fleets.identity import ProgramsOnly
 
 pytestmark = pytest.mark.no_rerun
 
@@ -158,7 +159,7 @@ def test_server_of_others_in_such_a_cell_cannot_be_told_from_none(
         assert theirs.text == nobodys.text.replace(unknown, down)
 
 
-class Unscoped:
+class Unscoped(ProgramsOnly):
     """Callers who have a role, and no project."""
 
     async def authenticate(self, _headers: Mapping[str, str], _connection: ClientConnection = UNKNOWN) -> Caller:

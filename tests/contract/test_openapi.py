@@ -33,7 +33,7 @@ from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream
-from tests.support.fleets.identity import password_login, project_scope
+from tests.support.fleets.identity import ProgramsOnly, password_login, project_scope
 
 CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
 # Many calls take their time: this many seconds for each test.
@@ -149,7 +149,7 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
     return answers
 
 
-class NoRoles:
+class NoRoles(ProgramsOnly):
     """Knows the caller, who may do nothing."""
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:

@@ -20,7 +20,7 @@ from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.contract.streams import Stream, stream
-from tests.support.fleets.identity import DEMO, OTHER, weak_hash
+from tests.support.fleets.identity import DEMO, OTHER, ProgramsOnly, weak_hash
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.no_rerun
@@ -258,7 +258,7 @@ def test_password_is_not_checked_again_for_a_stream_that_goes_on(
     assert checked == ["right"]
 
 
-class Faulty:
+class Faulty(ProgramsOnly):
     """An identity service that answers while `error` is None."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.api.identity.tokens.login import Logins
 from fleetlight.api.identity.tokens.middleware import IdentityRequest
-from fleetlight.api.identity.tokens.requests import LOGIN
+from fleetlight.api.identity.tokens.requests import LOGIN, Authentication
 from fleetlight.api.identity.tokens.token import Token, sign
 from fleetlight.api.identity.tokens.views import Views
 from fleetlight.resources.clock import Clock, system_clock
@@ -45,16 +45,24 @@ class AuthHandlers:
     async def log_in(self, http: Request, root: str) -> Response:
         """`POST /v3/auth/tokens`"""
         asked = LOGIN.check(await read_json(http)).auth
+        token, directory = await self.logged_in(asked, ClientConnection.of(http))
+        text = sign(token, directory.signing_key)
+        return json_answer(self._document(http, root, token, directory), 201, {_SUBJECT: text})
+
+    async def logged_in(self, asked: Authentication, caller: ClientConnection) -> tuple[Token, Directory]:
+        """The token of a login, and the directory by which it is good.
+
+        Raises UnauthorizedError, TooManyLoginsError, BadRequestError, DirectoryUnavailableError.
+        """
         before = await self._file.current()
         async with telling_of_refusal(asked.identity.name):
-            token = await self._logins.log_in(before, asked, ClientConnection.of(http))
+            token = await self._logins.log_in(before, asked, caller)
         # Checking a password takes a while: what counts is the directory at its end.
         directory = await self._file.current()
         # The token is new, so that a new password since does not make it void by itself.
         if not self._logins.is_good(directory, token) or _has_new_password(token.user_id, before, directory):
             raise UnauthorizedError("The user was changed meanwhile.")
-        text = sign(token, directory.signing_key)
-        return json_answer(self._document(http, root, token, directory), 201, {_SUBJECT: text})
+        return token, directory
 
     async def show(self, request: IdentityRequest) -> Response:
         """`GET /v3/auth/tokens`, and HEAD: of the caller's own token, and for administrators of any."""
@@ -65,12 +73,16 @@ class AuthHandlers:
     async def revoke(self, request: IdentityRequest) -> Response:
         """`DELETE /v3/auth/tokens`"""
         _, token = self._subject(request)
+        await self.revoke_token(token, request.caller.user_id)
+        return empty_answer(204)
+
+    async def revoke_token(self, token: Token, user_id: str) -> None:
+        """Let a token count no more, for a request of a user. Raises DirectoryUnavailableError, TooManyLoginsError."""
 
         def revoked(directory: Directory) -> Directory:
             return directory.with_revoked(token.user_id, token.audit_ids[0], token.expires_at, self._clock())
 
-        await self._file.change_for(request.caller.user_id, revoked)
-        return empty_answer(204)
+        await self._file.change_for(user_id, revoked)
 
     async def catalog(self, request: IdentityRequest) -> Response:
         """`GET /v3/auth/catalog`"""

@@ -22,7 +22,7 @@ from fleetlight.api.identity.tokens.requests import (
     TokenMethod,
     UserReference,
 )
-from fleetlight.api.identity.tokens.token import Token, new_audit_id, signed_token
+from fleetlight.api.identity.tokens.token import LOGIN_LINK, Token, new_audit_id, signed_token
 from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
@@ -67,14 +67,16 @@ class Logins:
         async with self._limit.lock(user_id):
             return await self._passwords.hash_password(secret)
 
-    def token_for(self, user: User, project: Project | None) -> Token:
+    def token_for(self, user: User, project: Project | None, *, is_link: bool = False) -> Token:
         """A new token without a login: for a process that may read the key which signs tokens anyway."""
-        return self._new_token(user, ("password",), project)
+        return self._new_token(user, (LOGIN_LINK,) if is_link else ("password",), project)
 
-    def token_of(self, directory: Directory, text: str) -> Token | None:
+    def token_of(self, directory: Directory, text: str, *, is_link_allowed: bool = False) -> Token | None:
         """The token that is good now and reads `text`; None if there is none."""
         token = signed_token(text, directory.signing_key)
-        return token if token is not None and self.is_good(directory, token) else None
+        if token is None or (token.is_link and not is_link_allowed):
+            return None
+        return token if self.is_good(directory, token) else None
 
     def is_good(self, directory: Directory, token: Token) -> bool:
         """Whether a token that we signed counts now."""

@@ -18,6 +18,7 @@ from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
+from fleetlight.api.identity.tokens.browser_sessions import TokenSessions
 from fleetlight.api.identity.tokens.credential_handlers import CredentialHandlers
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
@@ -41,6 +42,8 @@ class TokenIdentity:
     max_credentials: how many application credentials a user can make.
     """
 
+    logins: Sequence[str] = ("password", "token")
+
     def __init__(
         self, path: Path, *, region: str, lifetime_s: int, max_credentials: int = 20, clock: Clock = system_clock
     ) -> None:
@@ -52,6 +55,10 @@ class TokenIdentity:
         # What was shown to be right; from a digest under a key that no other process has no password can be found.
         self._key = secrets.token_bytes(32)
         self._right: dict[bytes, Token] = {}
+        self._auth = AuthHandlers(self._file, self._logins, region, clock)
+        self._sessions = TokenSessions(self._file, self._logins, self._auth)
+        self.begin_session, self.change_project = self._sessions.begin, self._sessions.change_project
+        self.end_session, self.account = self._sessions.end, self._sessions.account
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         directory = await self._file.current()
@@ -89,7 +96,7 @@ class TokenIdentity:
     def routes(self, link_prefix: str | None) -> Sequence[Route]:
         """Everything that is served below `/identity`; the first route that fits counts."""
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
-        auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
+        auth = self._auth
         show_versions, show_version = middleware.open_endpoint(versions), middleware.open_endpoint(version)
         log_in = ApiOperation(
             "POST",

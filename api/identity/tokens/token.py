@@ -13,6 +13,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OctKey
 
 _ALGORITHM = "HS256"  # the same process signs and checks, or one that reads the same file
+LOGIN_LINK = "login_link"
 _AUDIT_ID_BYTES = 16  # 22 characters
 
 
@@ -34,6 +35,11 @@ class Token:
     expires_at: int
     audit_ids: tuple[str, ...]
     credential_id: str | None = None
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is that of a login link: good for one session of a browser, and for no request."""
+        return LOGIN_LINK in self.methods
 
 
 class _Claims(msgspec.Struct, frozen=True):

@@ -1,11 +1,14 @@
 """A small directory of users for tests of logins; its passwords are hashed as weakly as argon2 can, for speed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from argon2 import PasswordHasher
 
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import ClientConnection
+from fleetlight.api.identity.browser import Account, BrowserLogin
 from fleetlight.api.identity.tokens.directory import Directory, Project, User
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 
@@ -14,6 +17,24 @@ DEMO, OTHER = "demo", "7a2f4e1d9c5b4b0f8e6d3c2b1a09f8e7"
 # name -> role in project demo; the ids are the names with "id-" before them
 USERS = {"ada": "admin", "mia": "manager", "bob": "member", "rita": "reader"}
 _hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+class ProgramsOnly:
+    """What a strategy of identity has for browsers, of one at which none logs in."""
+
+    logins: Sequence[str] = ()
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        raise NotImplementedError
+
+    async def change_project(self, session: str, project: str) -> str:
+        raise NotImplementedError
+
+    async def end_session(self, session: str) -> None:
+        raise NotImplementedError
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        raise NotImplementedError
 
 
 def weak_hash(password: str) -> str:

@@ -111,6 +111,13 @@ SYSTEMD = Folder(
 NGINX = Folder(
     "nginx", "nginx (the package nginx-light)", "nginx", "FLEETLIGHT_TEST_NGINX", default=Path("/usr/sbin/nginx")
 )
+CHROMIUM = Folder(
+    "chromium",
+    "Chromium (the package chromium)",
+    "chromium",
+    "FLEETLIGHT_TEST_CHROMIUM",
+    default=Path("/usr/bin/chromium"),
+)
 
 REQUIREMENTS = (
     ELASTICSEARCH,
@@ -127,6 +134,7 @@ REQUIREMENTS = (
     PROMETHEUS,
     SYSTEMD,
     NGINX,
+    CHROMIUM,
     SAME_NAMES,
 )
 

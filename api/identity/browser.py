@@ -1,0 +1,109 @@
+"""Logins of browsers: a cookie that scripts cannot read, in the place of the header that programs send.
+
+The cookie holds a token of the strategy, which checks it with each request as it checks that header, on every face. A
+browser sends cookies by itself, so what changes something needs a header besides, which pages of other sites cannot
+add.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import SecretStr
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.http.connection import ClientConnection
+
+COOKIE = "fleetlight_session"
+CONSOLE_HEADER = "Fleetlight-Request"
+CONSOLE = "console"
+TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
+ENDED_CHALLENGE = "Fleetlight-Session"
+"""Of a session that has ended. At the challenge of `basic` a browser would ask for the password by itself."""
+
+_READS = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserLogin:
+    """One of user and password, a token, or the project that a session changes to. project: by id or name."""
+
+    user: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who is logged in. project: None without one. projects: those that a session can change to."""
+
+    user: Named
+    project: Named | None
+    projects: Sequence[Named]
+
+
+class BrowserIdentity(Identity, Protocol):
+    """A strategy at which browsers log in. A session is a text that it takes in the header X-Auth-Token.
+
+    logins: the ways to log in, of `password` and `token`; none where every caller is let in.
+    """
+
+    @property
+    def logins(self) -> Sequence[str]: ...
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        """A new session. Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
+        ...
+
+    async def change_project(self, session: str, project: str) -> str:
+        """The same session for another project, by id or name. Raises UnauthorizedError, BadRequestError."""
+        ...
+
+    async def end_session(self, session: str) -> None:
+        """End a session, wherever a copy of its cookie is; one that is over already stays so."""
+        ...
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        """The names of the caller of a request with these headers, and its projects."""
+        ...
+
+
+class CookieLogins:
+    """Turns the cookie of a session into the header of its token, unless the request has a login of its own.
+
+    refusal: the answer to a request for a path, which changes something and lacks CONSOLE_HEADER.
+    """
+
+    def __init__(self, app: ASGIApp, refusal: Callable[[str], Response]) -> None:
+        self._app = app
+        self._refusal = refusal
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        session = session_of(scope) if scope["type"] == "http" else None
+        if session is None:
+            return self._app(scope, receive, send)
+        if scope["method"] not in _READS and Headers(scope=scope).get(CONSOLE_HEADER) != CONSOLE:
+            return self._refusal(scope["path"])(scope, receive, send)
+        # In place: what is outside of this reads of the same scope which route was found.
+        scope["headers"] = list(scope["headers"])
+        MutableHeaders(scope=scope)[TOKEN_HEADER] = session
+        return self._app(scope, receive, send)
+
+
+def session_of(scope: Scope) -> str | None:
+    """What the cookie holds by which a request is logged in; None without, or with a login of its own."""
+    headers = Headers(scope=scope)
+    if TOKEN_HEADER in headers or "Authorization" in headers:
+        return None
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE) or None

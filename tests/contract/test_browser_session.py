@@ -1,0 +1,317 @@
+"""Logins of browsers: a cookie that every face takes, and that ends when it should (`/fleetlight/session`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fleetlight.api.identity.basic import BasicIdentity
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.api.identity.tokens.token import sign
+from fleetlight.api.limits.login_limit import MOST_FAILURES
+from fleetlight.resources.clock import system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+from tests.contract.compute_fleet import Api, ComputeFleet
+from tests.contract.identity_site import LIFETIME_S, Site
+from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, weak_hash
+
+pytestmark = pytest.mark.no_rerun
+
+SESSION = "/fleetlight/session"
+CONSOLE = {"Fleetlight-Request": "console"}
+ADA, BOB = ({"user": name, "password": PASSWORD} for name in ("ada", "bob"))
+
+
+class Time:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = system_clock()
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_s(self, seconds: int) -> None:
+        self.now += seconds * MICROSECONDS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Browser:
+    """A browser that takes no cookie but those that a test gives it."""
+
+    api: Api
+
+    def log_in(self, body: Mapping[str, Any]) -> str:
+        """The cookie of a login that must be a success."""
+        response = self.post(body)
+        assert response.status_code == 200, response.text
+        return cookie_of(response)
+
+    def post(self, body: Mapping[str, Any], **headers: str) -> httpx.Response:
+        return self.api.request("POST", SESSION, {**CONSOLE, **headers}, json=body)
+
+    def get(self, path: str, cookie: str) -> httpx.Response:
+        return self.api.get(path, {"Cookie": cookie})
+
+    def log_out(self, cookie: str) -> httpx.Response:
+        return self.api.request("DELETE", SESSION, {**CONSOLE, "Cookie": cookie})
+
+
+def cookie_of(response: httpx.Response) -> str:
+    """What the browser sends from now on."""
+    (morsel,) = SimpleCookie(response.headers["Set-Cookie"]).values()
+    return f"{morsel.key}={morsel.value}"
+
+
+@pytest.fixture(scope="module")
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.create("north", display_name="mine", project_id=DEMO)
+    fleet.create("east", display_name="theirs", project_id=OTHER)
+    fleet.index()
+    return fleet
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
+    return Site(fleet, tmp_path, time)
+
+
+@pytest.fixture
+def htpasswd(tmp_path: Path) -> Path:
+    path = tmp_path / "htpasswd"
+    write_htpasswd(path)
+    return path
+
+
+def write_htpasswd(path: Path, password: str = PASSWORD, roles: str = "admin") -> None:
+    path.write_text(f"ada:{weak_hash(password)}:{DEMO}:{roles}\nbob:{weak_hash(PASSWORD)}:{DEMO}:member\n")
+
+
+@pytest.fixture(params=["tokens", "basic"])
+def browser(request: pytest.FixtureRequest, fleet: ComputeFleet, time: Time) -> Browser:
+    """A browser at an API of each strategy with users."""
+    if request.param == "tokens":
+        return Browser(request.getfixturevalue("site").api)
+    identity = BasicIdentity(request.getfixturevalue("htpasswd"), LIFETIME_S, time)
+    return Browser(fleet.api(identity=identity))
+
+
+def test_the_cookie_is_for_no_script_and_no_other_site(browser: Browser) -> None:
+    said = browser.post(ADA).headers["Set-Cookie"].lower()
+    assert {"httponly", "samesite=strict", "path=/"} <= set(said.split("; "))
+    assert "secure" not in said
+    assert "max-age" not in said
+
+
+def test_the_cookie_of_an_encrypted_site_is_sent_encrypted_alone(browser: Browser) -> None:
+    response = browser.api.request("POST", f"https://api.test{SESSION}", CONSOLE, json=ADA)
+    assert "Secure" in response.headers["Set-Cookie"]
+
+
+def test_every_face_takes_the_cookie(browser: Browser) -> None:
+    cookie = browser.log_in(ADA)
+    assert [server["name"] for server in browser.get("/v2.1/servers", cookie).json()["servers"]] == ["mine"]
+    for path in ("/fleetlight/query/fields", "/fleetlight/capacity", "/2/instances", "/fleetlight/session"):
+        assert browser.get(path, cookie).status_code == 200, path
+
+
+def test_a_session_says_who_is_logged_in(browser: Browser) -> None:
+    shown = browser.get(SESSION, browser.log_in(BOB)).json()
+    assert (shown["user"]["name"], shown["project"]["name"], shown["is_admin"]) == ("bob", "demo", False)
+    assert "member" in shown["roles"]
+    assert shown["project"] in shown["projects"]
+
+
+def test_without_a_login_a_browser_is_told_how_and_does_not_ask_by_itself(browser: Browser) -> None:
+    response = browser.api.get(SESSION)
+    assert response.status_code == 401
+    assert "password" in response.json()["logins"]
+    assert response.headers["WWW-Authenticate"] == "Fleetlight-Session"
+
+
+@pytest.mark.parametrize("body", [{"user": "ada", "password": "wrong"}, {"user": "eve", "password": "wrong"}], ids=str)
+def test_wrong_logins_are_refused_alike_and_counted(browser: Browser, body: Mapping[str, str]) -> None:
+    statuses = [browser.post(body).status_code for _ in range(MOST_FAILURES + 1)]
+    assert statuses == [401] * MOST_FAILURES + [429]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"user": "ada"},
+        {"password": PASSWORD},
+        {"user": "ada", "password": PASSWORD, "token": "t"},
+        {"user": 1, "password": PASSWORD},
+        {"user": "ada", "password": PASSWORD, "extra": 1},
+        [],
+        "text",
+    ],
+    ids=str,
+)
+def test_a_login_that_is_none_is_refused_without_its_secrets(browser: Browser, body: Any) -> None:
+    response = browser.post(body)
+    assert response.status_code == 400
+    assert PASSWORD not in response.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v2.1/servers"), ("DELETE", SESSION), ("POST", SESSION), ("PUT", "/2/instances/x/reboot")],
+)
+def test_what_changes_something_needs_the_header_besides(browser: Browser, method: str, path: str) -> None:
+    cookie = browser.log_in(ADA)
+    refused = browser.api.request(method, path, {"Cookie": cookie}, json={})
+    assert refused.status_code == 403
+    assert "Fleetlight-Request: console" in refused.text
+    assert browser.api.request(method, path, {"Cookie": cookie, **CONSOLE}, json={}).status_code != 403
+
+
+def test_a_login_in_a_header_needs_no_other_whatever_the_cookies_say(site: Site) -> None:
+    headers = {"X-Auth-Token": site.log_in("bob"), "Cookie": "fleetlight_session=nonsense"}
+    assert site.api.request("POST", "/v2.1/os-keypairs", headers, json={"keypair": {}}).status_code == 400
+
+
+@pytest.mark.parametrize("value", ["nonsense", "a.b.c.d", "YWRh.e30.e30.e30", "\\303\\050", "%00", "=" * 20], ids=ascii)
+def test_a_cookie_that_is_none_lets_nobody_in_and_goes(browser: Browser, value: str) -> None:
+    cookie = f"fleetlight_session={value}"
+    assert browser.get("/v2.1/servers", cookie).status_code == 401
+    refused = browser.get(SESSION, cookie)
+    assert refused.status_code == 401
+    assert "Max-Age=0" in refused.headers["Set-Cookie"]
+
+
+def test_logging_out_ends_the_login_wherever_its_cookie_is(browser: Browser) -> None:
+    cookie, other = browser.log_in(ADA), browser.log_in(ADA)
+    ended = browser.log_out(cookie)
+    assert ended.status_code == 204
+    assert "Max-Age=0" in ended.headers["Set-Cookie"]
+    assert browser.get("/v2.1/servers", cookie).status_code == 401
+    assert browser.get("/v2.1/servers", other).status_code == 200
+    assert browser.log_out(cookie).status_code == 204
+
+
+def test_a_login_ends_by_itself(browser: Browser, time: Time) -> None:
+    cookie = browser.log_in(ADA)
+    time.pass_s(LIFETIME_S - 1)
+    assert browser.get(SESSION, cookie).status_code == 200
+    time.pass_s(2)
+    assert browser.get(SESSION, cookie).status_code == 401
+    # At the challenge of a password a browser would show a form of its own.
+    assert "Basic" not in browser.get("/v2.1/servers", cookie).headers["WWW-Authenticate"]
+
+
+def test_a_new_password_and_new_roles_count_at_once_with_basic(fleet: ComputeFleet, htpasswd: Path) -> None:
+    browser = Browser(fleet.api(identity=BasicIdentity(htpasswd)))
+    cookie = browser.log_in(ADA)
+    hashed = htpasswd.read_text().splitlines()[0].split(":")[1]
+    htpasswd.write_text(f"ada:{hashed}:{DEMO}:reader\n")
+    assert browser.get("/fleetlight/capacity", cookie).status_code == 403
+    write_htpasswd(htpasswd)
+    assert browser.get("/fleetlight/capacity", cookie).status_code == 401
+
+
+def test_a_session_of_basic_counts_in_every_process_that_reads_the_file(fleet: ComputeFleet, htpasswd: Path) -> None:
+    cookie = Browser(fleet.api(identity=BasicIdentity(htpasswd))).log_in(ADA)
+    assert Browser(fleet.api(identity=BasicIdentity(htpasswd))).get(SESSION, cookie).status_code == 200
+
+
+def test_no_user_of_basic_gets_into_another_project(fleet: ComputeFleet, htpasswd: Path) -> None:
+    browser = Browser(fleet.api(identity=BasicIdentity(htpasswd)))
+    assert browser.post({**ADA, "project": OTHER}).status_code == 401
+
+
+def test_a_role_that_is_taken_away_counts_at_once_with_tokens(site: Site) -> None:
+    browser = Browser(site.api)
+    cookie = browser.log_in(ADA)
+    site.users.change(lambda now: now.without_role(now.users["id-ada"], now.projects[DEMO], "admin"))
+    assert browser.get(SESSION, cookie).status_code == 401
+
+
+@pytest.mark.parametrize("project", ["other", OTHER])
+def test_a_session_changes_to_another_project_of_its_user(site: Site, project: str) -> None:
+    browser = Browser(site.api)
+    cookie = browser.log_in(ADA)
+    changed = browser.post({"project": project}, Cookie=cookie)
+    assert changed.json()["project"] == {"id": OTHER, "name": "other"}
+    other = cookie_of(changed)
+    assert [server["name"] for server in browser.get("/v2.1/servers", other).json()["servers"]] == ["theirs"]
+    # It is the same login, so one end is the end of both.
+    browser.log_out(other)
+    assert browser.get(SESSION, cookie).status_code == 401
+
+
+def test_no_session_changes_to_a_project_without_a_role(site: Site) -> None:
+    browser = Browser(site.api)
+    cookie = browser.log_in(BOB)
+    assert browser.post({"project": "other"}, Cookie=cookie).status_code == 401
+    assert browser.post({**BOB, "project": "other"}).status_code == 401
+    assert browser.post({"project": "demo"}).status_code == 401
+
+
+def test_a_user_without_any_role_is_logged_in_to_no_project(site: Site) -> None:
+    shown = Browser(site.api).post({"user": "zoe", "password": PASSWORD}).json()
+    assert (shown["project"], shown["projects"], shown["roles"]) == (None, [], [])
+
+
+def test_a_pasted_token_counts_on_when_its_session_ends(site: Site) -> None:
+    browser, token = Browser(site.api), site.log_in("ada")
+    cookie = browser.log_in({"token": token})
+    browser.log_out(cookie)
+    assert browser.get(SESSION, cookie).status_code == 401
+    assert site.get("/v2.1/servers", token).status_code == 200
+
+
+def test_a_session_dies_with_the_token_that_it_was_begun_with(site: Site) -> None:
+    browser, token = Browser(site.api), site.log_in("ada")
+    cookie = browser.log_in({"token": token})
+    assert site.about("DELETE", token).status_code == 204
+    assert browser.get(SESSION, cookie).status_code == 401
+
+
+def test_a_token_of_an_application_credential_is_for_its_project_alone(site: Site) -> None:
+    browser, made = Browser(site.api), site.new_credential("ada")
+    token = site.use_credential(made["id"], made["secret"]).headers["X-Subject-Token"]
+    cookie = browser.log_in({"token": token})
+    assert [each["name"] for each in browser.get(SESSION, cookie).json()["projects"]] == ["demo"]
+    assert browser.post({"project": "other"}, Cookie=cookie).status_code == 401
+
+
+def link_of(site: Site, time: Time, lifetime_s: int = 600) -> str:
+    """The token of a login link of ada."""
+    directory = site.users.read()
+    logins = Logins(lifetime_s=lifetime_s, clock=time)
+    link = logins.token_for(directory.users["id-ada"], directory.projects[DEMO], is_link=True)
+    return sign(link, directory.signing_key)
+
+
+def test_a_login_link_is_good_for_one_session_and_for_no_request(site: Site, time: Time) -> None:
+    browser, link = Browser(site.api), link_of(site, time)
+    assert site.get("/v2.1/servers", link).status_code == 401
+    begun = site.api.at_once(5, "POST", SESSION, CONSOLE, json={"token": link})
+    assert sorted(response.status_code for response in begun) == [200, 401, 401, 401, 401]
+    (cookie,) = (cookie_of(response) for response in begun if response.status_code == 200)
+    time.pass_s(1200)
+    assert browser.get(SESSION, cookie).json()["user"]["name"] == "ada"
+
+
+def test_a_login_link_ends_by_itself(site: Site, time: Time) -> None:
+    link = link_of(site, time)
+    time.pass_s(602)
+    assert Browser(site.api).post({"token": link}).status_code == 401
+
+
+def test_where_every_caller_is_let_in_everybody_is_logged_in(api: Api) -> None:
+    shown = api.get(SESSION).json()
+    assert (shown["logins"], shown["is_admin"], shown["project"]["name"]) == ([], True, "demo")
+    assert api.request("POST", SESSION, CONSOLE, json=ADA).status_code == 400
+    assert api.request("DELETE", SESSION, CONSOLE).status_code == 204
