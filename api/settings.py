@@ -104,7 +104,8 @@ class IdentitySettings(BaseModel):
     file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.
     max_credentials: strategy `tokens`: how many application credentials a user can make over the API;
         `fleetlight identity credential add` is not limited.
-    token_lifetime_s: strategy `tokens`: how long after a login its token counts.
+    token_lifetime_s: strategies `tokens` and `basic`: how long after a login its token, or the session of a browser,
+        counts.
     region: strategy `tokens`: the name of this site in the catalog.
     rapi_users_file: users of the remote API at `/2` beside those of the strategy, in the form of Ganeti's file of them
         (lines `name password [read,write]`); they see the whole fleet.

@@ -4,6 +4,7 @@ import os
 
 from hypothesis import settings
 
+from tests.support.servers.browser import browser_context, browser_page, chromium_browser
 from tests.support.servers.ganeti_client import ganeti_client
 from tests.support.servers.htools import htools
 from tests.support.servers.libvirt_binding import libvirt_binding
@@ -26,7 +27,7 @@ from tests.support.session.collector import pytest_collection_finish
 from tests.support.session.ending import pytest_sessionstart
 from tests.support.session.logs import logging_as_before
 from tests.support.session.migrated import migrated_each_time, migrated_once
-from tests.support.session.programs import nginx, same_names, systemd_analyze
+from tests.support.session.programs import chromium, nginx, same_names, systemd_analyze
 from tests.support.session.selection import (
     pytest_collection_modifyitems,
     pytest_configure,
@@ -38,6 +39,10 @@ from tests.support.session.selection import (
 __all__ = [
     "amqp_cell",
     "amqp_url",
+    "browser_context",
+    "browser_page",
+    "chromium",
+    "chromium_browser",
     "elasticsearch_prefix",
     "elasticsearch_url",
     "ganeti_client",

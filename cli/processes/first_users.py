@@ -1,15 +1,18 @@
-"""The users that `fleetlight up` begins with."""
+"""The users that `fleetlight up` begins with, and the first login of a browser."""
 
 from collections.abc import Mapping, Sequence
 
 from fleetlight.api.identity.passwords import hash_password
 from fleetlight.api.identity.tokens.directory import Directory, Project, User, new_id
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
+from fleetlight.api.identity.tokens.login import Logins
+from fleetlight.api.identity.tokens.token import sign
 from fleetlight.cli.clouds import ADMIN, MEMBER, PROJECT
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.passwords import new_password
 
 _ROLES = {ADMIN: "admin", MEMBER: "member"}
+LINK_LIFETIME_S = 600
 
 
 def set_up_users(folder: DataFolder, projects: Sequence[str]) -> Mapping[str, str]:
@@ -32,3 +35,17 @@ def set_up_users(folder: DataFolder, projects: Sequence[str]) -> Mapping[str, st
 
     DirectoryFile(folder.identity_file).change(change, create=True)
     return passwords
+
+
+def login_link(folder: DataFolder) -> str | None:
+    """A token that lets one browser in as the administrator, once and within LINK_LIFETIME_S.
+
+    None where operators have removed or disabled that user.
+    """
+    directory = DirectoryFile(folder.identity_file).read()
+    admin = directory.user(ADMIN)
+    if admin is None or not admin.enabled:
+        return None
+    project = directory.projects.get(admin.default_project_id or "")
+    link = Logins(lifetime_s=LINK_LIFETIME_S).token_for(admin, project, is_link=True)
+    return sign(link, directory.signing_key)

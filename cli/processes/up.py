@@ -38,7 +38,7 @@ from fleetlight.cli.options import (
 from fleetlight.cli.output import counted, print_notice, print_result
 from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
-from fleetlight.cli.processes.first_users import set_up_users
+from fleetlight.cli.processes.first_users import LINK_LIFETIME_S, login_link, set_up_users
 from fleetlight.cli.processes.following import keep_indexing
 from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
@@ -309,6 +309,8 @@ def _banner(
         ]
     lines = (
         "",
+        *_console(address, folder, settings),
+        "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
         "",
         f"  curl -si{header} '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
@@ -321,6 +323,17 @@ def _banner(
         "",
     )
     return "\n".join(lines)
+
+
+def _console(address: str, folder: DataFolder, settings: Settings) -> Sequence[str]:
+    """Where the console is; for people on a terminal with a login, which files and journals would keep."""
+    page = f"{address}/console/"
+    has_link = settings.api.auth == "tokens" and settings.identity.file == folder.identity_file and sys.stdout.isatty()
+    link = login_link(folder) if has_link else None
+    if link is None:
+        return (f"The console is at {page}",)
+    once = f"once and within {LINK_LIFETIME_S // 60} minutes as {ADMIN} without a password"
+    return f"The console, {once}:", "", f"  {page}#login={link}"
 
 
 def _logins(folder: DataFolder, passwords: Mapping[str, str]) -> Sequence[str]:

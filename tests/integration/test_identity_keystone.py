@@ -13,6 +13,7 @@ from fleetlight.api.identity.keystone import KeystoneIdentity
 from fleetlight.api.settings import KeystoneSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.streams import stream
+from tests.contract.test_browser_session import cookie_of
 from tests.integration.test_up import free_port
 from tests.support.fleets.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
 from tests.support.played.played_keystone import played_keystone
@@ -163,3 +164,53 @@ def test_answers_about_tokens_are_kept_for_a_while(fleet: ComputeFleet) -> None:
         assert api.get(SERVERS, {"X-Auth-Token": "of-a-project"}).status_code == 200
     assert api.get(SERVERS, {"X-Auth-Token": "of-a-project"}).status_code == 200, "Keystone is away"
     assert api.get(SERVERS, {"X-Auth-Token": "of-a-service"}).status_code == 503, "nobody has asked about this one"
+
+
+SESSION = "/fleetlight/session"
+CONSOLE = {"Fleetlight-Request": "console"}
+
+
+def test_a_browser_logs_in_with_a_password_of_keystone_and_changes_its_project(api: Api) -> None:
+    begun = api.request("POST", SESSION, CONSOLE, json={"user": "ada", "password": PASSWORD, "project": "demo"})
+    assert begun.status_code == 200, begun.text
+    assert (begun.json()["user"]["name"], begun.json()["project"]["name"]) == ("ada", "demo")
+    assert [project["name"] for project in begun.json()["projects"]] == ["demo", "other"]
+    changed = api.request("POST", SESSION, {**CONSOLE, "Cookie": cookie_of(begun)}, json={"project": "other"})
+    assert changed.json()["project"]["name"] == "other"
+    cookie = {"Cookie": cookie_of(changed)}
+    assert [server["name"] for server in api.get(SERVERS, cookie).json()["servers"]] == ["theirs"]
+
+
+def test_a_browser_that_names_no_project_gets_one_of_its_user(api: Api) -> None:
+    begun = api.request("POST", SESSION, CONSOLE, json={"user": "bob", "password": PASSWORD})
+    assert (begun.status_code, begun.json()["project"]["name"]) == (200, "demo")
+
+
+def test_a_browser_logs_in_with_a_token_of_keystone_and_logging_out_ends_it(api: Api, keystone: LiveApi) -> None:
+    begun = api.request("POST", SESSION, CONSOLE, json={"token": token_of(keystone, "bob")})
+    cookie = {"Cookie": cookie_of(begun)}
+    assert api.get(SESSION, cookie).json()["user"]["name"] == "bob"
+    assert api.request("DELETE", SESSION, {**CONSOLE, **cookie}).status_code == 204
+    assert api.get(SESSION, cookie).status_code == 401
+    assert api.request("DELETE", SESSION, {**CONSOLE, **cookie}).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"user": "ada", "password": "wrong"},
+        {"user": "eve", "password": PASSWORD},
+        {"user": "bob", "password": PASSWORD, "project": "other"},
+        {"token": "nonsense"},
+    ],
+    ids=str,
+)
+def test_what_keystone_refuses_lets_no_browser_in(api: Api, login: dict[str, str]) -> None:
+    refused = api.request("POST", SESSION, CONSOLE, json=login)
+    assert (refused.status_code, refused.json()["logins"]) == (401, ["password", "token"])
+
+
+def test_a_browser_is_told_when_keystone_does_not_answer(fleet: ComputeFleet) -> None:
+    away = fleet.api(identity=KeystoneIdentity(settings(f"http://127.0.0.1:{free_port()}/identity")))
+    for login in ({"user": "ada", "password": PASSWORD}, {"token": "some"}):
+        assert away.request("POST", SESSION, CONSOLE, json=login).status_code == 503

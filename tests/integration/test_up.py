@@ -366,6 +366,30 @@ def test_first_passwords_are_shown_once_and_on_a_terminal_only(tmp_path: Path) -
         assert password not in (tmp_path / "log").read_text()
 
 
+def test_the_console_comes_first_with_a_login_for_one_browser_on_a_terminal(up: Up, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(up.data_dir), "--cells", "1"]
+    command += ["--port", str(up.port)]
+    with (tmp_path / "log").open("wb") as log, terminal() as screen:
+        process = subprocess.Popen(command, stdout=screen.stream, stderr=log)
+        try:
+            wait_until(lambda: screen.shows("Stop it with Ctrl-C"), _START_TIMEOUT_S)
+            page, link = re.findall(r"http://127.0.0.1:(\d+/console/)#login=(\S+)", screen.text)[0]
+            assert page == f"{up.port}/console/"
+            assert screen.text.index("/console/") < screen.text.index("/v2.1")
+            begun = [up.http.post("/fleetlight/session", json={"token": link}) for _ in range(2)]
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+    assert [response.status_code for response in begun] == [200, 401]
+    assert begun[0].json()["is_admin"]
+
+
+def test_no_login_of_the_console_is_written_to_a_file(up: Up) -> None:
+    up.start("--cells", "1", auth="tokens")
+    assert f"The console is at http://127.0.0.1:{up.port}/console/" in up.log
+    assert "#login=" not in up.log
+
+
 def test_clouds_yaml_follows_the_address_and_keeps_what_people_wrote(up: Up) -> None:
     up.start("--cells", "1", auth="tokens")
     assert up.stop() == 0

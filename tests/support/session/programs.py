@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.session.requirements import NGINX, SAME_NAMES, SYSTEMD, Requirement
+from tests.support.session.requirements import CHROMIUM, NGINX, SAME_NAMES, SYSTEMD, Requirement
 
 
 def _located(requirement: Requirement) -> Path:
@@ -16,6 +16,11 @@ def _located(requirement: Requirement) -> Path:
 @pytest.fixture
 def systemd_analyze() -> Path:
     return _located(SYSTEMD)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    return _located(CHROMIUM)
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""The console's page in a real browser, over an embedded fleet with users."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.servers.browser import BrowserPage
+from tests.support.servers.live_api import LiveApi, live_api
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
+    with live_api(tmp_path_factory.mktemp("fleet"), "--cells", "1", "--auth", "tokens") as api:
+        yield api
+
+
+def password_of(clouds_file: Path, cloud: str = "fleetlight") -> str:
+    return str(yaml.safe_load(clouds_file.read_text())["clouds"][cloud]["auth"]["password"])
+
+
+def test_the_page_loads_under_its_policy_and_shows_the_login(fleet: LiveApi, browser_page: BrowserPage) -> None:
+    browser_page.expect_status(401, "/fleetlight/session")
+    page = browser_page.page
+    page.goto(fleet.url)
+    page.get_by_role("button", name="Log in").wait_for()
+    assert page.url.startswith(f"{fleet.url}/console/")
+    browser_page.axe()
+
+
+def test_a_script_of_the_page_logs_in_and_never_sees_the_cookie(fleet: LiveApi, browser_page: BrowserPage) -> None:
+    page = browser_page.page
+    browser_page.expect_status(401, "/fleetlight/session")
+    browser_page.expect_status(403, "/fleetlight/session")
+    page.goto(f"{fleet.url}/console/")
+    login = {"user": "admin", "password": password_of(fleet.clouds_file)}
+    ask = """async ([method, headers, body]) => {
+        const answer = await fetch("/fleetlight/session", {method, headers, body: body && JSON.stringify(body)});
+        return [answer.status, document.cookie];
+    }"""
+    console = {"Fleetlight-Request": "console"}
+    assert page.evaluate(ask, ["POST", console, login]) == [200, ""]
+    assert page.evaluate(ask, ["GET", {}, None]) == [200, ""]
+    assert page.evaluate(ask, ["DELETE", {}, None]) == [403, ""]
+    assert page.evaluate(ask, ["DELETE", console, None]) == [204, ""]
+    assert page.evaluate(ask, ["GET", {}, None]) == [401, ""]
+
+
+def test_nothing_that_the_policy_forbids_gets_past_the_browser(fleet: LiveApi, browser_page: BrowserPage) -> None:
+    browser_page.expect_status(401, "/fleetlight/session")
+    browser_page.page.goto(f"{fleet.url}/console/")
+    browser_page.page.evaluate("document.body.setAttribute('onclick', 'alert(1)')")
+    with pytest.raises(AssertionError, match="Content Security Policy"):
+        browser_page.check()
+    browser_page.problems.clear()
