@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ MAX_COLUMNS = 1000
 MAX_REPEATS = 4
 MAX_CONDITIONS = 250
 MAX_PATTERNS = 10
-_MAX_ORDER = 8
+MAX_ORDER = 8
 _MAX_BY = 4
 _PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects", "as_of"})
 _PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects", "as_of"})
@@ -59,7 +59,7 @@ class QueryBody(RequestModel):
     what: str
     fields: Annotated[list[str], Field(max_length=MAX_FIELDS)]
     filter: list[Any] | str | None = None
-    order: Annotated[list[str], Field(max_length=_MAX_ORDER)] = Field(default_factory=list)
+    order: Annotated[list[str], Field(max_length=MAX_ORDER)] = Field(default_factory=list)
     limit: Annotated[int, Field(ge=1)] | None = None
     marker: str | None = None
     all_projects: bool = False
@@ -113,7 +113,7 @@ def body_of_query(query: QueryString) -> QueryBody:
         what=query.last("what") or "instance",
         fields=listed_up_to(MAX_FIELDS, "fields", query),
         filter=query.last("filter") or None,
-        order=listed_up_to(_MAX_ORDER, "order", query),
+        order=listed_up_to(MAX_ORDER, "order", query),
         limit=_limit(query.last("limit")),
         marker=query.last("marker"),
         all_projects=_flag(query, "all_projects"),
@@ -138,13 +138,20 @@ def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
     values = values_of(known.name)
     if len(body.by) > _MAX_BY:
         raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
-    for name in body.by:
-        if name not in known:
-            raise BadRequestError(f"by: there is no field '{name}' of '{known.name}'{did_you_mean(name, known)}")
+    refuse_unknown_fields("by", body.by, known)
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
     moment = moment_of(body.as_of, known)
     return CountQuery(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
+
+
+def refuse_unknown_fields(parameter: str, names: Iterable[str], known: QueryFields) -> None:
+    """Raises BadRequestError."""
+    for name in names:
+        if name not in known:
+            raise BadRequestError(
+                f"{parameter}: there is no field '{name}' of '{known.name}'{did_you_mean(name, known)}"
+            )
 
 
 def moment_of(text: str | None, known: QueryFields) -> int | None:

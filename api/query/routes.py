@@ -1,4 +1,4 @@
-"""The face `/fleetlight/query`: items of every type, how many there are, and what became of a server."""
+"""The face `/fleetlight/query`: items of every type, how many there are, saved views, and what became of a server."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from fleetlight.api.query.history import HISTORY, HistoryHandler
+from fleetlight.api.query.saved_views import REMOVE_VIEW, REPLACE_VIEW, SAVE_VIEW, VIEWS, ViewHandlers
 from fleetlight.api.services import Services
 
 
@@ -19,6 +20,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     queries = QueryHandlers(query_engine, writes, timeout_s=timeout_s)
     counter = QueryCounter(services.counter, query_engine, parts.cells)
     counts = CountHandler(counter, writes, timeout_s=timeout_s)
+    views = ViewHandlers(services.access)
     route = services.middleware.route
     return [
         route(QUERY, queries.get),
@@ -26,5 +28,9 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
         route(QUERY_FIELDS, queries.fields),
         route(COUNTS, counts.get),
         route(COUNTS_BY_BODY, counts.post),
+        route(VIEWS, views.index),
+        route(SAVE_VIEW, views.create),
+        route(REPLACE_VIEW, views.replace),
+        route(REMOVE_VIEW, views.remove),
         route(HISTORY, HistoryHandler(services.access).show),
     ]

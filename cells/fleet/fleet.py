@@ -45,6 +45,7 @@ from fleetlight.cells.fleet.journals import Journals, remove_journal
 from fleetlight.cells.fleet.known_hosts import KnownHosts
 from fleetlight.cells.fleet.producer_keys import ProducerKeys
 from fleetlight.cells.fleet.recent_changes import RecentChanges
+from fleetlight.cells.fleet.saved_views import SavedViews
 from fleetlight.cells.fleet.tables import (
     cell_keys,
     compared_mappings,
@@ -119,6 +120,7 @@ class Fleet:
         self.producer_keys = ProducerKeys(database)
         self.compared_mappings = ComparedMappingsStore(database)
         self.recent_changes = RecentChanges(database)
+        self.saved_views = SavedViews(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
 

@@ -224,6 +224,23 @@ server_group_members = Table(
     Index(None, "instance_uuid"),
 )
 
+# shared: with those of the project that its owner was in when it was saved (fleetlight.cells.fleet.saved_views).
+saved_views = Table(
+    "saved_views",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("user_id", BINARY_TEXT, nullable=False),
+    Column("project_id", BINARY_TEXT),
+    Column("name", BINARY_TEXT, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("filter", Text, nullable=False),
+    Column("fields", JSON_VALUE, nullable=False),
+    Column("order", JSON_VALUE, nullable=False),
+    Column("shared", Boolean, nullable=False),
+    Index(None, "user_id", "name", unique=True),
+    Index(None, "project_id"),
+)
+
 # Native cells have the truth; this is for a time when they do not answer.
 known_hosts = Table(
     "known_hosts",
