@@ -33,6 +33,7 @@ from fleetlight.listing.sources import CellFailure, CellReader
 from fleetlight.operations.nodes.observing import OBSERVED_FIELDS
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import SortOrder
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.catalog import values_of
@@ -96,14 +97,20 @@ class QueryEngine:
         return QueryResult(rows, after, proof_of(pages))
 
     async def batches(
-        self, question: ItemQuery, caller: Caller, fresh: ReadOptions, only: Collection[str] | None = None
+        self,
+        question: ItemQuery,
+        caller: Caller,
+        fresh: ReadOptions,
+        only: Collection[str] | None = None,
+        *,
+        read_by: SortOrder | None = None,
     ) -> AsyncIterator[QueryResult]:
         """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
 
         The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
-        or in none; the proof of a batch covers it alone.
+        or in none; the proof of a batch covers it alone. read_by: as of QueryRequest.
         """
-        async for page in self._pages(QueryRequest(question, caller, fresh, only), self._max_limit):
+        async for page in self._pages(QueryRequest(question, caller, fresh, only, read_by=read_by), self._max_limit):
             yield page
 
     def _pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
@@ -134,7 +141,7 @@ class QueryEngine:
         down = await self._down_then(asked, only)
         has_more = True
         while has_more:
-            request = PageRequest(wanted, question.order, batch, after)
+            request = PageRequest(wanted, asked.read_by or question.order, batch, after)
             page = await self._page(asked, request, projection, only, down)
             after = page.last
             has_more = page.rows == batch

@@ -106,15 +106,18 @@ class CountQuery:
     as_of: int | None = None
 
 
-def body_of_query(query: QueryString) -> QueryBody:
-    """What the parameters of a GET say, as the body of a POST would. Raises BadRequestError."""
-    _refuse_unknown(query, _PARAMETERS)
+def body_of_query(query: QueryString, parameters: Collection[str] = _PARAMETERS) -> QueryBody:
+    """What the parameters of a GET say, as the body of a POST would.
+
+    parameters: those that there may be, of which it takes what a body has. Raises BadRequestError.
+    """
+    _refuse_unknown(query, parameters)
     return QueryBody(
         what=query.last("what") or "instance",
         fields=listed_up_to(MAX_FIELDS, "fields", query),
         filter=query.last("filter") or None,
         order=listed_up_to(MAX_ORDER, "order", query),
-        limit=_limit(query.last("limit")),
+        limit=number_in("limit", query),
         marker=query.last("marker"),
         all_projects=_flag(query, "all_projects"),
         as_of=query.last("as_of"),
@@ -321,11 +324,13 @@ def listed(text: str | None) -> list[str]:
     return [] if text is None else [name.strip() for name in text.split(",")]
 
 
-def _limit(text: str | None) -> int | None:
+def number_in(name: str, query: QueryString) -> int | None:
+    """The number in the parameter `name`, at least 1; None where there is none. Raises BadRequestError."""
+    text = query.last(name)
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > _DIGITS:
-        raise BadRequestError(f"limit: '{text}' is no whole number of at most {_DIGITS} digits")
+        raise BadRequestError(f"{name}: '{text}' is no whole number of at most {_DIGITS} digits")
     if not int(text):
-        raise BadRequestError("limit: 0 rows; a page has at least 1")
+        raise BadRequestError(f"{name}: 0; it is at least 1")
     return int(text)

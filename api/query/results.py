@@ -9,6 +9,7 @@ from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.observing import QueryObserver
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.answer import CellAnswer, Page
+from fleetlight.query.sort import SortOrder
 from fleetlight.views.query2.projection import Row
 
 
@@ -26,13 +27,17 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """A query with its caller and options: as of `QueryEngine.answer`."""
+    """A query with its caller and options: as of `QueryEngine.answer`.
+
+    read_by: the order in which instances are read, where it is not that of the question; their positions are as ever.
+    """
 
     question: ItemQuery
     caller: Caller
     fresh: ReadOptions
     only: Collection[str] | None
     observer: QueryObserver | None = None
+    read_by: SortOrder | None = None
 
 
 def with_uncertain(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:

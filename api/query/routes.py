@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from starlette.routing import Route
 
+from fleetlight.api.query.boundaries import BOUNDARIES, BoundaryHandler, ListSampler
 from fleetlight.api.query.counting import QueryCounter
 from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from fleetlight.api.query.engine import QueryEngine
@@ -20,6 +21,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     queries = QueryHandlers(query_engine, writes, timeout_s=timeout_s)
     counter = QueryCounter(services.counter, query_engine, parts.cells)
     counts = CountHandler(counter, writes, timeout_s=timeout_s)
+    boundaries = BoundaryHandler(ListSampler(query_engine, counter), writes, timeout_s=timeout_s)
     views = ViewHandlers(services.access)
     route = services.middleware.route
     return [
@@ -28,6 +30,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
         route(QUERY_FIELDS, queries.fields),
         route(COUNTS, counts.get),
         route(COUNTS_BY_BODY, counts.post),
+        route(BOUNDARIES, boundaries.show),
         route(VIEWS, views.index),
         route(SAVE_VIEW, views.create),
         route(REPLACE_VIEW, views.replace),
