@@ -29,6 +29,7 @@ from rich.text import Text
 
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.options import Output
+from fleetlight.views.csv_values import no_formula
 
 # A line that is too long for the terminal is still better than one with its end cut off.
 _WIDER_THAN_ANY_TABLE = 1000
@@ -37,7 +38,6 @@ _GAP = 3
 # A last column of whole sentences can still be read with this width.
 _NARROWEST = 30
 _NOTHING = "-"
-_BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 # Users choose names, other software writes messages, and a terminal does what these say: controls, line separators, and
 # what turns the direction of text (Unicode Standard Annex 9). Line breaks and tabs are ours too.
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
@@ -88,12 +88,7 @@ def print_rows(
 def print_csv(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
     """The rows as CSV, with their columns as the first line."""
     writer = csv.writer(sys.stdout)
-    writer.writerows([_no_formula(value) for value in row] for row in (columns, *rows))
-
-
-def _no_formula(value: object) -> object:
-    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value
+    writer.writerows([no_formula(value) for value in row] for row in (columns, *rows))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Sequence[str] = ()) -> None:

@@ -23,6 +23,7 @@ from fleetlight.api.query.observing import QueryObserver, QueryPlan
 from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
 from fleetlight.api.query.scope import scope_of
 from fleetlight.api.shared.proof import ReadOptions
+from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page
@@ -34,7 +35,7 @@ from fleetlight.operations.nodes.observing import OBSERVED_FIELDS
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
-from fleetlight.resources.fields import Record, from_microseconds
+from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.cell_facts import FACTS, CellFacts
@@ -198,7 +199,7 @@ class QueryEngine:
         if moment is None:
             return {}
         if self._past.is_to_come(moment):
-            raise BadRequestError(f"as_of: {_time_text(moment)} is still to come")
+            raise BadRequestError(f"as_of: {with_zone(moment)} is still to come")
         with _telling_of_the_past(asked):
             return dict(await self._past.require(moment, only, asked.fresh.cell_timeout_s))
 
@@ -260,13 +261,9 @@ def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
     try:
         yield
     except PastNotKeptError as error:
-        earliest = f"as_of: the earliest moment that can be answered is {_time_text(error.earliest)}"
+        earliest = f"as_of: the earliest moment that can be answered is {with_zone(error.earliest)}"
         more = f", because of cell '{error.cell}': {error.reason}" if asked.caller.is_admin else ""
         raise BadRequestError(earliest + more) from error
-
-
-def _time_text(moment: int) -> str:
-    return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

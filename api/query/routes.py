@@ -8,6 +8,7 @@ from fleetlight.api.query.boundaries import BOUNDARIES, BoundaryHandler, ListSam
 from fleetlight.api.query.counting import QueryCounter
 from fleetlight.api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.export import EXPORT, ExportHandler
 from fleetlight.api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from fleetlight.api.query.history import HISTORY, HistoryHandler
 from fleetlight.api.query.saved_views import REMOVE_VIEW, REPLACE_VIEW, SAVE_VIEW, VIEWS, ViewHandlers
@@ -22,6 +23,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     counter = QueryCounter(services.counter, query_engine, parts.cells)
     counts = CountHandler(counter, writes, timeout_s=timeout_s)
     boundaries = BoundaryHandler(ListSampler(query_engine, counter), writes, timeout_s=timeout_s)
+    export = ExportHandler(query_engine, writes, timeout_s=timeout_s, clock=parts.clock)
     views = ViewHandlers(services.access)
     route = services.middleware.route
     return [
@@ -31,6 +33,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
         route(COUNTS, counts.get),
         route(COUNTS_BY_BODY, counts.post),
         route(BOUNDARIES, boundaries.show),
+        route(EXPORT, export.get),
         route(VIEWS, views.index),
         route(SAVE_VIEW, views.create),
         route(REPLACE_VIEW, views.replace),
