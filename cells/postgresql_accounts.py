@@ -98,6 +98,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.quota_classes),
                 May(fleet_tables.server_groups),
                 May(fleet_tables.server_group_members),
+                May(fleet_tables.saved_views),
                 May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),

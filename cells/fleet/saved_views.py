@@ -84,10 +84,11 @@ class SavedViews:
         return view
 
     def replace(self, view_id: str, project_id: str | None, content: ViewContent) -> None:
-        """Let a view have this content; one that is gone stays so. project_id: that of its owner now."""
+        """Let a view have this content. project_id: that of its owner now. Raises ResourceNotFoundError."""
         changed = update(saved_views).where(_COLUMNS.id == view_id).values(project_id=project_id, **asdict(content))
         with _refusing_names_twice(content.name), self._database.writing() as connection:
-            connection.execute(changed)
+            if not connection.execute(changed).rowcount:
+                raise ResourceNotFoundError("Saved view", view_id)
 
     def remove(self, view_id: str) -> None:
         """No error when it is gone already."""

@@ -38,6 +38,7 @@ CHANGES = [
     ("PUT", "/2/instances/{uuid}/modify", {"beparams": {"vcpus": 2}}),
     ("DELETE", "/2/instances/{uuid}", None),
     ("POST", "/fleetlight/select-destinations", {"flavor": _SIZE}),
+    ("POST", "/fleetlight/views", {"name": "v", "fields": ["name"]}),
 ]
 
 

@@ -418,6 +418,7 @@ _RIGHTS = {
         "announced_instances": ("S", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),
         "keypairs": ("SIUD", "S", "S", "S"),
+        "saved_views": ("SIUD", "S", "S", "S"),
         "quota_limits": ("SIUD", "S", "S", "S"),
         "server_groups": ("SIUD", "S", "S", "S"),
     },

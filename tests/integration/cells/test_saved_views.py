@@ -55,6 +55,8 @@ def test_view_is_replaced_as_a_whole_and_removed(fleet: Fleet) -> None:
     views.remove(added.id)
     with pytest.raises(ResourceNotFoundError):
         views.find(added.id)
+    with pytest.raises(ResourceNotFoundError):
+        views.replace(added.id, "blue", other)
 
 
 def test_user_has_a_limited_number_of_views(fleet: Fleet) -> None:
