@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 const SOURCE = path.join(import.meta.dirname, "src");
 const TARGET = path.join(import.meta.dirname, "..", "api", "console", "static");
 const made = `${TARGET}.new`; // the API never sees half of them
-const ENTRIES = ["main.tsx", "style.css"];
+const ENTRIES = ["main.tsx", "style.css", "icon.svg"];
 
 rmSync(made, { recursive: true, force: true });
 mkdirSync(made, { recursive: true });
@@ -22,7 +22,7 @@ const { metafile } = await build({
   jsxImportSource: "preact",
   entryNames: "[name]-[hash]",
   assetNames: "[name]-[hash]",
-  loader: { ".svg": "file", ".png": "file", ".woff2": "file" },
+  loader: { ".svg": "copy" },
   publicPath: "/console/",
   metafile: true,
   logLevel: "warning",

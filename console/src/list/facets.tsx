@@ -1,0 +1,104 @@
+/** How many items there are by the values of some fields; a click writes the condition into the filter. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { get } from "../api/client";
+import type { CountsAnswer, Field, Group } from "../api/types";
+import { printable } from "../parts/glyphs";
+import { isEqual, wants } from "../query/language";
+import { GLYPHS } from "../query/values";
+import { parametersOf, type Question } from "./rows";
+
+const SHOWN = 6;
+
+export interface FacetsProps {
+  readonly question: Question;
+  readonly fields: readonly Field[];
+  readonly filter: string;
+  readonly onToggle: (condition: string) => void;
+}
+
+export function Facets({ question, fields, filter, onToggle }: FacetsProps) {
+  return (
+    <aside class="facets" aria-label="Counts by value">
+      {fields.map((field) => (
+        <Facet key={field.name} question={question} field={field} filter={filter} onToggle={onToggle} />
+      ))}
+    </aside>
+  );
+}
+
+function Facet({ question, field, filter, onToggle }: Omit<FacetsProps, "fields"> & { field: Field }) {
+  const counts = useSignal<CountsAnswer | null>(null);
+  const isLong = useSignal(false);
+  const { what, filter: asked, asOf, allProjects } = question;
+  useEffect(() => {
+    const aborting = new AbortController();
+    const { fields: _, order: __, ...parameters } = parametersOf(question);
+    get<CountsAnswer>("/fleetlight/query/counts", { ...parameters, by: field.name }, aborting.signal)
+      .then((answer) => {
+        counts.value = answer.body;
+      })
+      .catch(() => {
+        counts.value = null;
+      });
+    return () => aborting.abort();
+  }, [what, asked, asOf, allProjects, field.name]);
+  const found = counts.value;
+  if (found === null || found.groups.length === 0) return null;
+  const groups = [...found.groups].sort((left, right) => right.count - left.count);
+  const shown = isLong.value ? groups.slice(0, 200) : groups.slice(0, SHOWN);
+  return (
+    <section>
+      <h3 title={field.doc}>
+        {field.title}
+        {found.partial && <span class="partial"> partial</span>}
+      </h3>
+      <ul>
+        {shown.map((group) => (
+          <Choice key={String(group.by[field.name])} group={group} name={field.name} filter={filter} onToggle={onToggle} />
+        ))}
+      </ul>
+      {groups.length > SHOWN && (
+        <button
+          type="button"
+          class="plain link"
+          onClick={() => {
+            isLong.value = !isLong.value;
+          }}
+        >
+          {isLong.value ? "fewer" : `${groups.length - SHOWN} more`}
+        </button>
+      )}
+    </section>
+  );
+}
+
+interface ChoiceProps {
+  readonly group: Group;
+  readonly name: string;
+  readonly filter: string;
+  readonly onToggle: (condition: string) => void;
+}
+
+function Choice({ group, name, filter, onToggle }: ChoiceProps) {
+  const value = group.by[name];
+  const status = group.statuses[name] ?? 0;
+  const isPlain = typeof value === "string" || typeof value === "number" || typeof value === "boolean";
+  const condition = status === 0 && isPlain ? isEqual(name, value) : null;
+  const text = isPlain ? printable(String(value)) || "(empty)" : GLYPHS[status === 0 ? 3 : status].meaning;
+  return (
+    <li>
+      <button
+        type="button"
+        class="plain choice"
+        disabled={condition === null}
+        aria-pressed={condition !== null && wants(filter, condition)}
+        onClick={() => condition !== null && onToggle(condition)}
+      >
+        <bdi>{text}</bdi>
+        <span class="count">{group.count.toLocaleString("en")}</span>
+      </button>
+    </li>
+  );
+}

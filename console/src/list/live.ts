@@ -1,0 +1,68 @@
+/** The changes of a list: rows change in place, and what enters or leaves waits until it is taken in. */
+
+import { signal } from "@preact/signals";
+import type { Cell } from "../api/types";
+import { listen } from "../api/shared_stream";
+import type { Rows } from "./rows";
+
+/** Of more changes than these while it was paused, the list is read again instead. */
+const MOST_HELD = 1000;
+
+export type LiveState = "live" | "paused" | "waiting";
+
+export class Live {
+  readonly state = signal<LiveState>("waiting");
+  readonly reason = signal("");
+  /** How many items entered or left since the list was read. */
+  readonly pending = signal(0);
+  private readonly stop: () => void;
+  private readonly held: (() => void)[] = [];
+  private isPaused = false;
+
+  /** onReset: called when changes were missed, so that the list has to be read again. */
+  constructor(
+    private readonly rows: Rows,
+    private readonly onReset: () => void,
+  ) {
+    const { what, filter, fields, allProjects } = rows.question;
+    const query = { what, filter, fields: fields.join(","), all_projects: allProjects };
+    this.stop = listen("/fleetlight/changes", query, {
+      event: (event) => this.take(() => this.apply(event.name, event.data)),
+      state: (isLive, reason) => {
+        if (!this.isPaused) this.state.value = isLive ? "live" : "waiting";
+        this.reason.value = reason;
+      },
+    });
+  }
+
+  close(): void {
+    this.stop();
+  }
+
+  /** Hold changes back, or let them through again. */
+  pause(isPaused: boolean): void {
+    this.isPaused = isPaused;
+    this.state.value = isPaused ? "paused" : "live";
+    if (isPaused) return;
+    const held = this.held.splice(0);
+    if (held.length > MOST_HELD) this.onReset();
+    else for (const apply of held) apply();
+  }
+
+  private take(apply: () => void): void {
+    if (!this.isPaused) apply();
+    else if (this.held.length <= MOST_HELD) this.held.push(apply);
+  }
+
+  private apply(name: string, data: unknown): void {
+    const change = data as { id: string; cells?: readonly Cell[] } | null;
+    if (name === "reset") this.onReset();
+    else if (change === null) return;
+    else if (name === "leave") {
+      if (this.rows.leave(change.id)) this.pending.value++;
+    } else if (name === "enter" || name === "change") {
+      const isThere = change.cells !== undefined && this.rows.replace(change.id, change.cells);
+      if (!isThere && name === "enter") this.pending.value++;
+    }
+  }
+}

@@ -1,0 +1,231 @@
+/**
+ * The rows of a list of any length, of which only those near the window are kept.
+ *
+ * Positions are reached by markers: where a page ended, and the boundaries that the API tells of the whole list. So a
+ * jump into the middle of a million rows costs two or three requests.
+ */
+
+import { batch, signal } from "@preact/signals";
+import { type Answer, get, type Parameters, sentenceOf } from "../api/client";
+import { isAway, type Proof, worst } from "../api/proof";
+import type { BoundariesAnswer, Cell, CountsAnswer, Field, QueryAnswer } from "../api/types";
+
+export const PAGE = 200;
+const HOP = 1000;
+/** So many rows before and behind the window stay. */
+const KEPT = 2 * HOP;
+const ROWS_BETWEEN_BOUNDARIES = 2 * HOP;
+const MOST_BOUNDARIES = 500;
+
+/** What a list is asked for. Fields: the key of an item first, then its cell where the caller may see it. */
+export interface Question {
+  readonly what: string;
+  readonly filter: string;
+  readonly fields: readonly string[];
+  readonly order: readonly string[];
+  readonly asOf: string | null;
+  readonly allProjects: boolean;
+}
+
+export type Mark = "changed" | "left";
+
+export interface Row {
+  readonly key: string;
+  readonly cells: readonly Cell[];
+  readonly mark: Mark | null;
+}
+
+interface Known {
+  readonly at: number;
+  readonly marker: string | null;
+}
+
+export function parametersOf(question: Question): Parameters {
+  return {
+    what: question.what,
+    fields: question.fields.join(","),
+    filter: question.filter,
+    order: question.order.join(","),
+    as_of: question.asOf,
+    all_projects: question.allProjects,
+  };
+}
+
+export class Rows {
+  /** Raised with everything that is to be drawn anew. */
+  readonly version = signal(0);
+  readonly total = signal<number | null>(null);
+  readonly isWhole = signal(true);
+  readonly proof = signal<Proof | null>(null);
+  readonly problem = signal<string | null>(null);
+  readonly isLoading = signal(false);
+  fields: readonly Field[] = [];
+  private readonly rows = new Map<number, Row>();
+  private readonly positions = new Map<string, number>();
+  private known: Known[] = [{ at: 0, marker: null }];
+  private readonly aborting = new AbortController();
+  private loading: Promise<void> | null = null;
+  private wanted: readonly [number, number] = [0, PAGE];
+
+  constructor(readonly question: Question) {
+    this.need(0, 1);
+  }
+
+  close(): void {
+    this.aborting.abort();
+  }
+
+  at(position: number): Row | undefined {
+    return this.rows.get(position);
+  }
+
+  positionOf(key: string): number | undefined {
+    return this.positions.get(key);
+  }
+
+  /** Say which rows are in the window; those that are missing are read. */
+  need(first: number, last: number): void {
+    this.wanted = [Math.max(0, first), last];
+    this.loading ??= this.load().finally(() => {
+      this.loading = null;
+    });
+  }
+
+  /** Show an item as it is now, if it is among the rows. Returns whether it is. */
+  replace(key: string, cells: readonly Cell[]): boolean {
+    return this.mark(key, "changed", cells);
+  }
+
+  /** Show that an item is not in the list any more. */
+  leave(key: string): boolean {
+    return this.mark(key, "left");
+  }
+
+  private mark(key: string, mark: Mark, cells?: readonly Cell[]): boolean {
+    const position = this.positions.get(key);
+    const row = position === undefined ? undefined : this.rows.get(position);
+    if (position === undefined || row === undefined) return false;
+    this.rows.set(position, { ...row, ...(cells === undefined ? {} : { cells }), mark });
+    this.version.value++;
+    return true;
+  }
+
+  private async load(): Promise<void> {
+    this.isLoading.value = true;
+    try {
+      for (let at = this.missing(); at !== null; at = this.missing()) await this.read(at);
+      this.problem.value = null;
+    } catch (error) {
+      if (!this.aborting.signal.aborted) this.problem.value = sentenceOf(error);
+    } finally {
+      this.isLoading.value = false;
+    }
+  }
+
+  /** The first position in the window of which there is no row; null when there is none. */
+  private missing(): number | null {
+    const [first, last] = this.wanted;
+    const end = Math.min(last, this.total.value ?? Number.POSITIVE_INFINITY);
+    for (let position = first; position < end; position++) if (!this.rows.has(position)) return position;
+    return null;
+  }
+
+  /** Read the page that has this position, or a step towards it. */
+  private async read(position: number): Promise<void> {
+    const from = this.nearest(position);
+    const isNear = position - from.at < PAGE;
+    const limit = Math.min(isNear ? PAGE : HOP, this.untilNext(from), isNear ? PAGE : position - from.at);
+    const fields = isNear ? this.question.fields : this.question.fields.slice(0, 1);
+    const parameters = { ...parametersOf(this.question), fields: fields.join(","), limit, marker: from.marker };
+    const answer = await get<QueryAnswer>("/fleetlight/query", parameters, this.aborting.signal);
+    const isFirst = this.fields.length === 0;
+    batch(() => this.take(from, answer, isNear));
+    if (isFirst && answer.body.marker !== null) void this.readBoundaries();
+  }
+
+  private take(from: Known, answer: Answer<QueryAnswer>, isShown: boolean): void {
+    const { data, marker, fields } = answer.body;
+    this.proof.value = worst([answer.proof, ...(this.proof.value === null ? [] : [this.proof.value])]);
+    if (isShown) {
+      this.fields = fields;
+      data.forEach((cells, index) => this.keep(from.at + index, cells));
+    }
+    const end = from.at + data.length;
+    if (marker === null) this.total.value = end;
+    else {
+      this.remember({ at: end, marker });
+      if (this.total.value === null || this.total.value <= end) {
+        this.total.value = end + PAGE; // until it is known how many there are
+        this.isWhole.value = false;
+      }
+    }
+    if (data.length === 0 && marker !== null) this.known = this.known.filter((each) => each !== from);
+    this.forget();
+    this.version.value++;
+  }
+
+  private keep(position: number, cells: readonly Cell[]): void {
+    const key = String(cells[0]![1]);
+    this.rows.set(position, { key, cells, mark: null });
+    this.positions.set(key, position);
+  }
+
+  /** Drop what is far from the window. */
+  private forget(): void {
+    const [first, last] = this.wanted;
+    if (this.rows.size <= 2 * KEPT) return;
+    for (const [position, row] of this.rows) {
+      if (position >= first - KEPT && position <= last + KEPT) continue;
+      this.rows.delete(position);
+      if (this.positions.get(row.key) === position) this.positions.delete(row.key);
+    }
+  }
+
+  private async readBoundaries(): Promise<void> {
+    try {
+      const counting = { ...parametersOf(this.question), fields: null, order: null };
+      const counted = await get<CountsAnswer>("/fleetlight/query/counts", counting, this.aborting.signal);
+      const total = counted.body.groups[0]?.count ?? 0;
+      this.settle(total, !counted.body.partial);
+      if (total <= 2 * HOP) return;
+      const parts = Math.min(MOST_BOUNDARIES, Math.ceil(total / ROWS_BETWEEN_BOUNDARIES));
+      const asked = { ...parametersOf(this.question), fields: null, parts };
+      const found = await get<BoundariesAnswer>("/fleetlight/query/boundaries", asked, this.aborting.signal);
+      for (const { before, marker } of found.body.boundaries) this.remember({ at: before, marker });
+      if (!found.body.partial) this.settle(found.body.total, true);
+    } catch {
+      // Then the list can only be scrolled through from its beginning.
+    }
+  }
+
+  private settle(total: number, isWhole: boolean): void {
+    batch(() => {
+      this.total.value = Math.max(total, this.known.at(-1)!.at);
+      this.isWhole.value = isWhole;
+      this.version.value++;
+    });
+  }
+
+  private remember(found: Known): void {
+    const index = this.known.findIndex((each) => each.at >= found.at);
+    if (index === -1) this.known.push(found);
+    else if (this.known[index]!.at !== found.at) this.known.splice(index, 0, found);
+  }
+
+  /** The last place at or before `position` from which the list can go on. */
+  private nearest(position: number): Known {
+    return this.known.findLast((each) => each.at <= position) ?? this.known[0]!;
+  }
+
+  private untilNext(from: Known): number {
+    const next = this.known.find((each) => each.at > from.at);
+    return next === undefined ? HOP : next.at - from.at;
+  }
+}
+
+/** How the cell of a row answered: whether the row may be out of date, and how old it is in seconds. */
+export function awayOf(row: Row, proof: Proof | null): { readonly ageS: number | null } | null {
+  const name = row.cells[1]?.[1];
+  const found = proof?.routes.find((route) => route.cell === name && isAway(route.route));
+  return found === undefined ? null : { ageS: found.ageS };
+}

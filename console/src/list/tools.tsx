@@ -1,0 +1,93 @@
+/** What can be done with a list as it is shown: read it again, share it, take it along. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { addressOf } from "../api/client";
+import { Dialog } from "../parts/dialog";
+import { next, timeStyle } from "../state/preferences";
+import { copies } from "./copies";
+import type { ListKind } from "./kinds";
+import { parametersOf, type Question, type Rows } from "./rows";
+import { SavedViews } from "./saved_views";
+
+export interface ToolsProps {
+  readonly kind: ListKind;
+  readonly question: Question;
+  readonly rows: Rows;
+  readonly onAgain: () => void;
+  readonly children: ComponentChildren;
+}
+
+export function ListTools({ kind, question, rows, onAgain, children }: ToolsProps) {
+  const isExporting = useSignal(false);
+  return (
+    <span class="tools" role="toolbar" aria-label="Tools">
+      <button type="button" onClick={onAgain} disabled={rows.isLoading.value}>
+        Refresh
+      </button>
+      {children}
+      <SavedViews kind={kind} question={question} />
+      <button
+        type="button"
+        onClick={() => {
+          isExporting.value = true;
+        }}
+      >
+        Export
+      </button>
+      <button
+        type="button"
+        title="How times are shown"
+        onClick={() => {
+          timeStyle.value = next(["relative", "local", "utc"], timeStyle.value);
+        }}
+      >
+        {{ relative: "Relative times", local: "Local times", utc: "UTC" }[timeStyle.value]}
+      </button>
+      {isExporting.value && (
+        <Dialog
+          title="Export"
+          onClose={() => {
+            isExporting.value = false;
+          }}
+        >
+          <Export kind={kind} question={question} />
+        </Dialog>
+      )}
+    </span>
+  );
+}
+
+function Export({ kind, question }: { kind: ListKind; question: Question }) {
+  const done = useSignal("");
+  const asked = { ...parametersOf(question), fields: question.fields.join(",") };
+  return (
+    <>
+      <p>All {kind.title.toLowerCase()} that the filter lets pass, with the fields of this view. The file says what it covers.</p>
+      <p>
+        <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "csv" })}>
+          CSV
+        </a>{" "}
+        <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "jsonl" })}>
+          JSON lines
+        </a>
+      </p>
+      <h3>Copy as a command</h3>
+      {copies(kind, question, location.origin).map(({ title, text }) => (
+        <p key={title}>
+          <button
+            type="button"
+            onClick={() => {
+              void navigator.clipboard.writeText(text).then(() => {
+                done.value = title;
+              });
+            }}
+          >
+            {done.value === title ? "Copied" : title}
+          </button>
+          <code class="command">{text}</code>
+        </p>
+      ))}
+    </>
+  );
+}

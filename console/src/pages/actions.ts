@@ -1,0 +1,84 @@
+/** What can be done to an instance, by its state. The API decides who may (docs/contracts/nova-servers.md). */
+
+export interface Action {
+  readonly name: string;
+  readonly title: string;
+  /** What it will do, for whoever is about to do it. */
+  readonly does: string;
+  /** The body of POST /servers/{id}/action; null: DELETE /servers/{id}. */
+  readonly body: Readonly<Record<string, unknown>> | null;
+  /** In which vm_state it is possible. */
+  readonly from: readonly string[];
+  readonly isForAdmins?: boolean;
+  readonly isSerious?: boolean;
+}
+
+const ANY = ["active", "stopped", "paused", "suspended", "error", "rescued", "resized", "shelved", "shelved_offloaded", "soft-delete", "building"];
+
+export const ACTIONS: readonly Action[] = [
+  { name: "start", title: "Start", does: "The guest is switched on.", body: { "os-start": null }, from: ["stopped"] },
+  {
+    name: "stop",
+    title: "Stop",
+    does: "The guest is asked to shut down, and is switched off if it does not.",
+    body: { "os-stop": null },
+    from: ["active", "error"],
+  },
+  {
+    name: "reboot",
+    title: "Reboot",
+    does: "The guest is asked to restart.",
+    body: { reboot: { type: "SOFT" } },
+    from: ["active"],
+  },
+  {
+    name: "hard-reboot",
+    title: "Hard reboot",
+    does: "The guest is switched off and on. What it has not written to its disk is lost.",
+    body: { reboot: { type: "HARD" } },
+    from: ["active", "stopped", "paused", "suspended", "error"],
+    isSerious: true,
+  },
+  { name: "pause", title: "Pause", does: "The guest stands still and keeps its memory.", body: { pause: null }, from: ["active"] },
+  { name: "unpause", title: "Go on", does: "The guest goes on where it was paused.", body: { unpause: null }, from: ["paused"] },
+  { name: "suspend", title: "Suspend", does: "The memory of the guest is written to disk, and it is switched off.", body: { suspend: null }, from: ["active"] },
+  { name: "resume", title: "Resume", does: "The guest goes on where it was suspended.", body: { resume: null }, from: ["suspended"] },
+  { name: "lock", title: "Lock", does: "Only administrators can change it until it is unlocked.", body: { lock: null }, from: ANY },
+  { name: "unlock", title: "Unlock", does: "Its owners can change it again.", body: { unlock: null }, from: ANY },
+  {
+    name: "shelve",
+    title: "Shelve",
+    does: "It is switched off, and its host gets free after a while.",
+    body: { shelve: null },
+    from: ["active", "stopped", "paused", "suspended"],
+  },
+  { name: "unshelve", title: "Unshelve", does: "It gets a host again and is started.", body: { unshelve: null }, from: ["shelved", "shelved_offloaded"] },
+  {
+    name: "migrate",
+    title: "Move",
+    does: "It is moved to another host, which the scheduler chooses; the guest is off meanwhile.",
+    body: { migrate: null },
+    from: ["active", "stopped"],
+    isForAdmins: true,
+  },
+  { name: "confirm", title: "Confirm the move", does: "What it took on the host of before gets free.", body: { confirmResize: null }, from: ["resized"] },
+  { name: "revert", title: "Undo the move", does: "It goes back to the host and size of before.", body: { revertResize: null }, from: ["resized"] },
+  { name: "restore", title: "Restore", does: "It is not deleted any more.", body: { restore: null }, from: ["soft-delete"] },
+  {
+    name: "delete",
+    title: "Delete",
+    does: "It is deleted, and its disks with it.",
+    body: null,
+    from: ANY,
+    isSerious: true,
+  },
+];
+
+/** Those that an instance in this state, and this caller, can have. */
+export function actionsFor(vmState: string, isLocked: boolean, isAdmin: boolean): readonly Action[] {
+  return ACTIONS.filter(({ name, from, isForAdmins }) => {
+    if (!from.includes(vmState) || (isForAdmins === true && !isAdmin)) return false;
+    if (name === "lock") return !isLocked;
+    return name !== "unlock" || isLocked;
+  });
+}

@@ -1,0 +1,200 @@
+/** How full the fleet is: used, reserved and free, by cell, zone, group and node, and how many more would fit. */
+
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { get, sentenceOf } from "../api/client";
+import { usePolled } from "../parts/polled";
+import { shownSize } from "../query/values";
+import { link } from "../state/address";
+import { NewReservation } from "./reservation";
+
+interface Resources {
+  readonly vcpus: number;
+  readonly memory_mib: number;
+  readonly disk_mib: number;
+}
+
+export interface Part {
+  readonly cell: string;
+  readonly zone: string | null;
+  readonly group: string | null;
+  readonly nodes: number;
+  readonly available_nodes: number;
+  readonly total: Resources;
+  readonly used: Resources;
+  readonly reserved: Resources;
+  readonly free: Resources;
+  readonly largest_hole: Resources;
+  readonly unknown: readonly string[];
+  readonly silent_nodes: readonly string[];
+  readonly fits?: number;
+}
+
+export interface CapacityAnswer {
+  readonly cells: readonly Part[];
+  readonly parts: readonly Part[];
+}
+
+const REFRESH_MS = 10_000;
+const KINDS = ["vcpus", "memory_mib", "disk_mib"] as const;
+const NAMES: Readonly<Record<(typeof KINDS)[number], string>> = { vcpus: "vCPU", memory_mib: "Memory", disk_mib: "Disk" };
+
+export function CapacityPage() {
+  const { answer, problem } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS);
+  const isDetailed = useSignal(false);
+  const found = answer.value?.body;
+  if (found === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  const silent = found.cells.flatMap((cell) => [...cell.silent_nodes, ...cell.unknown]);
+  return (
+    <article>
+      <header class="title">
+        <h1>Capacity</h1>
+        <NewReservation />
+      </header>
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {silent.length > 0 && <p class="problem">Not counted, because nothing is known of them: {silent.slice(0, 20).join(", ")}</p>}
+      <Fits />
+      <Parts parts={found.cells} caption="By cell" />
+      <p>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={isDetailed.value}
+            onChange={(event) => {
+              isDetailed.value = event.currentTarget.checked;
+            }}
+          />
+          by zone and group
+        </label>{" "}
+        <a href={link(["nodes"], { order: "mfree" })}>by node</a> <a href={link(["reservations"])}>reservations</a>
+      </p>
+      {isDetailed.value && <Parts parts={found.parts} caption="By zone and group" />}
+    </article>
+  );
+}
+
+function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) {
+  return (
+    <div class="wide">
+      <table>
+        <caption>{caption}</caption>
+        <thead>
+          <tr>
+            <th scope="col">Where</th>
+            <th scope="col" class="number">
+              Nodes
+            </th>
+            {KINDS.map((kind) => (
+              <th key={kind} scope="col">
+                {NAMES[kind]}: used, reserved, free
+              </th>
+            ))}
+            <th scope="col">Largest hole on one node</th>
+          </tr>
+        </thead>
+        <tbody>
+          {parts.map((part) => (
+            <tr key={`${part.cell} ${part.zone} ${part.group}`}>
+              <th scope="row">{[part.cell, part.zone, part.group].filter(Boolean).join(" · ")}</th>
+              <td class="number">
+                {part.available_nodes === part.nodes ? part.nodes : `${part.available_nodes} of ${part.nodes}`}
+              </td>
+              {KINDS.map((kind) => (
+                <td key={kind}>
+                  <Bar total={part.total[kind]} used={part.used[kind]} reserved={part.reserved[kind]} name={NAMES[kind]} />
+                  {amount(kind, part.used[kind])}, {amount(kind, part.reserved[kind])}, {amount(kind, part.free[kind])}
+                </td>
+              ))}
+              <td>{KINDS.map((kind) => amount(kind, part.largest_hole[kind])).join(", ")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function amount(kind: (typeof KINDS)[number], value: number): string {
+  return kind === "vcpus" ? value.toLocaleString("en") : shownSize(value);
+}
+
+/** Used is filled, reserved is hatched: not told apart by colour alone. */
+function Bar({ total, used, reserved, name }: { total: number; used: number; reserved: number; name: string }): JSX.Element {
+  const share = (value: number): number => (total === 0 ? 0 : Math.max(0, Math.min(100, (100 * value) / total)));
+  const label = `${name}: ${Math.round(share(used))} % used, ${Math.round(share(reserved))} % reserved`;
+  return (
+    <svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label={label}>
+      <title>{label}</title>
+      <defs>
+        <pattern id="hatched" width="2" height="2" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+          <rect class="reserved" width="1" height="2" />
+        </pattern>
+      </defs>
+      <rect class="free" width="100" height="6" />
+      <rect class="used" width={share(used)} height="6" />
+      <rect x={share(used)} width={share(reserved)} height="6" fill="url(#hatched)" />
+    </svg>
+  );
+}
+
+/** How many more of one size the cells still take, and how many if nothing were reserved. */
+function Fits() {
+  const found = useSignal<{ readonly cells: readonly Part[]; readonly without: readonly Part[] } | null>(null);
+  const problem = useSignal("");
+  const submit = async (event: SubmitEvent): Promise<void> => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const size = sizeOf(String(form.get("vcpus")), String(form.get("memory")), String(form.get("disk")));
+    try {
+      const [now, without] = await Promise.all([
+        get<CapacityAnswer>("/fleetlight/capacity", size),
+        get<CapacityAnswer>("/fleetlight/capacity", { ...size, without_reservations: true }),
+      ]);
+      found.value = { cells: now.body.cells, without: without.body.cells };
+      problem.value = "";
+    } catch (error) {
+      problem.value = sentenceOf(error);
+    }
+  };
+  return (
+    <section>
+      <form class="row" onSubmit={(event) => void submit(event)}>
+        <strong>How many more fit of</strong>
+        <label>
+          vCPU <input name="vcpus" type="number" min="1" value="2" size={4} required />
+        </label>
+        <label>
+          Memory in GiB <input name="memory" type="number" min="0.125" step="any" value="4" size={6} required />
+        </label>
+        <label>
+          Disk in GiB <input name="disk" type="number" min="0" step="any" value="20" size={6} required />
+        </label>
+        <button type="submit">Count</button>
+      </form>
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {found.value !== null && (
+        <p role="status">
+          {found.value.cells.map((cell, index) => (
+            <span key={cell.cell} class="fits">
+              {cell.cell}: <strong>{cell.fits ?? "–"}</strong>
+              {found.value!.without[index]?.fits === cell.fits ? "" : ` (${found.value!.without[index]?.fits} if nothing were reserved)`}
+            </span>
+          ))}
+        </p>
+      )}
+    </section>
+  );
+}
+
+/** The parameters of the API for a size in GiB. */
+function sizeOf(vcpus: string, memory: string, disk: string): Readonly<Record<string, string>> {
+  return { size: `${Math.round(Number(memory) * 1024)},${Math.round(Number(disk) * 1024)},${vcpus}` };
+}

@@ -1,0 +1,199 @@
+/** The board of cells: which are well, how far the index is behind them, and what waits in them. */
+
+import { useSignal } from "@preact/signals";
+import { ask, sentenceOf } from "../api/client";
+import { now } from "../parts/glyphs";
+import { Plots } from "../parts/plots";
+import { usePolled } from "../parts/polled";
+import { momentOf, shownSpan, shownTime } from "../query/times";
+import { address, choose, link } from "../state/address";
+import { timeStyle } from "../state/preferences";
+
+interface BoardCell {
+  readonly uuid: string;
+  readonly name: string;
+  readonly kind: string;
+  readonly enabled: boolean;
+  readonly health: "ok" | "behind" | "uncertain" | "down" | "disabled";
+  readonly reason: string | null;
+  readonly route: string;
+  readonly lag: number | null;
+  readonly age_s: number | null;
+  readonly watermark: number | null;
+  readonly epoch: string | null;
+  readonly instances: number | null;
+  readonly nodes: number | null;
+  readonly drift: { readonly found: number; readonly at: string | null } | null;
+  readonly dead_letters: number;
+  readonly jobs_waiting: number | null;
+  readonly jobs_running: number | null;
+  readonly followers: readonly string[];
+  readonly keeps_past_until: string | null;
+}
+
+interface Board {
+  readonly cells: readonly BoardCell[];
+  readonly safe_connect: { readonly is_open: boolean; readonly reason: string | null; readonly since: string | null };
+  readonly seal: { readonly holds: boolean; readonly at: string | null; readonly reason: string | null };
+  readonly index: { readonly backend: string };
+}
+
+const REFRESH_MS = 3000;
+/** So many cells are drawn at once; the filter finds the others. */
+const MOST = 200;
+const SIGNS: Readonly<Record<BoardCell["health"], string>> = {
+  down: "✕ down",
+  uncertain: "? uncertain",
+  behind: "… behind",
+  ok: "✓ well",
+  disabled: "‖ disabled",
+};
+const ORDER = Object.keys(SIGNS);
+
+export function CellsPage() {
+  const { answer, problem, again } = usePolled<Board>("/fleetlight/cells", REFRESH_MS);
+  const wanted = (address.value.query["filter"] ?? "").toLowerCase();
+  if (answer.value === null) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  const board = answer.value.body;
+  const found = board.cells
+    .filter(({ name, kind, health }) => `${name} ${kind} ${health}`.toLowerCase().includes(wanted))
+    .sort((left, right) => ORDER.indexOf(left.health) - ORDER.indexOf(right.health) || left.name.localeCompare(right.name));
+  return (
+    <article>
+      <header class="title">
+        <h1>Cells</h1>
+        <Summary cells={board.cells} />
+      </header>
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value} What follows is what was known before.
+        </p>
+      )}
+      <State board={board} onReset={again} />
+      <Plots names={["age_max_s", "lag_total", "jobs_waiting"]} />
+      <label class="row">
+        Find
+        <input
+          id="filter"
+          type="search"
+          value={wanted}
+          placeholder="name, kind or health"
+          onInput={(event) => choose({ filter: event.currentTarget.value || null }, false)}
+        />
+      </label>
+      <div class="wide">
+        <table>
+          <thead>
+            <tr>
+              {["Cell", "Kind", "Health", "Lists from"].map((title) => (
+                <th key={title} scope="col">
+                  {title}
+                </th>
+              ))}
+              {["Lag", "Age", "Instances", "Nodes", "Drift", "Dead letters", "Jobs waiting", "running"].map((title) => (
+                <th key={title} scope="col" class="number">
+                  {title}
+                </th>
+              ))}
+              {["Followed by", "Past kept since", "Epoch"].map((title) => (
+                <th key={title} scope="col">
+                  {title}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {found.slice(0, MOST).map((cell) => (
+              <Line key={cell.uuid} cell={cell} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {found.length > MOST && <p class="hint">and {found.length - MOST} more; type a part of a name above</p>}
+    </article>
+  );
+}
+
+function Summary({ cells }: { cells: readonly BoardCell[] }) {
+  const parts = ORDER.flatMap((health) => {
+    const count = cells.filter((cell) => cell.health === health).length;
+    return count === 0 ? [] : `${count} ${SIGNS[health as BoardCell["health"]].slice(2)}`;
+  });
+  return (
+    <span class="total" role="status">
+      {parts.join(", ")}
+    </span>
+  );
+}
+
+function State({ board, onReset }: { board: Board; onReset: () => Promise<void> }) {
+  const said = useSignal("");
+  const { safe_connect: safe, seal } = board;
+  const reset = async (): Promise<void> => {
+    try {
+      await ask("POST", "/fleetlight/safe-connect/reset");
+      said.value = "Lists use the index again.";
+    } catch (error) {
+      said.value = sentenceOf(error);
+    }
+    await onReset();
+  };
+  return (
+    <section class="cards">
+      <section>
+        <h2>Index</h2>
+        <p>
+          {board.index.backend}. {seal.holds ? "✓ The seal holds." : `⚠ The seal does not hold: ${seal.reason ?? "it is looked at"}.`}
+        </p>
+      </section>
+      <section>
+        <h2>Safe connect</h2>
+        <p>
+          {safe.is_open
+            ? "✓ Lists use the index."
+            : `⚠ Lists ask the cells since ${safe.since === null ? "a while" : shownTime(momentOf(safe.since), timeStyle.value, now.value)}: ${safe.reason ?? ""}`}
+        </p>
+        {!safe.is_open && (
+          <button type="button" onClick={() => void reset()}>
+            Use the index again
+          </button>
+        )}
+        {said.value !== "" && <p role="status">{said.value}</p>}
+      </section>
+    </section>
+  );
+}
+
+function Line({ cell }: { cell: BoardCell }) {
+  const count = (value: number | null): string => (value === null ? "–" : value.toLocaleString("en"));
+  return (
+    <tr class={cell.health === "down" ? "away" : undefined}>
+      <th scope="row">
+        <a href={link(["instances"], { filter: `cell == "${cell.name}"` })}>
+          <bdi>{cell.name}</bdi>
+        </a>
+      </th>
+      <td>{cell.kind}</td>
+      <td title={cell.reason ?? undefined} class={`health-${cell.health}`}>
+        {SIGNS[cell.health]}
+        {cell.reason !== null && <div class="hint">{cell.reason}</div>}
+      </td>
+      <td>{cell.route}</td>
+      <td class="number">{count(cell.lag)}</td>
+      <td class="number">{cell.age_s === null ? "–" : shownSpan(cell.age_s)}</td>
+      <td class="number">{count(cell.instances)}</td>
+      <td class="number">{count(cell.nodes)}</td>
+      <td class="number">{cell.drift === null ? "–" : count(cell.drift.found)}</td>
+      <td class="number">
+        {cell.dead_letters === 0 ? "0" : <a href={link(["index"], { tab: "failures", cell: cell.name })}>{cell.dead_letters}</a>}
+      </td>
+      <td class="number">{count(cell.jobs_waiting)}</td>
+      <td class="number">{count(cell.jobs_running)}</td>
+      <td>{cell.followers.join(", ") || "–"}</td>
+      <td>{cell.keeps_past_until === null ? "keeps none" : shownTime(momentOf(cell.keeps_past_until), timeStyle.value, now.value)}</td>
+      <td>
+        <code>{cell.epoch?.slice(0, 8) ?? "–"}</code>
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,268 @@
+/** The index: work on it with its progress, what the audit found, and messages that could not be indexed. */
+
+import { useSignal } from "@preact/signals";
+import { ask, sentenceOf } from "../api/client";
+import type { Json } from "../api/types";
+import { now, printable } from "../parts/glyphs";
+import { Plots } from "../parts/plots";
+import { usePolled } from "../parts/polled";
+import { Tabs } from "../parts/tabs";
+import { momentOf, shownSpan, shownTime } from "../query/times";
+import { address } from "../state/address";
+import { timeStyle } from "../state/preferences";
+
+interface Work {
+  readonly id: string;
+  readonly kind: string;
+  readonly cells: readonly string[];
+  readonly state: "waiting" | "running" | "done" | "failed" | "stopped";
+  readonly done: number;
+  readonly total: number | null;
+  readonly rate: number | null;
+  readonly left_s: number | null;
+  readonly started_at: string | null;
+  readonly ended_at: string | null;
+  readonly by: string;
+  readonly result: string | null;
+  readonly findings: readonly { readonly cell: string; readonly uuid: string; readonly problem: string }[];
+}
+
+interface Round {
+  readonly cell: string;
+  readonly at: string | null;
+  readonly compared: number | null;
+  readonly found: number | null;
+  readonly repaired: number | null;
+}
+
+interface Failure {
+  readonly id: string;
+  readonly cell: string;
+  readonly reason: string;
+  readonly detail: string;
+  readonly instance: string | null;
+  readonly first_at: string;
+  readonly last_at: string;
+  readonly times: number;
+  readonly message: Json;
+}
+
+const KINDS: readonly (readonly [string, string])[] = [
+  ["sync", "Read all instances of the cells into the index again; lists go on meanwhile."],
+  ["verify", "Compare the index with the cells, and change nothing."],
+  ["rebuild", "Make a new index beside the one that is read, and put it in its place when it is whole."],
+  ["purge", "Remove documents of instances that were deleted long ago, and of cells that have left."],
+];
+const TABS = ["work", "audit", "failures"] as const;
+const REFRESH_MS = 1500;
+
+export function IndexPage() {
+  const tab = TABS.find((each) => each === address.value.query["tab"]) ?? "work";
+  return (
+    <article>
+      <header class="title">
+        <h1>Index</h1>
+      </header>
+      <Tabs names={TABS} chosen={tab} titles={{ work: "Work", audit: "Audit", failures: "Failed messages" }} />
+      {tab === "work" && <WorkTab />}
+      {tab === "audit" && <AuditTab />}
+      {tab === "failures" && <FailuresTab />}
+    </article>
+  );
+}
+
+function WorkTab() {
+  const { answer, problem, again } = usePolled<{ work: readonly Work[] }>("/fleetlight/index/work", REFRESH_MS);
+  const said = useSignal("");
+  const kind = useSignal("verify");
+  const attempt = async (method: string, path: string, body?: unknown): Promise<void> => {
+    try {
+      await ask(method, path, body === undefined ? {} : { body });
+      said.value = "";
+    } catch (error) {
+      said.value = sentenceOf(error);
+    }
+    await again();
+  };
+  const start = (event: SubmitEvent): void => {
+    event.preventDefault();
+    const cells = String(new FormData(event.currentTarget as HTMLFormElement).get("cells") ?? "")
+      .split(/[\s,]+/)
+      .filter(Boolean);
+    void attempt("POST", "/fleetlight/index/work", { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) });
+  };
+  return (
+    <>
+      <form class="row" onSubmit={start}>
+        <label>
+          Work
+          <select
+            value={kind.value}
+            onChange={(event) => {
+              kind.value = event.currentTarget.value;
+            }}
+          >
+            {KINDS.map(([name]) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Cells <input name="cells" placeholder="all" />
+        </label>
+        <button type="submit">Start</button>
+        <span class="hint">{KINDS.find(([name]) => name === kind.value)?.[1]}</span>
+      </form>
+      {(said.value || problem.value) !== "" && (
+        <p class="problem" role="alert">
+          {said.value || problem.value}
+        </p>
+      )}
+      <Plots names={["messages_per_s", "lag_total", "age_max_s"]} />
+      {answer.value?.body.work.length === 0 && <p>No work was started here yet.</p>}
+      {answer.value?.body.work.map((work) => (
+        <OneWork key={work.id} work={work} onStop={() => void attempt("DELETE", `/fleetlight/index/work/${work.id}`)} />
+      ))}
+    </>
+  );
+}
+
+function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
+  const isOpen = work.state === "running" || work.state === "waiting";
+  const shown = (at: string | null): string => (at === null ? "" : shownTime(momentOf(at), timeStyle.value, now.value));
+  return (
+    <section class="work" aria-label={`${work.kind}, ${work.state}`}>
+      <h2>
+        {work.kind} <span class={`state state-${work.state}`}>{work.state}</span>
+      </h2>
+      <p class="hint">
+        {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{work.by}</bdi>
+        {work.started_at === null ? "" : `, started ${shown(work.started_at)}`}
+        {work.ended_at === null ? "" : `, ended ${shown(work.ended_at)}`}
+      </p>
+      {isOpen && (
+        <p>
+          {work.total === null ? (
+            <progress aria-label="Progress" />
+          ) : (
+            <progress max={Math.max(1, work.total)} value={work.done} aria-label="Progress" />
+          )}{" "}
+          {work.done.toLocaleString("en")}
+          {work.total === null ? "" : ` of ${work.total.toLocaleString("en")}`}
+          {work.rate === null ? "" : `, ${Math.round(work.rate).toLocaleString("en")} per second`}
+          {work.left_s === null ? "" : `, ${shownSpan(work.left_s)} left`}{" "}
+          <button type="button" onClick={onStop}>
+            Stop
+          </button>
+        </p>
+      )}
+      {work.result !== null && <p>{work.result}</p>}
+      {work.findings.length > 0 && (
+        <table class="small">
+          <thead>
+            <tr>
+              <th scope="col">Cell</th>
+              <th scope="col">Instance</th>
+              <th scope="col">Problem</th>
+            </tr>
+          </thead>
+          <tbody>
+            {work.findings.map((finding) => (
+              <tr key={`${finding.cell} ${finding.uuid}`}>
+                <td>{finding.cell}</td>
+                <td>
+                  <code>{finding.uuid}</code>
+                </td>
+                <td>{finding.problem}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
+}
+
+function AuditTab() {
+  const { answer, problem } = usePolled<{ rounds: readonly Round[] }>("/fleetlight/index/audit", 5 * REFRESH_MS);
+  if (answer.value === null) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  return (
+    <table class="small">
+      <caption>The last look of the audit at each cell</caption>
+      <thead>
+        <tr>
+          <th scope="col">Cell</th>
+          <th scope="col">When</th>
+          <th scope="col" class="number">
+            Compared
+          </th>
+          <th scope="col" class="number">
+            Wrong
+          </th>
+          <th scope="col" class="number">
+            Repaired
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {answer.value.body.rounds.map((round) => (
+          <tr key={round.cell}>
+            <th scope="row">{round.cell}</th>
+            <td>{round.at === null ? "not yet" : shownTime(momentOf(round.at), timeStyle.value, now.value)}</td>
+            <td class="number">{round.compared ?? "–"}</td>
+            <td class="number">{round.found ?? "–"}</td>
+            <td class="number">{round.repaired ?? "–"}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function FailuresTab() {
+  const cell = address.value.query["cell"] ?? null;
+  const { answer, problem, again } = usePolled<{ failures: readonly Failure[]; marker: string | null }>(
+    "/fleetlight/index/failures",
+    5 * REFRESH_MS,
+    { cell, limit: 100 },
+  );
+  const said = useSignal("");
+  const attempt = async (method: string, path: string): Promise<void> => {
+    try {
+      await ask(method, path);
+      said.value = method === "DELETE" ? "It was dropped." : "It is tried again.";
+    } catch (error) {
+      said.value = sentenceOf(error);
+    }
+    await again();
+  };
+  const found = answer.value?.body;
+  return (
+    <>
+      {(said.value || problem.value) !== "" && <p role="status">{said.value || problem.value}</p>}
+      {found?.failures.length === 0 && <p>Every message could be indexed.</p>}
+      {found?.failures.map((failure) => (
+        <section key={failure.id} class="work" aria-label={failure.reason}>
+          <h2>{failure.reason}</h2>
+          <p>{failure.detail}</p>
+          <p class="hint">
+            {failure.cell}
+            {failure.instance === null ? "" : `, instance ${failure.instance}`}, {failure.times} times, last{" "}
+            {shownTime(momentOf(failure.last_at), timeStyle.value, now.value)}
+          </p>
+          <details>
+            <summary>The message</summary>
+            <pre>{printable(JSON.stringify(failure.message, null, 2)).replaceAll("␊", "\n")}</pre>
+          </details>
+          <button type="button" onClick={() => void attempt("POST", `/fleetlight/index/failures/${failure.id}/retry`)}>
+            Try again
+          </button>{" "}
+          <button type="button" class="serious" onClick={() => void attempt("DELETE", `/fleetlight/index/failures/${failure.id}`)}>
+            Drop
+          </button>
+        </section>
+      ))}
+      {found?.marker != null && <p class="hint">There are more; they are shown when these are gone.</p>}
+    </>
+  );
+}

@@ -1,0 +1,149 @@
+/** What can be done to an instance, each with what it will do, and what became of what was done. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ask, get, sentenceOf } from "../api/client";
+import { Dialog } from "../parts/dialog";
+import { now } from "../parts/glyphs";
+import { momentOf, shownTime } from "../query/times";
+import { timeStyle } from "../state/preferences";
+import { type Action, actionsFor } from "./actions";
+import { NEWEST, type Server } from "./server";
+
+interface Done {
+  readonly action: string;
+  readonly request_id: string;
+  readonly start_time: string;
+  readonly user_id: string | null;
+  readonly message: string | null;
+}
+
+interface Event {
+  readonly event: string;
+  readonly finish_time: string | null;
+  readonly result: string | null;
+}
+
+const REFRESH_MS = 2000;
+
+export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: boolean; onDone: () => void }) {
+  const chosen = useSignal<Action | null>(null);
+  const said = useSignal("");
+  const followed = useSignal<string | null>(null);
+  const carryOut = async (action: Action): Promise<void> => {
+    chosen.value = null;
+    const path = `/v2.1/servers/${server.id}`;
+    try {
+      const answer =
+        action.body === null
+          ? await ask("DELETE", path, { headers: NEWEST })
+          : await ask("POST", `${path}/action`, { body: action.body, headers: NEWEST });
+      followed.value = answer.headers.get("X-OpenStack-Request-ID");
+      said.value = `${action.title}: accepted.`;
+    } catch (error) {
+      said.value = `${action.title} was refused: ${sentenceOf(error)}`;
+    }
+    onDone();
+  };
+  const isBusy = server["OS-EXT-STS:task_state"] !== null;
+  return (
+    <section aria-label="Actions">
+      <div class="tools">
+        {actionsFor(server["OS-EXT-STS:vm_state"], server.locked === true, isAdmin).map((action) => (
+          <button
+            key={action.name}
+            type="button"
+            title={action.does}
+            class={action.isSerious === true ? "serious" : undefined}
+            disabled={isBusy && action.name !== "delete"}
+            onClick={() => {
+              chosen.value = action;
+            }}
+          >
+            {action.title}
+          </button>
+        ))}
+      </div>
+      {said.value !== "" && <p role="status">{said.value}</p>}
+      <ActionsDone id={server.id} followed={followed.value} />
+      {chosen.value !== null && (
+        <Dialog
+          title={`${chosen.value.title} ${server.name}`}
+          onClose={() => {
+            chosen.value = null;
+          }}
+        >
+          <p>{chosen.value.does}</p>
+          <p>
+            <button type="button" class={chosen.value.isSerious === true ? "serious" : undefined} onClick={() => void carryOut(chosen.value!)}>
+              {chosen.value.title}
+            </button>{" "}
+            <button
+              type="button"
+              onClick={() => {
+                chosen.value = null;
+              }}
+            >
+              Leave it
+            </button>
+          </p>
+        </Dialog>
+      )}
+    </section>
+  );
+}
+
+/** followed: the request that was just made; its steps are shown until all have ended. */
+function ActionsDone({ id, followed }: { id: string; followed: string | null }) {
+  const done = useSignal<readonly Done[]>([]);
+  const events = useSignal<readonly Event[]>([]);
+  useEffect(() => {
+    const path = `/v2.1/servers/${id}/os-instance-actions`;
+    const read = async (): Promise<void> => {
+      try {
+        done.value = (await get<{ instanceActions: Done[] }>(path)).body.instanceActions;
+        if (followed === null) return;
+        const { body } = await get<{ instanceAction: { events: Event[] } }>(`${path}/${followed}`);
+        events.value = body.instanceAction.events;
+      } catch {
+        // Cells that are only read keep no actions, or it is gone.
+      }
+    };
+    void read();
+    const timer = setInterval(() => void read(), REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [id, followed]);
+  if (done.value.length === 0) return null;
+  return (
+    <details open={followed !== null}>
+      <summary>What was done to it ({done.value.length})</summary>
+      <table class="small">
+        <thead>
+          <tr>
+            <th scope="col">Action</th>
+            <th scope="col">When</th>
+            <th scope="col">By</th>
+            <th scope="col">How it went</th>
+          </tr>
+        </thead>
+        <tbody>
+          {done.value.map((each) => (
+            <tr key={`${each.request_id} ${each.action}`}>
+              <td>{each.action}</td>
+              <td>{shownTime(momentOf(each.start_time), timeStyle.value, now.value)}</td>
+              <td>
+                <bdi>{each.user_id ?? "–"}</bdi>
+              </td>
+              <td>{each.message ?? (each.request_id === followed ? progressOf(events.value) : "")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
+  );
+}
+
+function progressOf(events: readonly Event[]): string {
+  if (events.length === 0) return "waiting";
+  return events.map(({ event, result, finish_time }) => `${event}: ${result ?? (finish_time === null ? "under way" : "ended")}`).join(", ");
+}

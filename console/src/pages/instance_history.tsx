@@ -1,0 +1,107 @@
+/** What became of an instance: each change, with what it changed, who made it and when. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Fault, get, sentenceOf } from "../api/client";
+import type { Json } from "../api/types";
+import { now, printable } from "../parts/glyphs";
+import { momentOf, shownTime, utc } from "../query/times";
+import { timeStyle } from "../state/preferences";
+
+interface Change {
+  readonly revision: number;
+  readonly at: string;
+  readonly event: string;
+  readonly publisher: string | null;
+  readonly request_id: string | null;
+  readonly user_id: string | null;
+  readonly changed: Readonly<Record<string, readonly [Json, Json]>> | null;
+}
+
+interface HistoryAnswer {
+  readonly history: readonly Change[];
+  readonly before: number | null;
+}
+
+const PAGE = 50;
+
+export function History({ id }: { id: string }) {
+  const changes = useSignal<readonly Change[]>([]);
+  const before = useSignal<number | null>(null);
+  const problem = useSignal("");
+  const isRead = useSignal(false);
+  const read = async (): Promise<void> => {
+    try {
+      const { body } = await get<HistoryAnswer>(`/fleetlight/servers/${id}/history`, { limit: PAGE, before: before.value });
+      changes.value = [...changes.value, ...body.history];
+      before.value = body.before;
+    } catch (error) {
+      const isOther = error instanceof Fault && error.status === 501;
+      problem.value = isOther ? `No past is kept of it: ${error.message}` : sentenceOf(error);
+    }
+    isRead.value = true;
+  };
+  useEffect(() => void read(), [id]);
+  const oldest = changes.value.at(-1);
+  return (
+    <section aria-label="History">
+      {problem.value !== "" && <p role="alert">{problem.value}</p>}
+      <ol class="history">
+        {changes.value.map((change) => (
+          <Made key={change.revision} change={change} />
+        ))}
+      </ol>
+      {before.value !== null && (
+        <button type="button" onClick={() => void read()}>
+          Older changes
+        </button>
+      )}
+      {isRead.value && before.value === null && oldest !== undefined && (
+        <p class="hint">
+          {oldest.changed === null || oldest.revision > 1
+            ? `Changes before ${utc(momentOf(oldest.at))} UTC are not kept any more.`
+            : "This is all of it, from the beginning."}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Made({ change }: { change: Change }) {
+  const at = momentOf(change.at);
+  return (
+    <li>
+      <p>
+        <time dateTime={change.at} title={`${utc(at)} UTC`}>
+          {shownTime(at, timeStyle.value, now.value)}
+        </time>{" "}
+        <strong>{change.event}</strong> by <bdi>{printable(change.user_id ?? change.publisher ?? "the system")}</bdi>{" "}
+        <span class="hint">
+          revision {change.revision}
+          {change.request_id === null ? "" : `, ${change.request_id}`}
+        </span>
+      </p>
+      {change.changed !== null && (
+        <table class="small difference">
+          <tbody>
+            {Object.entries(change.changed).map(([name, [old, current]]) => (
+              <tr key={name}>
+                <th scope="row">{name}</th>
+                <td class="old">
+                  <del>{shown(old)}</del>
+                </td>
+                <td class="new">
+                  <ins>{shown(current)}</ins>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </li>
+  );
+}
+
+function shown(value: Json): string {
+  return printable(typeof value === "string" ? value : JSON.stringify(value));
+}

@@ -1,0 +1,73 @@
+/** All that is known of one item, by group. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { get, sentenceOf } from "../api/client";
+import type { Cell, Field, QueryAnswer } from "../api/types";
+import type { ListKind } from "../list/kinds";
+import { Dialog } from "../parts/dialog";
+import { Value } from "../parts/glyphs";
+import { quoted } from "../query/language";
+import { address, choose } from "../state/address";
+import { fieldsOf } from "../state/fields";
+
+const MOST_FIELDS = 200;
+
+/** The item that the address says is opened, beside its list. */
+export function ItemPanel({ kind }: { kind: ListKind }) {
+  const key = address.value.query["open"];
+  if (key === undefined) return null;
+  return (
+    <Dialog isAside title={`${kind.singular.charAt(0).toUpperCase()}${kind.singular.slice(1)} ${key}`} onClose={() => choose({ open: null })}>
+      <Item key={key} kind={kind} id={key} />
+    </Dialog>
+  );
+}
+
+function Item({ kind, id }: { kind: ListKind; id: string }) {
+  const fields = fieldsOf(kind.what).slice(0, MOST_FIELDS);
+  const row = useSignal<readonly Cell[] | null>(null);
+  const said = useSignal("Loading…");
+  useEffect(() => {
+    const value = kind.key === "id" ? id : quoted(id);
+    if (fields.length === 0 || value === null) return;
+    const query = { what: kind.what, fields: fields.map(({ name }) => name).join(","), filter: `${kind.key} == ${value}`, all_projects: true };
+    get<QueryAnswer>("/fleetlight/query", query)
+      .then(({ body }) => {
+        row.value = body.data[0] ?? null;
+        said.value = `There is no such ${kind.singular} any more.`;
+      })
+      .catch((error: unknown) => {
+        said.value = sentenceOf(error);
+      });
+  }, [fields.length]);
+  return row.value === null ? <p role="status">{said.value}</p> : <FieldGroups fields={fields} cells={row.value} />;
+}
+
+/** Fields with a prefix are a group each; those without any come first. */
+export function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells: readonly Cell[] }) {
+  const groups = new Map<string, number[]>();
+  fields.forEach(({ name }, index) => {
+    const group = /^([a-z_]+)[./]/.exec(name)?.[1] ?? "";
+    groups.set(group, [...(groups.get(group) ?? []), index]);
+  });
+  return (
+    <div class="groups">
+      {[...groups].map(([group, indexes]) => (
+        <section key={group}>
+          {group !== "" && <h2>{group}</h2>}
+          <dl class="values">
+            {indexes.map((index) => (
+              <div key={fields[index]!.name} title={fields[index]!.doc}>
+                <dt>{fields[index]!.name}</dt>
+                <dd>
+                  <Value cell={cells[index]} field={fields[index]!} />
+                </dd>
+              </div>
+            ))}
+          </dl>
+        </section>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,185 @@
+/** A list: filter, counts by value, rows, and what the answer covers. Everything chosen is in the address. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { addressOf } from "../api/client";
+import type { Field } from "../api/types";
+import { Badge } from "../list/badge";
+import { Columns } from "../list/columns";
+import { Facets } from "../list/facets";
+import { FilterBar } from "../list/filter_bar";
+import type { ListKind } from "../list/kinds";
+import { Live } from "../list/live";
+import { parametersOf, type Question, Rows } from "../list/rows";
+import { Table } from "../list/table";
+import { ListTools } from "../list/tools";
+import { useListKeys } from "../parts/keys";
+import { expressionOf, narrowed, tokensOf, wants, widened } from "../query/language";
+import { meant } from "../query/suggest";
+import { address, choose, go } from "../state/address";
+import { fieldsOf } from "../state/fields";
+import { caller } from "../state/session";
+
+export function ListPage({ kind }: { kind: ListKind }) {
+  const fields = fieldsOf(kind.what);
+  const { query } = address.value;
+  if (fields.length === 0) return <p class="loading">Loading…</p>;
+  const filter = query["filter"] ?? "";
+  const question = questionOf(kind, fields, query, filter);
+  return <Listed key={JSON.stringify(question)} kind={kind} fields={fields} question={question} filter={filter} />;
+}
+
+interface ListedProps {
+  readonly kind: ListKind;
+  readonly fields: readonly Field[];
+  readonly question: Question;
+  /** As it was typed. */
+  readonly filter: string;
+}
+
+function Listed({ kind, fields, question, filter }: ListedProps) {
+  const generation = useSignal(0);
+  const selected = useSignal(0);
+  const rows = useMemo(() => new Rows(question), [generation.value]);
+  const again = (): void => {
+    generation.value++;
+  };
+  const live = useMemo(() => (kind.isStreamed && question.asOf === null ? new Live(rows, again) : null), [rows]);
+  useEffect(() => () => rows.close(), [rows]);
+  useEffect(() => () => live?.close(), [live]);
+  const columns = columnsOf(kind, fields, address.value.query["columns"]);
+  const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? unknownField(name));
+  const open = (key: string): void => (kind.what === "instance" ? go(["instances", key]) : choose({ open: key }));
+  useListKeys(rows, selected, open);
+  const ask = (text: string): void => choose({ filter: text === "" ? null : text, open: null });
+  const expression = expressionOf(filter, (word) => fields.some((field) => field.name === word && field.kind === "bool"));
+  const toggle = (condition: string): void =>
+    ask(wants(expression, condition) ? widened(expression, condition) : narrowed(expression, condition));
+  const sort = (name: string): void => {
+    const [first] = question.order;
+    choose({ order: first === name ? `-${name}` : name });
+  };
+  return (
+    <section class="list">
+      <header class="title">
+        <h1>{kind.title}</h1>
+        <Total rows={rows} />
+        <Badge
+          proof={rows.proof.value}
+          request={caller().is_admin ? `GET ${addressOf("/fleetlight/query", parametersOf(question))}` : null}
+        />
+        {live !== null && <LiveBar live={live} onTakeIn={again} />}
+        <ListTools kind={kind} question={question} rows={rows} onAgain={again}>
+          <Columns
+            fields={fields}
+            chosen={columns}
+            usual={kind.columns}
+            onChoose={(names) => choose({ columns: names.join(",") })}
+          />
+        </ListTools>
+      </header>
+      <FilterBar
+        text={filter}
+        what={kind.what}
+        fields={fields}
+        example={kind.example}
+        allProjects={question.allProjects}
+        problem={rows.problem.value}
+        meant={rows.problem.value === null ? null : meantIn(filter, fields)}
+        onAsk={ask}
+      />
+      <div class="body">
+        <Facets
+          question={question}
+          fields={kind.facets.flatMap((name) => fields.find((field) => field.name === name) ?? [])}
+          filter={expression}
+          onToggle={toggle}
+        />
+        <Table
+          rows={rows}
+          fields={shown}
+          label={kind.title}
+          order={question.order}
+          selected={selected.value}
+          onSort={sort}
+          onSelect={(position) => {
+            selected.value = position;
+          }}
+          onOpen={open}
+        />
+      </div>
+    </section>
+  );
+}
+
+function Total({ rows }: { rows: Rows }) {
+  const total = rows.total.value;
+  if (total === null) return <span class="total">…</span>;
+  return (
+    <span class="total" role="status">
+      {total.toLocaleString("en")}
+      {rows.isWhole.value ? "" : " or more"}
+    </span>
+  );
+}
+
+function LiveBar({ live, onTakeIn }: { live: Live; onTakeIn: () => void }) {
+  const state = live.state.value;
+  const pending = live.pending.value;
+  return (
+    <span class="live">
+      <button
+        type="button"
+        aria-pressed={state === "paused"}
+        title={state === "waiting" ? `No changes come: ${live.reason.value || "connecting"}` : "Pause or go on"}
+        onClick={() => live.pause(state !== "paused")}
+      >
+        {{ live: "● live", paused: "‖ paused", waiting: "○ not live" }[state]}
+      </button>
+      {pending > 0 && (
+        <button type="button" class="pending" onClick={onTakeIn}>
+          {pending === 1 ? "1 change" : `${pending} changes`}
+        </button>
+      )}
+    </span>
+  );
+}
+
+/** What the address asks for. */
+function questionOf(kind: ListKind, fields: readonly Field[], query: Readonly<Record<string, string>>, filter: string): Question {
+  const isFlag = (word: string): boolean => fields.some((field) => field.name === word && field.kind === "bool");
+  const typed = expressionOf(filter, isFlag);
+  const columns = columnsOf(kind, fields, query["columns"]);
+  const cell = fields.some((field) => field.name === "cell") ? ["cell"] : [];
+  const order = query["order"]?.split(",").filter(Boolean) ?? [];
+  return {
+    what: kind.what,
+    filter: kind.base === "" ? typed : typed === "" ? kind.base : narrowed(kind.base, `(${typed})`),
+    fields: [...new Set([kind.key, ...cell, ...columns])],
+    order: order.length === 0 ? kind.order : order,
+    asOf: query["as_of"] ?? null,
+    allProjects: caller().is_admin && query["mine"] !== "1",
+  };
+}
+
+/** The columns that are asked for, or the usual ones of those that the caller may see. */
+function columnsOf(kind: ListKind, fields: readonly Field[], asked: string | undefined): readonly string[] {
+  const named = asked?.split(",").filter(Boolean) ?? [];
+  if (named.length > 0) return named;
+  return kind.columns.filter((name) => fields.some((field) => field.name === name));
+}
+
+function unknownField(name: string): Field {
+  return { name, title: name, kind: "unknown", doc: "There is no such field, or you may not see it" };
+}
+
+/** A word of the filter that is no field, and the field that was meant. */
+function meantIn(filter: string, fields: readonly Field[]): { typed: string; name: string } | null {
+  const names = fields.map((field) => field.name);
+  for (const { type, text } of tokensOf(filter)) {
+    if (type !== "word" || names.includes(text) || ["and", "or", "not", "in"].includes(text)) continue;
+    const name = meant(text, names);
+    if (name !== null) return { typed: text, name };
+  }
+  return null;
+}

@@ -1,0 +1,73 @@
+/** The login, by every way that the API takes. */
+
+import { useSignal } from "@preact/signals";
+import { sentenceOf } from "../api/client";
+import { logIn } from "../state/session";
+
+export function Login({ logins }: { logins: readonly string[] }) {
+  const problem = useSignal("");
+  const isBusy = useSignal(false);
+  const submit = async (event: SubmitEvent): Promise<void> => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const login = Object.fromEntries([...form].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));
+    isBusy.value = true;
+    try {
+      await logIn(login);
+    } catch (error) {
+      problem.value = sentenceOf(error);
+    } finally {
+      isBusy.value = false;
+    }
+  };
+  return (
+    <main class="alone">
+      <h1>Fleetlight</h1>
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {logins.includes("openid") && (
+        <p>
+          <a class="button" href="/fleetlight/session/openid">
+            Log in with your organisation
+          </a>
+        </p>
+      )}
+      {logins.includes("password") && (
+        <form onSubmit={(event) => void submit(event)}>
+          <label>
+            User
+            <input name="user" autocomplete="username" required />
+          </label>
+          <label>
+            Password
+            <input name="password" type="password" autocomplete="current-password" required />
+          </label>
+          <label>
+            Project (if you have several)
+            <input name="project" autocomplete="off" />
+          </label>
+          <button type="submit" disabled={isBusy.value}>
+            Log in
+          </button>
+        </form>
+      )}
+      {logins.includes("token") && (
+        <details>
+          <summary>Log in with a token</summary>
+          <form onSubmit={(event) => void submit(event)}>
+            <label>
+              Token
+              <input name="token" type="password" autocomplete="off" required />
+            </label>
+            <button type="submit" disabled={isBusy.value}>
+              Log in
+            </button>
+          </form>
+        </details>
+      )}
+    </main>
+  );
+}

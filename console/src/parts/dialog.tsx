@@ -1,0 +1,42 @@
+/** A dialog above the page; Escape and a click beside it close it. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+export interface DialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+  /** At the side, for what is read beside the list. */
+  readonly isAside?: boolean;
+}
+
+export function Dialog({ title, onClose, children, isAside = false }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current!;
+    if (isAside) dialog.show();
+    else dialog.showModal();
+    return () => dialog.close();
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class={isAside ? "aside" : undefined}
+      aria-label={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onClick={(event) => event.target === element.current && !isAside && onClose()}
+    >
+      <header>
+        <h2>{title}</h2>
+        <button type="button" class="plain" aria-label="Close" onClick={onClose}>
+          ✕
+        </button>
+      </header>
+      <div class="content">{children}</div>
+    </dialog>
+  );
+}

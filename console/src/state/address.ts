@@ -1,0 +1,62 @@
+/** The address of the page is its state: which page, and everything that was chosen on it. */
+
+import { signal } from "@preact/signals";
+
+const ROOT = "/console/";
+
+export interface Address {
+  /** The parts of the path behind /console/. */
+  readonly path: readonly string[];
+  readonly query: Readonly<Record<string, string>>;
+}
+
+export const address = signal<Address>(read());
+
+addEventListener("popstate", () => {
+  address.value = read();
+});
+
+/** The link of a page. Parameters without a value are left out. */
+export function link(path: readonly string[], query: Readonly<Record<string, string | null | undefined>> = {}): string {
+  const given = Object.entries(query).filter((pair): pair is [string, string] => pair[1] != null && pair[1] !== "");
+  const text = given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+  return ROOT + path.map(encodeURIComponent).join("/") + text;
+}
+
+/** Go to a page; back leads to this one. */
+export function go(path: readonly string[], query: Readonly<Record<string, string | null | undefined>> = {}): void {
+  goTo(link(path, query));
+}
+
+export function goTo(href: string): void {
+  if (href !== location.pathname + location.search) history.pushState(null, "", href);
+  address.value = read();
+}
+
+/** Change parameters of this page; null takes one away. isStep: whether back leads to what was before. */
+export function choose(changed: Readonly<Record<string, string | null>>, isStep = true): void {
+  const query: Record<string, string | null> = { ...address.value.query, ...changed };
+  const href = link(address.value.path, query);
+  if (href === location.pathname + location.search) return;
+  if (isStep) history.pushState(null, "", href);
+  else history.replaceState(null, "", href);
+  address.value = read();
+}
+
+function read(): Address {
+  const path = location.pathname.startsWith(ROOT) ? location.pathname.slice(ROOT.length) : "";
+  return {
+    path: path.split("/").filter(Boolean).map(decodeURIComponent),
+    query: Object.fromEntries(new URLSearchParams(location.search)),
+  };
+}
+
+/** Follow links of the console without loading it anew; all other clicks stay the browser's. */
+export function followLinks(event: MouseEvent): void {
+  const found = event.target instanceof Element ? event.target.closest("a") : null;
+  const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (found === null || !isPlain || found.target !== "" || found.hasAttribute("download")) return;
+  if (found.origin !== location.origin || !found.pathname.startsWith(ROOT)) return;
+  event.preventDefault();
+  goTo(found.pathname + found.search);
+}

@@ -1,0 +1,55 @@
+/** Who is logged in. The cookie itself is the browser's: no script can read it. */
+
+import { signal } from "@preact/signals";
+import { ask, Fault, get, whenLoggedOut } from "../api/client";
+import type { SessionAnswer } from "../api/types";
+
+export type Session =
+  | { readonly state: "asking" }
+  | { readonly state: "out"; readonly logins: readonly string[] }
+  | { readonly state: "in"; readonly caller: SessionAnswer }
+  | { readonly state: "failed"; readonly reason: string };
+
+export const session = signal<Session>({ state: "asking" });
+
+whenLoggedOut(() => void openSession());
+
+/** Find out who is logged in. */
+export async function openSession(): Promise<void> {
+  const given = new URLSearchParams(location.hash.slice(1)).get("login");
+  try {
+    if (given !== null) {
+      history.replaceState(null, "", location.pathname + location.search);
+      await logIn({ token: given });
+      return;
+    }
+    session.value = { state: "in", caller: (await get<SessionAnswer>("/fleetlight/session")).body };
+  } catch (error) {
+    session.value = refused(error);
+  }
+}
+
+/** Raises a Fault when the login is refused. */
+export async function logIn(login: Readonly<Record<string, string>>): Promise<void> {
+  const answer = await ask<SessionAnswer>("POST", "/fleetlight/session", { body: login });
+  session.value = { state: "in", caller: answer.body };
+}
+
+export async function logOut(): Promise<void> {
+  await ask("DELETE", "/fleetlight/session");
+  await openSession();
+}
+
+/** The caller; only asked for on pages that are shown to those who are logged in. */
+export function caller(): SessionAnswer {
+  if (session.value.state !== "in") throw new Error("nobody is logged in");
+  return session.value.caller;
+}
+
+function refused(error: unknown): Session {
+  if (error instanceof Fault && error.status === 401) {
+    const logins = (error.body as { logins?: string[] } | null)?.logins ?? ["password"];
+    return { state: "out", logins };
+  }
+  return { state: "failed", reason: error instanceof Error ? error.message : String(error) };
+}
