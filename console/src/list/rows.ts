@@ -66,6 +66,7 @@ export class Rows {
   private readonly aborting = new AbortController();
   private loading: Promise<void> | null = null;
   private wanted: readonly [number, number] = [0, PAGE];
+  private shown: readonly [number, number] = [0, 0];
 
   constructor(readonly question: Question) {
     this.need(0, 1);
@@ -83,9 +84,17 @@ export class Rows {
     return this.positions.get(key);
   }
 
-  /** Say which rows are in the window; those that are missing are read. */
+  /** The position nearest to this one that is in the window. */
+  inWindow(position: number): number {
+    const [first, last] = this.shown;
+    return Math.max(first, Math.min(last - 1, position));
+  }
+
+  /** Say which rows are in the window; those that are missing there, and a window before and after, are read. */
   need(first: number, last: number): void {
-    this.wanted = [Math.max(0, first), last];
+    const length = last - first;
+    this.shown = [first, last];
+    this.wanted = [Math.max(0, first - length), last + length];
     this.loading ??= this.load().finally(() => {
       this.loading = null;
     });

@@ -51,7 +51,7 @@ export function Table({ rows, fields, label, order, selected, onSort, onSelect, 
     observer.observe(scroller.current!);
     return () => observer.disconnect();
   }, [rows, total]);
-  useSignalEffect(() => rows.need(first.value - shown.value, first.value + 2 * shown.value));
+  useSignalEffect(() => rows.need(first.value, first.value + shown.value));
   useEffect(() => {
     const element = scroller.current!;
     if (selected >= first.value && selected < first.value + shown.value) return;

@@ -90,7 +90,7 @@ function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) 
             </th>
             {KINDS.map((kind) => (
               <th key={kind} scope="col">
-                {NAMES[kind]}: used, reserved, free
+                {NAMES[kind]}
               </th>
             ))}
             <th scope="col">Largest hole on one node</th>
@@ -106,10 +106,14 @@ function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) 
               {KINDS.map((kind) => (
                 <td key={kind}>
                   <Bar total={part.total[kind]} used={part.used[kind]} reserved={part.reserved[kind]} name={NAMES[kind]} />
-                  {amount(kind, part.used[kind])}, {amount(kind, part.reserved[kind])}, {amount(kind, part.free[kind])}
+                  {amount(kind, part.used[kind])} used, {part.reserved[kind] === 0 ? "" : `${amount(kind, part.reserved[kind])} reserved, `}
+                  {amount(kind, part.free[kind])} free
                 </td>
               ))}
-              <td>{KINDS.map((kind) => amount(kind, part.largest_hole[kind])).join(", ")}</td>
+              <td>
+                {amount("vcpus", part.largest_hole.vcpus)} vCPU, {shownSize(part.largest_hole.memory_mib)} of memory,{" "}
+                {shownSize(part.largest_hole.disk_mib)} of disk
+              </td>
             </tr>
           ))}
         </tbody>

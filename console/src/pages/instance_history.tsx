@@ -81,7 +81,8 @@ function Made({ change }: { change: Change }) {
           {change.request_id === null ? "" : `, ${change.request_id}`}
         </span>
       </p>
-      {change.changed !== null && (
+      {change.changed !== null && isCreation(change) && <p class="hint">{Object.keys(change.changed).length} fields got their first values.</p>}
+      {change.changed !== null && !isCreation(change) && (
         <table class="small difference">
           <tbody>
             {Object.entries(change.changed).map(([name, [old, current]]) => (
@@ -100,6 +101,10 @@ function Made({ change }: { change: Change }) {
       )}
     </li>
   );
+}
+
+function isCreation({ changed }: Change): boolean {
+  return changed !== null && Object.values(changed).every(([old]) => old === null) && "uuid" in changed;
 }
 
 function shown(value: Json): string {

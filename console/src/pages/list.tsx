@@ -10,11 +10,13 @@ import { Facets } from "../list/facets";
 import { FilterBar } from "../list/filter_bar";
 import type { ListKind } from "../list/kinds";
 import { Live } from "../list/live";
+import { DifferenceTable } from "../list/difference_table";
+import { MomentBar, type Past, usePasts } from "../list/moment";
 import { parametersOf, type Question, Rows } from "../list/rows";
 import { Table } from "../list/table";
 import { ListTools } from "../list/tools";
 import { useListKeys } from "../parts/keys";
-import { expressionOf, narrowed, tokensOf, wants, widened } from "../query/language";
+import { expressionOf, narrowed, quoted, tokensOf, wants, widened } from "../query/language";
 import { meant } from "../query/suggest";
 import { address, choose, go } from "../state/address";
 import { fieldsOf } from "../state/fields";
@@ -23,10 +25,13 @@ import { caller } from "../state/session";
 export function ListPage({ kind }: { kind: ListKind }) {
   const fields = fieldsOf(kind.what);
   const { query } = address.value;
-  if (fields.length === 0) return <p class="loading">Loading…</p>;
+  const isPast = kind.hasPast && (query["as_of"] !== undefined || query["past"] === "1");
+  const pasts = usePasts(isPast);
+  if (fields.length === 0 || (isPast && pasts === null)) return <p class="loading">Loading…</p>;
   const filter = query["filter"] ?? "";
-  const question = questionOf(kind, fields, query, filter);
-  return <Listed key={JSON.stringify(question)} kind={kind} fields={fields} question={question} filter={filter} />;
+  const question = questionOf(kind, fields, query, filter, pasts ?? []);
+  const key = JSON.stringify([question, query["against"]]);
+  return <Listed key={key} kind={kind} fields={fields} question={question} filter={filter} pasts={isPast ? pasts : null} />;
 }
 
 interface ListedProps {
@@ -35,9 +40,11 @@ interface ListedProps {
   readonly question: Question;
   /** As it was typed. */
   readonly filter: string;
+  /** Null while the list is as of now. */
+  readonly pasts: readonly Past[] | null;
 }
 
-function Listed({ kind, fields, question, filter }: ListedProps) {
+function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   const generation = useSignal(0);
   const selected = useSignal(0);
   const rows = useMemo(() => new Rows(question), [generation.value]);
@@ -69,6 +76,11 @@ function Listed({ kind, fields, question, filter }: ListedProps) {
           request={caller().is_admin ? `GET ${addressOf("/fleetlight/query", parametersOf(question))}` : null}
         />
         {live !== null && <LiveBar live={live} onTakeIn={again} />}
+        {kind.hasPast && pasts === null && (
+          <button type="button" onClick={() => choose({ past: "1" })}>
+            Past
+          </button>
+        )}
         <ListTools kind={kind} question={question} rows={rows} onAgain={again}>
           <Columns
             fields={fields}
@@ -88,13 +100,19 @@ function Listed({ kind, fields, question, filter }: ListedProps) {
         meant={rows.problem.value === null ? null : meantIn(filter, fields)}
         onAsk={ask}
       />
+      {pasts !== null && <MomentBar pasts={pasts} />}
       <div class="body">
-        <Facets
-          question={question}
-          fields={kind.facets.flatMap((name) => fields.find((field) => field.name === name) ?? [])}
-          filter={expression}
-          onToggle={toggle}
-        />
+        {rows.proof.value !== null && (
+          <Facets
+            question={question}
+            fields={kind.facets.flatMap((name) => fields.find((field) => field.name === name) ?? [])}
+            filter={expression}
+            onToggle={toggle}
+          />
+        )}
+        {question.asOf !== null && address.value.query["against"] !== undefined ? (
+          <DifferenceTable question={question} fields={shown} />
+        ) : (
         <Table
           rows={rows}
           fields={shown}
@@ -107,6 +125,7 @@ function Listed({ kind, fields, question, filter }: ListedProps) {
           }}
           onOpen={open}
         />
+        )}
       </div>
     </section>
   );
@@ -146,18 +165,27 @@ function LiveBar({ live, onTakeIn }: { live: Live; onTakeIn: () => void }) {
 }
 
 /** What the address asks for. */
-function questionOf(kind: ListKind, fields: readonly Field[], query: Readonly<Record<string, string>>, filter: string): Question {
+function questionOf(
+  kind: ListKind,
+  fields: readonly Field[],
+  query: Readonly<Record<string, string>>,
+  filter: string,
+  pasts: readonly Past[],
+): Question {
   const isFlag = (word: string): boolean => fields.some((field) => field.name === word && field.kind === "bool");
   const typed = expressionOf(filter, isFlag);
   const columns = columnsOf(kind, fields, query["columns"]);
   const cell = fields.some((field) => field.name === "cell") ? ["cell"] : [];
   const order = query["order"]?.split(",").filter(Boolean) ?? [];
+  const asOf = query["as_of"] ?? null;
+  const forgetful = asOf === null ? [] : pasts.filter(({ since }) => since === null);
+  const conditions = [kind.base, typed, ...forgetful.map(({ name }) => `cell != ${quoted(name)}`)];
   return {
     what: kind.what,
-    filter: kind.base === "" ? typed : typed === "" ? kind.base : narrowed(kind.base, `(${typed})`),
+    filter: conditions.filter(Boolean).reduce(narrowed, ""),
     fields: [...new Set([kind.key, ...cell, ...columns])],
     order: order.length === 0 ? kind.order : order,
-    asOf: query["as_of"] ?? null,
+    asOf,
     allProjects: caller().is_admin && query["mine"] !== "1",
   };
 }

@@ -60,8 +60,9 @@ export function listenToKeys(): void {
 /** `j`, `k`, Enter and their like on a list. */
 export function useListKeys(rows: Rows, selected: Signal<number>, open: (key: string) => void): void {
   useEffect(() => {
+    // A row that was scrolled out of sight is left behind.
     const move = (step: number): void => {
-      selected.value = Math.max(0, Math.min((rows.total.value ?? 1) - 1, selected.value + step));
+      selected.value = Math.max(0, Math.min((rows.total.value ?? 1) - 1, rows.inWindow(selected.value) + (rows.inWindow(selected.value) === selected.value ? step : 0)));
     };
     const onKey = (event: KeyboardEvent): void => {
       if (isTyping(event)) return;
