@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Rows } from "../src/list/rows";
+
+const QUESTION = { what: "instance", filter: "", fields: ["uuid", "cell"], order: ["name"], asOf: null, allProjects: true };
+const MOST = 1000;
+
+/** An API of so many items; their keys are their positions, and so are the markers. Returns the requests that it got. */
+function serve(total: number): URLSearchParams[] {
+  const asked: URLSearchParams[] = [];
+  globalThis.fetch = (input) => {
+    const url = new URL(String(input), "http://api");
+    asked.push(url.searchParams);
+    return Promise.resolve(Response.json(answerTo(url, total), { headers: { "Fleetlight-Complete": "true" } }));
+  };
+  return asked;
+}
+
+function answerTo({ pathname, searchParams }: URL, total: number): unknown {
+  if (pathname.endsWith("/counts")) return { groups: [{ by: {}, statuses: {}, count: total }], partial: false };
+  if (pathname.endsWith("/boundaries")) {
+    const parts = Number(searchParams.get("parts"));
+    const places = Array.from({ length: parts }, (_, index) => Math.floor((index * total) / parts));
+    const boundaries = places.map((before) => ({ before, value: [0, null], marker: before === 0 ? null : String(before) }));
+    return { total, partial: false, boundaries };
+  }
+  const from = Number(searchParams.get("marker") ?? 0);
+  const end = Math.min(total, from + Math.min(MOST, Number(searchParams.get("limit"))));
+  const data = Array.from({ length: end - from }, (_, index) => [[0, `item-${from + index}`], [0, "cell1"]]);
+  return { fields: [{ name: "uuid" }, { name: "cell" }], data, marker: end < total ? String(end) : null };
+}
+
+/** When nothing is asked for any more. */
+async function settled(rows: Rows): Promise<void> {
+  do await new Promise((resolve) => setTimeout(resolve, 5));
+  while (rows.isLoading.value);
+}
+
+test("a short list is whole after one request", async () => {
+  const asked = serve(30);
+  const rows = new Rows(QUESTION);
+  await settled(rows);
+  assert.deepEqual([rows.total.value, rows.isWhole.value, asked.length], [30, true, 1]);
+  assert.equal(rows.at(29)?.key, "item-29");
+});
+
+test("every position of a million rows shows its row, after a few requests, and few rows are kept", async () => {
+  const asked = serve(1_000_000);
+  const rows = new Rows(QUESTION);
+  await settled(rows);
+  for (const position of [999_970, 503_210, 12, 250_000, 999_999 - 40]) {
+    const before = asked.length;
+    rows.need(position, position + 30);
+    await settled(rows);
+    for (let each = position; each < position + 30; each++) assert.equal(rows.at(each)?.key, `item-${each}`);
+    assert.ok(asked.length - before <= 6, `${asked.length - before} requests for position ${position}`);
+  }
+  let kept = 0;
+  for (let position = 0; position < 1_000_000; position++) if (rows.at(position) !== undefined) kept++;
+  assert.ok(kept < 6000, `${kept} rows are kept`);
+});
+
+test("a list that can only be read from its beginning grows while it is scrolled", async () => {
+  serve(700);
+  const served = globalThis.fetch;
+  globalThis.fetch = (input, options) =>
+    /counts|boundaries/.test(String(input)) ? Promise.resolve(new Response("{}", { status: 400 })) : served(input, options);
+  const rows = new Rows(QUESTION);
+  await settled(rows);
+  assert.equal(rows.isWhole.value, false);
+  for (let at = 0; at < 700; at += 100) {
+    rows.need(at, at + 30);
+    await settled(rows);
+  }
+  assert.equal(rows.total.value, 700);
+  assert.equal(rows.at(699)?.key, "item-699");
+});
+
+test("a row changes and leaves in place, and others are not touched", async () => {
+  serve(5);
+  const rows = new Rows(QUESTION);
+  await settled(rows);
+  assert.ok(rows.replace("item-3", [[0, "item-3"], [0, "cell2"]]));
+  assert.ok(rows.leave("item-1"));
+  assert.equal(rows.replace("item-77", []), false);
+  assert.deepEqual([0, 1, 2, 3].map((at) => rows.at(at)?.mark), [null, "left", null, "changed"]);
+  assert.equal(rows.at(3)?.cells[1]![1], "cell2");
+});
+
+test("what the API refuses is the problem of the list, in its words", async () => {
+  globalThis.fetch = () => Promise.resolve(Response.json({ badRequest: { code: 400, message: "Unknown field 'vm_stat'" } }, { status: 400 }));
+  const rows = new Rows(QUESTION);
+  await settled(rows);
+  assert.equal(rows.problem.value, "Unknown field 'vm_stat'");
+});

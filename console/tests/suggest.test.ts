@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import type { Field } from "../src/api/types";
+import { meant, suggestions } from "../src/query/suggest";
+
+const FIELDS: readonly Field[] = [
+  { name: "name", title: "Instance", kind: "text", doc: "" },
+  { name: "vm_state", title: "VMState", kind: "text", doc: "" },
+  { name: "be/memory", title: "ConfigMaxMem", kind: "unit", doc: "" },
+  { name: "locked", title: "Locked", kind: "bool", doc: "" },
+];
+const VALUES: Readonly<Record<string, readonly string[]>> = { vm_state: ["active", "stopped", 'od"d'] };
+
+function suggested(text: string): string[] {
+  return suggestions(text, text.length, FIELDS, ({ name }) => VALUES[name] ?? []).map((each) => each.text.trim());
+}
+
+test("fields come first, by the beginning of their names, then by what is in them", () => {
+  assert.deepEqual(suggested("na"), ["name"]);
+  assert.deepEqual(suggested("mem"), ["be/memory"]);
+  assert.deepEqual(suggested("not "), FIELDS.map(({ name }) => name));
+});
+
+test("behind a field come the operators of its kind", () => {
+  assert.ok(suggested("name ").includes("=*"));
+  assert.ok(!suggested("be/memory ").includes("=*"));
+  assert.ok(suggested("be/memory ").includes(">="));
+});
+
+test("behind an operator come values, in quotes that they need", () => {
+  assert.deepEqual(suggested("vm_state == "), ['"active"', '"stopped"', "'od\"d'"]);
+  assert.deepEqual(suggested('vm_state == "st'), ['"stopped"']);
+});
+
+test("behind a condition comes what joins it to another", () => {
+  assert.deepEqual(suggested('vm_state == "active" '), ["and", "or"]);
+  assert.deepEqual(suggested("locked "), ["and", "or"]);
+  assert.deepEqual(suggested('"spot" in name '), ["and", "or"]);
+});
+
+test("what is taken stands where it was begun", () => {
+  const [first] = suggestions("locked and vm_s", 15, FIELDS, () => []);
+  assert.deepEqual([first?.from, first?.to, first?.text], [11, 15, "vm_state "]);
+});
+
+test("the nearest name is meant, and none that is far", () => {
+  const names = FIELDS.map(({ name }) => name);
+  assert.equal(meant("vm_stat", names), "vm_state");
+  assert.equal(meant("mv_state", names), "vm_state");
+  assert.equal(meant("nmae", names), "name");
+  assert.equal(meant("hypervisor", names), null);
+});
