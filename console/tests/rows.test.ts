@@ -93,3 +93,16 @@ test("what the API refuses is the problem of the list, in its words", async () =
   await settled(rows);
   assert.equal(rows.problem.value, "Unknown field 'vm_stat'");
 });
+
+test("while a list is read again its rows of before are shown, at the same place", async () => {
+  serve(1000);
+  const before = new Rows(QUESTION);
+  await settled(before);
+  before.need(500, 530);
+  await settled(before);
+  const rows = new Rows(QUESTION, before);
+  assert.equal(rows.total.value, 1000);
+  assert.equal(rows.at(510)?.key, "item-510");
+  await settled(rows);
+  assert.equal(rows.at(529)?.key, "item-529");
+});

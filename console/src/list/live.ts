@@ -19,7 +19,7 @@ export class Live {
   private readonly held: (() => void)[] = [];
   private isPaused = false;
 
-  /** onReset: called when changes were missed, so that the list has to be read again. */
+  /** onReset: called when the list has to be read again: changes were missed, or a cell went away or came back. */
   constructor(
     private readonly rows: Rows,
     private readonly onReset: () => void,
@@ -56,7 +56,7 @@ export class Live {
 
   private apply(name: string, data: unknown): void {
     const change = data as { id: string; cells?: readonly Cell[] } | null;
-    if (name === "reset") this.onReset();
+    if (name === "reset" || name === "incomplete" || (name === "complete" && this.rows.proof.value?.isComplete === false)) this.onReset();
     else if (change === null) return;
     else if (name === "leave") {
       if (this.rows.leave(change.id)) this.pending.value++;

@@ -68,8 +68,22 @@ export class Rows {
   private wanted: readonly [number, number] = [0, PAGE];
   private shown: readonly [number, number] = [0, 0];
 
-  constructor(readonly question: Question) {
-    this.need(0, 1);
+  /** before: the same list as it was read before, which is shown until its rows are read again. */
+  constructor(
+    readonly question: Question,
+    private before: Rows | null = null,
+  ) {
+    if (before !== null) {
+      before.close();
+      before.before = null;
+      this.fields = before.fields;
+      this.known = [...before.known];
+      this.total.value = before.total.value;
+      this.isWhole.value = before.isWhole.value;
+      this.shown = before.shown;
+    }
+    const [first, last] = this.shown;
+    this.need(first, Math.max(last, first + 1));
   }
 
   close(): void {
@@ -77,11 +91,7 @@ export class Rows {
   }
 
   at(position: number): Row | undefined {
-    return this.rows.get(position);
-  }
-
-  positionOf(key: string): number | undefined {
-    return this.positions.get(key);
+    return this.rows.get(position) ?? this.before?.at(position);
   }
 
   /** The position nearest to this one that is in the window. */
@@ -147,7 +157,7 @@ export class Rows {
     const fields = isNear ? this.question.fields : this.question.fields.slice(0, 1);
     const parameters = { ...parametersOf(this.question), fields: fields.join(","), limit, marker: from.marker };
     const answer = await get<QueryAnswer>("/fleetlight/query", parameters, this.aborting.signal);
-    const isFirst = this.fields.length === 0;
+    const isFirst = this.proof.value === null;
     batch(() => this.take(from, answer, isNear));
     if (isFirst && answer.body.marker !== null) void this.readBoundaries();
   }
@@ -160,8 +170,10 @@ export class Rows {
       data.forEach((cells, index) => this.keep(from.at + index, cells));
     }
     const end = from.at + data.length;
-    if (marker === null) this.total.value = end;
-    else {
+    if (marker === null) {
+      this.total.value = end;
+      this.isWhole.value = true;
+    } else {
       this.remember({ at: end, marker });
       if (this.total.value === null || this.total.value <= end) {
         this.total.value = end + PAGE; // until it is known how many there are

@@ -128,10 +128,13 @@ function Line({ row, position, rows, fields, isSelected, onSelect, onOpen }: Lin
       class={classes || undefined}
       title={since}
       onClick={() => onSelect(position)}
-      onDblClick={() => row !== undefined && onOpen(row.key)}
     >
       {fields.map((field, index) => (
-        <td key={field.name} class={isNumeric(field) ? "number" : undefined}>
+        <td
+          key={field.name}
+          class={isNumeric(field) ? "number" : undefined}
+          onDblClick={(event) => void navigator.clipboard?.writeText(event.currentTarget.textContent ?? "")}
+        >
           {index === 0 && row !== undefined ? (
             <button type="button" class="plain link" onClick={() => onOpen(row.key)}>
               <Value cell={row.cells[columnOf(field.name)]} field={field} />

@@ -1,7 +1,7 @@
 /** A list: filter, counts by value, rows, and what the answer covers. Everything chosen is in the address. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { addressOf } from "../api/client";
 import type { Field } from "../api/types";
 import { Badge } from "../list/badge";
@@ -47,7 +47,8 @@ interface ListedProps {
 function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   const generation = useSignal(0);
   const selected = useSignal(0);
-  const rows = useMemo(() => new Rows(question), [generation.value]);
+  const before = useRef<Rows | null>(null);
+  const rows = useMemo(() => (before.current = new Rows(question, before.current)), [generation.value]);
   const again = (): void => {
     generation.value++;
   };
@@ -76,6 +77,11 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
           request={caller().is_admin ? `GET ${addressOf("/fleetlight/query", parametersOf(question))}` : null}
         />
         {live !== null && <LiveBar live={live} onTakeIn={again} />}
+        {caller().is_admin && kind.what === "instance" && (
+          <button type="button" aria-pressed={!question.allProjects} onClick={() => choose({ mine: question.allProjects ? "1" : null })}>
+            My project
+          </button>
+        )}
         {kind.hasPast && pasts === null && (
           <button type="button" onClick={() => choose({ past: "1" })}>
             Past

@@ -102,6 +102,7 @@ function Help() {
     ["/", "filter"],
     ["j, k", "next and previous row"],
     ["Enter", "open the row"],
+    ["double click", "copy the cell of a table"],
     ["Ctrl-K", "go to any page, instance or action"],
     ...PAGE_KEYS.map(({ key, title }) => [`g ${key}`, title]),
     ["Esc", "close what is open"],
