@@ -27,13 +27,13 @@ interface BoardCell {
   readonly dead_letters: number;
   readonly jobs_waiting: number | null;
   readonly jobs_running: number | null;
-  readonly followers: readonly string[];
+  readonly followers: readonly string[] | null;
   readonly keeps_past_until: string | null;
 }
 
 interface Board {
   readonly cells: readonly BoardCell[];
-  readonly safe_connect: { readonly is_open: boolean; readonly reason: string | null; readonly since: string | null };
+  readonly safe_connect: { readonly uses_index: boolean; readonly reason: string | null; readonly since: string | null };
   readonly seal: { readonly holds: boolean; readonly at: string | null; readonly reason: string | null };
   readonly index: { readonly backend: string };
 }
@@ -149,11 +149,11 @@ function State({ board, onReset }: { board: Board; onReset: () => Promise<void> 
       <section>
         <h2>Safe connect</h2>
         <p>
-          {safe.is_open
+          {safe.uses_index
             ? "✓ Lists use the index."
             : `⚠ Lists ask the cells since ${safe.since === null ? "a while" : shownTime(momentOf(safe.since), timeStyle.value, now.value)}: ${safe.reason ?? ""}`}
         </p>
-        {!safe.is_open && (
+        {!safe.uses_index && (
           <button type="button" onClick={() => void reset()}>
             Use the index again
           </button>
@@ -189,7 +189,7 @@ function Line({ cell }: { cell: BoardCell }) {
       </td>
       <td class="number">{count(cell.jobs_waiting)}</td>
       <td class="number">{count(cell.jobs_running)}</td>
-      <td>{cell.followers.join(", ") || "–"}</td>
+      <td>{cell.followers?.join(", ") || "–"}</td>
       <td>{cell.keeps_past_until === null ? "keeps none" : shownTime(momentOf(cell.keeps_past_until), timeStyle.value, now.value)}</td>
       <td>
         <code>{cell.epoch?.slice(0, 8) ?? "–"}</code>
