@@ -40,7 +40,7 @@ const KINDS = ["vcpus", "memory_mib", "disk_mib"] as const;
 const NAMES: Readonly<Record<(typeof KINDS)[number], string>> = { vcpus: "vCPU", memory_mib: "Memory", disk_mib: "Disk" };
 
 export function CapacityPage() {
-  const { answer, problem } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS);
+  const { answer, problem, again } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS);
   const isDetailed = useSignal(false);
   const found = answer.value?.body;
   if (found === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
@@ -49,7 +49,7 @@ export function CapacityPage() {
     <article>
       <header class="title">
         <h1>Capacity</h1>
-        <NewReservation />
+        <NewReservation onMade={() => void again()} />
       </header>
       {problem.value !== "" && (
         <p class="problem" role="alert">
@@ -169,13 +169,13 @@ function Fits() {
       <form class="row" onSubmit={(event) => void submit(event)}>
         <strong>How many more fit of</strong>
         <label>
-          vCPU <input name="vcpus" type="number" min="1" value="2" size={4} required />
+          vCPU <input name="vcpus" type="number" min="1" defaultValue="2" size={4} required />
         </label>
         <label>
-          Memory in GiB <input name="memory" type="number" min="0.125" step="any" value="4" size={6} required />
+          Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" size={6} required />
         </label>
         <label>
-          Disk in GiB <input name="disk" type="number" min="0" step="any" value="20" size={6} required />
+          Disk in GiB <input name="disk" type="number" min="0" step="any" defaultValue="20" size={6} required />
         </label>
         <button type="submit">Count</button>
       </form>

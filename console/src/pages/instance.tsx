@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { type Answer, ask, get, sentenceOf } from "../api/client";
-import type { Field, QueryAnswer } from "../api/types";
+import type { QueryAnswer } from "../api/types";
 import { Badge } from "../list/badge";
 import { printable } from "../parts/glyphs";
 import { address, choose } from "../state/address";
@@ -11,7 +11,7 @@ import { fieldsOf } from "../state/fields";
 import { caller } from "../state/session";
 import { Actions } from "./instance_actions";
 import { History } from "./instance_history";
-import { FieldGroups } from "./item";
+import { FieldGroups, isItsOwn } from "./item";
 import { NEWEST, type Server } from "./server";
 
 const TABS = ["overview", "fields", "history"] as const;
@@ -150,9 +150,4 @@ function AllFields({ id }: { id: string }) {
   if (problem.value !== "") return <p role="alert">{problem.value}</p>;
   if (row === undefined) return <p class="loading">Loading…</p>;
   return <FieldGroups fields={fields} cells={row} />;
-}
-
-/** Not the one of the fourth disk, which the list of all disks has too; a question has at most 200 fields. */
-function isItsOwn({ name }: Field): boolean {
-  return !/\d/.test(name.replace(/v[46]$/, "")) && !/^(nic|disk)\.?\w*\//.test(name) && !/^sd[ab]_/.test(name);
 }

@@ -10,6 +10,7 @@ import { Value } from "../parts/glyphs";
 import { quoted } from "../query/language";
 import { address, choose } from "../state/address";
 import { fieldsOf } from "../state/fields";
+import { ReservationActions } from "./reservation";
 
 const MOST_FIELDS = 200;
 
@@ -19,13 +20,14 @@ export function ItemPanel({ kind }: { kind: ListKind }) {
   if (key === undefined) return null;
   return (
     <Dialog isAside title={`${kind.singular.charAt(0).toUpperCase()}${kind.singular.slice(1)} ${key}`} onClose={() => choose({ open: null })}>
+      {kind.path === "reservations" && <ReservationActions key={key} id={key} onDone={() => choose({ open: null })} />}
       <Item key={key} kind={kind} id={key} />
     </Dialog>
   );
 }
 
 function Item({ kind, id }: { kind: ListKind; id: string }) {
-  const fields = fieldsOf(kind.what).slice(0, MOST_FIELDS);
+  const fields = fieldsOf(kind.what).filter(isItsOwn).slice(0, MOST_FIELDS);
   const row = useSignal<readonly Cell[] | null>(null);
   const said = useSignal("Loading…");
   useEffect(() => {
@@ -70,4 +72,9 @@ export function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells
       ))}
     </div>
   );
+}
+
+/** Whether no other field says it too, as that of all disks says what the field of the fourth disk does. */
+export function isItsOwn({ name }: Field): boolean {
+  return !/\d/.test(name.replace(/v[46]$/, "")) && !/^(nic|disk)\.?\w*\//.test(name) && !/^sd[ab]_/.test(name);
 }

@@ -57,7 +57,7 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   useEffect(() => () => live?.close(), [live]);
   const columns = columnsOf(kind, fields, address.value.query["columns"]);
   const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? unknownField(name));
-  const open = (key: string): void => (kind.what === "instance" ? go(["instances", key]) : choose({ open: key }));
+  const open = (key: string): void => (kind.path === "instances" ? go(["instances", key]) : choose({ open: key }));
   useListKeys(rows, selected, open);
   const ask = (text: string): void => choose({ filter: text === "" ? null : text, open: null });
   const expression = expressionOf(filter, (word) => fields.some((field) => field.name === word && field.kind === "bool"));

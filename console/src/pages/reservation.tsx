@@ -1,33 +1,44 @@
-/** A new reservation: capacity that is taken before anything runs (docs/reference/rapi.md). */
+/** Reservations: capacity that is taken before anything runs (docs/reference/rapi.md). */
 
-import { useSignal } from "@preact/signals";
-import { ask, sentenceOf } from "../api/client";
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { get, sentenceOf } from "../api/client";
+import { carriedOut } from "../api/jobs";
+import type { QueryAnswer } from "../api/types";
 import { Dialog } from "../parts/dialog";
 
-export function NewReservation() {
-  const isOpen = useSignal(false);
+const DAY_S = 86_400;
+
+/** What became of the last thing that was done, and a function that does one. */
+function useWork(): { said: Signal<string>; isBusy: Signal<boolean>; work: (done: string, act: () => Promise<unknown>) => Promise<boolean> } {
   const said = useSignal("");
-  const submit = async (event: SubmitEvent): Promise<void> => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const text = (name: string): string => String(form.get(name) ?? "");
-    const body = {
-      __version__: 1,
-      mode: "create",
-      forthcoming: true,
-      name: text("name"),
-      disk_template: "plain",
-      disks: [{ size: Number(text("disk")) * 1024 }],
-      nics: [{}],
-      os_type: text("os") || null,
-      beparams: { memory: Number(text("memory")) * 1024, vcpus: Number(text("vcpus")) },
-    };
+  const isBusy = useSignal(false);
+  const work = async (done: string, act: () => Promise<unknown>): Promise<boolean> => {
+    isBusy.value = true;
+    said.value = "A job is under way…";
     try {
-      const { body: job } = await ask<number>("POST", "/2/instances", { body });
-      said.value = `Job ${job} makes it.`;
-      isOpen.value = false;
+      await act();
+      said.value = done;
+      return true;
     } catch (error) {
       said.value = sentenceOf(error);
+      return false;
+    } finally {
+      isBusy.value = false;
+    }
+  };
+  return { said, isBusy, work };
+}
+
+export function NewReservation({ onMade }: { onMade: () => void }) {
+  const isOpen = useSignal(false);
+  const { said, isBusy, work } = useWork();
+  const submit = async (event: SubmitEvent): Promise<void> => {
+    event.preventDefault();
+    const body = reservationOf(new FormData(event.currentTarget as HTMLFormElement));
+    if (await work(`${body.name} is reserved.`, () => carriedOut("POST", "/2/instances", body))) {
+      isOpen.value = false;
+      onMade();
     }
   };
   return (
@@ -54,26 +65,110 @@ export function NewReservation() {
               Name <input name="name" required />
             </label>
             <label>
-              vCPU <input name="vcpus" type="number" min="1" value="2" required />
+              vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required />
             </label>
             <label>
-              Memory in GiB <input name="memory" type="number" min="1" value="4" required />
+              Memory in GiB <input name="memory" type="number" min="1" defaultValue="4" required />
             </label>
             <label>
-              Disk in GiB <input name="disk" type="number" min="1" value="20" required />
+              Disk in GiB <input name="disk" type="number" min="1" defaultValue="20" required />
             </label>
+            <SystemChoice />
             <label>
-              Operating system <input name="os" />
+              Ends after so many days (empty: never) <input name="days" type="number" min="1" max="3650" />
             </label>
-            {said.value !== "" && (
-              <p class="problem" role="alert">
-                {said.value}
-              </p>
-            )}
-            <button type="submit">Reserve</button>
+            {said.value !== "" && <p role="status">{said.value}</p>}
+            <button type="submit" disabled={isBusy.value}>
+              Reserve
+            </button>
           </form>
         </Dialog>
       )}
     </>
+  );
+}
+
+/** The operating system, which it needs to be made real. */
+function SystemChoice() {
+  const names = useSignal<readonly string[]>([]);
+  useEffect(() => {
+    get<QueryAnswer>("/fleetlight/query", { what: "os", fields: "name", limit: 200 })
+      .then(({ body }) => {
+        names.value = [...new Set(body.data.map(([name]) => String(name![1])))];
+      })
+      .catch(() => undefined); // then it is typed
+  }, []);
+  return (
+    <label>
+      Operating system <input name="os" list="systems" required />
+      <datalist id="systems">
+        {names.value.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
+    </label>
+  );
+}
+
+/** The body of POST /2/instances. */
+function reservationOf(form: FormData) {
+  const number = (name: string): number => Number(form.get(name));
+  const days = number("days");
+  return {
+    __version__: 1,
+    mode: "create",
+    forthcoming: true,
+    name: String(form.get("name")),
+    os_type: String(form.get("os")),
+    disk_template: "plain",
+    disks: [{ size: number("disk") * 1024 }],
+    nics: [{}],
+    beparams: { memory: number("memory") * 1024, vcpus: number("vcpus") },
+    ...(days > 0 ? { expires_at: endAfter(days) } : {}),
+  };
+}
+
+function endAfter(days: number): number {
+  return Math.round(Date.now() / 1000) + days * DAY_S;
+}
+
+/** Make a reservation real, give it longer, or cancel it. */
+export function ReservationActions({ id, onDone }: { id: string; onDone: () => void }) {
+  const { said, isBusy, work } = useWork();
+  const path = `/2/instances/${encodeURIComponent(id)}`;
+  const act = async (done: string, method: string, target: string, body?: unknown): Promise<void> => {
+    if (await work(done, () => carriedOut(method, target, body))) onDone();
+  };
+  return (
+    <section aria-label="Actions">
+      <div class="tools">
+        <button
+          type="button"
+          title="The instance is made on the node that is reserved, and started"
+          disabled={isBusy.value}
+          onClick={() => void act("It is real now.", "POST", `${path}/create`, {})}
+        >
+          Make it real
+        </button>
+        <button
+          type="button"
+          title="It ends seven days from now"
+          disabled={isBusy.value}
+          onClick={() => void act("It ends in seven days.", "PUT", `${path}/modify`, { expires_at: endAfter(7) })}
+        >
+          Seven days from now
+        </button>
+        <button
+          type="button"
+          class="serious"
+          title="What it takes gets free"
+          disabled={isBusy.value}
+          onClick={() => void act("It is cancelled.", "DELETE", path)}
+        >
+          Cancel it
+        </button>
+      </div>
+      {said.value !== "" && <p role="status">{said.value}</p>}
+    </section>
   );
 }

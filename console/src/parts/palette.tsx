@@ -50,7 +50,7 @@ export function Palette({ caller }: { caller: SessionAnswer }) {
   return (
     <Dialog title="Go to" onClose={close}>
       <input
-        type="search"
+        type="text"
         role="combobox"
         aria-label="Page, instance or action"
         aria-expanded="true"
