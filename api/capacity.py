@@ -9,7 +9,8 @@ from starlette.routing import Route as HttpRoute
 
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import ForbiddenError, NotFoundError
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError, NotFoundError
+from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
@@ -18,8 +19,11 @@ from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.listing.answer import Route
 from fleetlight.listing.fleet_capacity import CapacityLister, CapacitySummary
 from fleetlight.listing.sources import CellReader
+from fleetlight.resources.amount import Amount
 
-_AMOUNTS = Shape(dict.fromkeys(("vcpus", "memory_mib", "disk_mib"), INTEGER))
+_SIZE = ("vcpus", "memory_mib", "disk_mib")
+_LARGEST = 2**31 - 1
+_AMOUNTS = Shape(dict.fromkeys(_SIZE, INTEGER))
 _SUMMARY = Shape(
     {
         "cell": TEXT,
@@ -29,6 +33,7 @@ _SUMMARY = Shape(
         **dict.fromkeys(("total", "used", "reserved", "free", "largest_hole"), _AMOUNTS),
         "unknown": ListOf(TEXT),
         "silent_nodes": ListOf(TEXT),
+        **dict.fromkeys(("fits", "fits_without_reservations"), or_null(INTEGER)),
     }
 )
 CAPACITY = ApiOperation(
@@ -41,11 +46,12 @@ CAPACITY = ApiOperation(
             "missing": ListOf(Shape({"cell": TEXT, "uuid": TEXT, "why": or_null(TEXT)})),
         }
     ),
-    query=("cell",),
+    query=("cell", *_SIZE),
     takes=(CELL_TIMEOUT,),
     gives=(COMPLETE, ROUTE),
-    faults=(403, 404),
-    summary="What the nodes of all cells have, and what of it is used, reserved and free; for administrators",
+    faults=(400, 403, 404),
+    summary="What the nodes of all cells have, what of it is used, reserved and free, and how many more instances of a "
+    "size fit; for administrators",
 )
 
 
@@ -64,12 +70,14 @@ class CapacityHandler:
         self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/capacity`: of the cell called `cell`, or of all."""
+        """`GET /fleetlight/capacity`: of the cell called `cell`, or of all; and the room for instances of a size."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:capacity")
+        size = _size(request.query)
         found = await self._lister.capacity(
             cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
             only=await self._chosen(request.query.last("cell")),
+            size=size,
             admission=request.admission,
         )
         answer = {
@@ -90,6 +98,20 @@ class CapacityHandler:
         if not found:
             raise NotFoundError(f"Cell {name} could not be found.")
         return found
+
+
+def _size(query: QueryString) -> Amount | None:
+    """The size that is asked for, if one is. Raises BadRequestError for a part of one, and for what is no size."""
+    given = {name: query.last(name) for name in _SIZE}
+    if not any(given.values()):
+        return None
+    for name, text in given.items():
+        if text is None or not text.isascii() or not text.isdigit() or int(text) > _LARGEST:
+            raise BadRequestError(f"{name}: a size needs {', '.join(_SIZE)}, whole numbers up to {_LARGEST}")
+    size = Amount(**{name: int(text or 0) for name, text in given.items()})
+    if size == Amount():
+        raise BadRequestError(f"a size of nothing fits without end: one of {', '.join(_SIZE)} must be more than 0")
+    return size
 
 
 def _summary(summary: CapacitySummary) -> Mapping[str, Any]:

@@ -22,6 +22,8 @@ class CapacitySummary:
     zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
     free of the one with the most memory free, then the most disk. unknown: what is not known of some of the nodes (see
     NodeCapacity). silent_nodes: those that should have said what they have, and have not; nothing of them counts.
+    fits: how many more instances of the size that was asked for fit, each on one available node;
+    fits_without_reservations: as if nothing were reserved. None where no size was asked for.
     """
 
     cell: str
@@ -36,6 +38,8 @@ class CapacitySummary:
     largest_hole: Amount
     unknown: Sequence[str]
     silent_nodes: Sequence[str]
+    fits: int | None = None
+    fits_without_reservations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,17 @@ class CapacityLister:
         self._reader = reader
 
     async def capacity(
-        self, *, cell_timeout_s: float, only: Collection[str] | None = None, admission: Admission = NO_LIMIT
+        self,
+        *,
+        cell_timeout_s: float,
+        only: Collection[str] | None = None,
+        size: Amount | None = None,
+        admission: Admission = NO_LIMIT,
     ) -> FleetCapacity:
         """What all cells have.
 
-        cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. admission: of the
-            request.
+        cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. size: of which it
+            is counted how many more fit. admission: of the request.
         A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
         it with a node that has not said what it has. Raises FleetUnreachableError when it is not known which cells
         there are, and what `admission` raises.
@@ -72,8 +81,8 @@ class CapacityLister:
             answers = await asyncio.gather(*(self._ask(cell, cell_timeout_s) for cell in cells))
         answered = [(answer.cell, nodes) for answer, nodes in answers if answer.route is Route.LIVE]
         return FleetCapacity(
-            [_summary(cell.name, None, None, nodes) for cell, nodes in answered],
-            [part for cell, nodes in answered for part in _parts(cell.name, nodes)],
+            [_summary(cell.name, None, None, nodes, size) for cell, nodes in answered],
+            [part for cell, nodes in answered for part in _parts(cell.name, nodes, size)],
             Page(b"", 0, None, [answer for answer, _ in answers], has_all_cells),
         )
 
@@ -97,15 +106,17 @@ def _skipped(cell: Cell, reason: str) -> CellAnswer:
     return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=reason)
 
 
-def _parts(cell: str, nodes: Iterable[NodeCapacity]) -> Sequence[CapacitySummary]:
+def _parts(cell: str, nodes: Iterable[NodeCapacity], size: Amount | None) -> Sequence[CapacitySummary]:
     found = defaultdict[tuple[str | None, str | None], list[NodeCapacity]](list)
     for node in nodes:
         found[node.zone, node.group].append(node)
     ordered = sorted(found.items(), key=lambda each: (each[0][0] or "", each[0][1] or ""))
-    return [_summary(cell, zone, group, members) for (zone, group), members in ordered]
+    return [_summary(cell, zone, group, members, size) for (zone, group), members in ordered]
 
 
-def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[NodeCapacity]) -> CapacitySummary:
+def _summary(
+    cell: str, zone: str | None, group: str | None, nodes: Sequence[NodeCapacity], size: Amount | None
+) -> CapacitySummary:
     available = [node for node in nodes if node.is_available]
     holes = (node.free for node in available)
     return CapacitySummary(
@@ -121,6 +132,8 @@ def _summary(cell: str, zone: str | None, group: str | None, nodes: Sequence[Nod
         max(holes, key=lambda free: (free.memory_mib, free.disk_mib, free.vcpus), default=Amount()),
         sorted({what for node in nodes for what in node.unknown}),
         _silent(nodes),
+        None if size is None else sum(size.times_in(node.free) for node in available),
+        None if size is None else sum(size.times_in(node.free + node.reserved) for node in available),
     )
 
 

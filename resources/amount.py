@@ -31,3 +31,8 @@ class Amount:
 
     def fits_into(self, free: "Amount") -> bool:
         return self.vcpus <= free.vcpus and self.memory_mib <= free.memory_mib and self.disk_mib <= free.disk_mib
+
+    def times_in(self, free: "Amount") -> int:
+        """How many of this size fit into `free`; of a size of nothing, none."""
+        pairs = ((self.vcpus, free.vcpus), (self.memory_mib, free.memory_mib), (self.disk_mib, free.disk_mib))
+        return max(0, min((has // needs for needs, has in pairs if needs > 0), default=0))

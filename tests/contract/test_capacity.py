@@ -79,6 +79,27 @@ def test_nothing_is_free_on_a_host_that_is_disabled(fleet: ComputeFleet) -> None
     assert half["free"]["memory_mib"] * 2 == whole["free"]["memory_mib"]
 
 
+def test_room_for_a_size_is_counted_with_and_without_reservations(fleet: ComputeFleet) -> None:
+    size = "?vcpus=2&memory_mib=4096&disk_mib=10240"
+    before = of_cell(shown(fleet, size).json(), "east")
+    take(fleet, "east", "east-host0", is_forthcoming=True)
+    answer = shown(fleet, size).json()
+    after = of_cell(answer, "east")
+    assert before["fits"] == before["fits_without_reservations"] > 1
+    assert (after["fits"], after["fits_without_reservations"]) == (before["fits"] - 1, before["fits"])
+    assert sum(part["fits"] for part in answer["parts"] if part["cell"] == "east") == after["fits"]
+    assert of_cell(shown(fleet).json(), "east")["fits"] is None
+
+
+@pytest.mark.parametrize(
+    "size", ["vcpus=2", "vcpus=2&memory_mib=4G&disk_mib=1", "vcpus=0&memory_mib=0&disk_mib=0", "vcpus=-1", "disk_mib=²"]
+)
+def test_what_is_no_size_is_refused(fleet: ComputeFleet, size: str) -> None:
+    response = fleet.api().get(f"/fleetlight/capacity?{size}")
+    assert response.status_code == 400
+    assert "size" in response.json()["badRequest"]["message"]
+
+
 def test_one_cell_is_chosen_by_its_name(fleet: ComputeFleet) -> None:
     assert [each["cell"] for each in shown(fleet, "?cell=east").json()["cells"]] == ["east"]
     assert fleet.api().get("/fleetlight/capacity?cell=nowhere").status_code == 404

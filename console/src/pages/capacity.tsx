@@ -27,7 +27,8 @@ export interface Part {
   readonly largest_hole: Resources;
   readonly unknown: readonly string[];
   readonly silent_nodes: readonly string[];
-  readonly fits?: number;
+  readonly fits: number | null;
+  readonly fits_without_reservations: number | null;
 }
 
 export interface CapacityAnswer {
@@ -147,18 +148,12 @@ function Bar({ total, used, reserved, name }: { total: number; used: number; res
 
 /** How many more of one size the cells still take, and how many if nothing were reserved. */
 function Fits() {
-  const found = useSignal<{ readonly cells: readonly Part[]; readonly without: readonly Part[] } | null>(null);
+  const found = useSignal<readonly Part[] | null>(null);
   const problem = useSignal("");
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const size = sizeOf(String(form.get("vcpus")), String(form.get("memory")), String(form.get("disk")));
     try {
-      const [now, without] = await Promise.all([
-        get<CapacityAnswer>("/fleetlight/capacity", size),
-        get<CapacityAnswer>("/fleetlight/capacity", { ...size, without_reservations: true }),
-      ]);
-      found.value = { cells: now.body.cells, without: without.body.cells };
+      found.value = (await get<CapacityAnswer>("/fleetlight/capacity", sizeOf(new FormData(event.currentTarget as HTMLFormElement)))).body.cells;
       problem.value = "";
     } catch (error) {
       problem.value = sentenceOf(error);
@@ -186,10 +181,10 @@ function Fits() {
       )}
       {found.value !== null && (
         <p role="status">
-          {found.value.cells.map((cell, index) => (
-            <span key={cell.cell} class="fits">
-              {cell.cell}: <strong>{cell.fits ?? "–"}</strong>
-              {found.value!.without[index]?.fits === cell.fits ? "" : ` (${found.value!.without[index]?.fits} if nothing were reserved)`}
+          {found.value.map(({ cell, fits, fits_without_reservations: without }) => (
+            <span key={cell} class="fits">
+              {cell}: <strong>{fits}</strong>
+              {without === fits ? "" : ` (${without} if nothing were reserved)`}
             </span>
           ))}
         </p>
@@ -198,7 +193,8 @@ function Fits() {
   );
 }
 
-/** The parameters of the API for a size in GiB. */
-function sizeOf(vcpus: string, memory: string, disk: string): Readonly<Record<string, string>> {
-  return { size: `${Math.round(Number(memory) * 1024)},${Math.round(Number(disk) * 1024)},${vcpus}` };
+/** The parameters of the API for a size of the form, which is in GiB. */
+function sizeOf(form: FormData): Readonly<Record<string, number>> {
+  const mib = (name: string): number => Math.round(Number(form.get(name)) * 1024);
+  return { vcpus: Number(form.get("vcpus")), memory_mib: mib("memory"), disk_mib: mib("disk") };
 }
