@@ -5,23 +5,30 @@ import { Rows } from "../src/list/rows";
 const QUESTION = { what: "instance", filter: "", fields: ["uuid", "cell"], order: ["name"], asOf: null, allProjects: true };
 const MOST = 1000;
 
-/** An API of so many items; their keys are their positions, and so are the markers. Returns the requests that it got. */
-function serve(total: number): URLSearchParams[] {
+/**
+ * An API of so many items; their keys are their positions, and so are the markers. Returns the requests that it got.
+ * wrongBy: how far the positions of boundaries are from the truth, as those of a sample.
+ */
+function serve(total: number, wrongBy = 0): URLSearchParams[] {
   const asked: URLSearchParams[] = [];
   globalThis.fetch = (input) => {
     const url = new URL(String(input), "http://api");
     asked.push(url.searchParams);
-    return Promise.resolve(Response.json(answerTo(url, total), { headers: { "Fleetlight-Complete": "true" } }));
+    return Promise.resolve(Response.json(answerTo(url, total, wrongBy), { headers: { "Fleetlight-Complete": "true" } }));
   };
   return asked;
 }
 
-function answerTo({ pathname, searchParams }: URL, total: number): unknown {
+function answerTo({ pathname, searchParams }: URL, total: number, wrongBy: number): unknown {
   if (pathname.endsWith("/counts")) return { groups: [{ by: {}, statuses: {}, count: total }], partial: false };
   if (pathname.endsWith("/boundaries")) {
     const parts = Number(searchParams.get("parts"));
     const places = Array.from({ length: parts }, (_, index) => Math.floor((index * total) / parts));
-    const boundaries = places.map((before) => ({ before, value: [0, null], marker: before === 0 ? null : String(before) }));
+    const boundaries = places.map((place) => ({
+      before: place === 0 ? 0 : place + wrongBy,
+      value: [0, null],
+      marker: place === 0 ? null : String(place),
+    }));
     return { total, partial: false, boundaries };
   }
   const from = Number(searchParams.get("marker") ?? 0);
@@ -53,12 +60,56 @@ test("every position of a million rows shows its row, after a few requests, and 
     rows.need(position, position + 30);
     await settled(rows);
     for (let each = position; each < position + 30; each++) assert.equal(rows.at(each)?.key, `item-${each}`);
-    assert.ok(asked.length - before <= 6, `${asked.length - before} requests for position ${position}`);
+    assert.ok(asked.length - before <= 14, `${asked.length - before} requests for position ${position}`);
   }
   let kept = 0;
   for (let position = 0; position < 1_000_000; position++) if (rows.at(position) !== undefined) kept++;
   assert.ok(kept < 6000, `${kept} rows are kept`);
 });
+
+for (const wrongBy of [0, 700, -700]) {
+  test(`whoever scrolls sees each row once, in both directions, where a jump is wrong by ${wrongBy}`, async () => {
+    serve(100_000, wrongBy);
+    const rows = new Rows(QUESTION);
+    await settled(rows);
+    let at = 50_500;
+    for (const step of [90, 90, 90, -90, -90, -90, -90, -90, -90, -90, -90, -90]) {
+      rows.need(at, at + 30);
+      await settled(rows);
+      const before = numberAt(rows, at);
+      rows.need(at + step, at + step + 30);
+      await settled(rows);
+      assert.equal(numberAt(rows, at + step) - before, step);
+      at += step;
+    }
+  });
+
+  test(`the beginning and the end are where they belong, where a jump is wrong by ${wrongBy}`, async () => {
+    serve(20_000, wrongBy);
+    const rows = new Rows(QUESTION);
+    await settled(rows);
+    for (let at = 3000; at >= 0; at -= 30) {
+      rows.need(at, at + 30);
+      await settled(rows);
+    }
+    assert.equal(numberAt(rows, 0), 0);
+    assert.equal(numberAt(rows, 29), 29);
+    rows.need(19_500, 19_530);
+    await settled(rows);
+    for (let at = 19_500; at < rows.total.value!; at += 30) {
+      rows.need(at, at + 30);
+      await settled(rows);
+    }
+    // As the table does when it learns that the list is shorter.
+    rows.need(rows.total.value! - 30, rows.total.value!);
+    await settled(rows);
+    assert.equal(numberAt(rows, rows.total.value! - 1), 19_999);
+  });
+}
+
+function numberAt(rows: Rows, position: number): number {
+  return Number(rows.at(position)?.key.slice("item-".length));
+}
 
 test("a list that can only be read from its beginning grows while it is scrolled", async () => {
   serve(700);

@@ -1,8 +1,9 @@
 /**
  * The rows of a list of any length, of which only those near the window are kept.
  *
- * Positions are reached by markers: where a page ended, and the boundaries that the API tells of the whole list. So a
- * jump into the middle of a million rows costs two or three requests.
+ * A list is read on from where a page ended, so whoever scrolls sees each row once. A jump begins anew at one of the
+ * boundaries that the API tells of the whole list: where these are of a sample, the position is about right, and what
+ * is before and behind it is exact. A jump into the middle of a million rows costs some ten requests.
  */
 
 import { batch, signal } from "@preact/signals";
@@ -15,7 +16,9 @@ const HOP = 1000;
 /** So many rows before and behind the window stay. */
 const KEPT = 2 * HOP;
 const ROWS_BETWEEN_BOUNDARIES = 2 * HOP;
-const MOST_BOUNDARIES = 500;
+const MOST_BOUNDARIES = 100;
+/** What is nearer than this is scrolled to, and not jumped to. */
+const NEAR = 2 * HOP;
 
 /** What a list is asked for. Fields: the key of an item first, then its cell where the caller may see it. */
 export interface Question {
@@ -40,6 +43,8 @@ interface Known {
   readonly marker: string | null;
 }
 
+const BEGINNING: Known = { at: 0, marker: null };
+
 export function parametersOf(question: Question): Parameters {
   return {
     what: question.what,
@@ -62,7 +67,11 @@ export class Rows {
   fields: readonly Field[] = [];
   private readonly rows = new Map<number, Row>();
   private readonly positions = new Map<string, number>();
-  private known: Known[] = [{ at: 0, marker: null }];
+  /** Where the list can be read on, one place behind the other; nothing is left out between them. */
+  private known: Known[] = [BEGINNING];
+  /** The key of the row behind the first of these. */
+  private firstKey: string | null = null;
+  private boundaries: readonly Known[] = [];
   private readonly aborting = new AbortController();
   private loading: Promise<void> | null = null;
   private wanted: readonly [number, number] = [0, PAGE];
@@ -78,6 +87,8 @@ export class Rows {
       before.before = null;
       this.fields = before.fields;
       this.known = [...before.known];
+      this.firstKey = before.firstKey;
+      this.boundaries = before.boundaries;
       this.total.value = before.total.value;
       this.isWhole.value = before.isWhole.value;
       this.shown = before.shown;
@@ -151,19 +162,68 @@ export class Rows {
 
   /** Read the page that has this position, or a step towards it. */
   private async read(position: number): Promise<void> {
+    const start = this.known[0]!;
     const from = this.nearest(position);
+    const boundary = this.boundaries.findLast((each) => each.at <= position) ?? BEGINNING;
+    if (position < start.at && position >= start.at - NEAR) return this.goBack();
+    if (position < start.at || (position >= from.at + NEAR && boundary.at > from.at)) return this.jump(boundary);
     const isNear = position - from.at < PAGE;
-    const limit = Math.min(isNear ? PAGE : HOP, this.untilNext(from), isNear ? PAGE : position - from.at);
     const fields = isNear ? this.question.fields : this.question.fields.slice(0, 1);
-    const parameters = { ...parametersOf(this.question), fields: fields.join(","), limit, marker: from.marker };
-    const answer = await get<QueryAnswer>("/fleetlight/query", parameters, this.aborting.signal);
+    const answer = await this.page(fields, isNear ? PAGE : Math.min(HOP, position - from.at), from.marker);
     const isFirst = this.proof.value === null;
     batch(() => this.take(from, answer, isNear));
     if (isFirst && answer.body.marker !== null) void this.readBoundaries();
   }
 
+  private page(fields: readonly string[], limit: number, marker: string | null): Promise<Answer<QueryAnswer>> {
+    const asked = { ...parametersOf(this.question), fields: fields.join(","), limit, marker };
+    return get<QueryAnswer>("/fleetlight/query", asked, this.aborting.signal);
+  }
+
+  /** Go on from a boundary, and forget where the list was read before. */
+  private jump(boundary: Known): void {
+    this.rows.clear();
+    this.positions.clear();
+    this.known = [boundary];
+    this.firstKey = null;
+  }
+
+  /** Read the keys from the boundary before up to the first row that is known, so that its position fits to that. */
+  private async goBack(): Promise<void> {
+    const start = this.known[0]!;
+    const boundary = this.boundaries.findLast((each) => each.at < start.at) ?? BEGINNING;
+    const places: Known[] = [];
+    let [count, marker, isFound] = [0, boundary.marker, false];
+    while (!isFound) {
+      places.push({ at: count, marker });
+      const { body } = await this.page(this.question.fields.slice(0, 1), HOP, marker);
+      const index = body.data.findIndex((cells) => String(cells[0]![1]) === this.firstKey);
+      isFound = index !== -1 || body.marker === null;
+      count += index === -1 ? body.data.length : index;
+      marker = body.marker;
+    }
+    batch(() => {
+      this.known = [...places.map(({ at, marker }) => ({ at: start.at - count + at, marker })), ...this.known];
+      this.firstKey = null;
+      const isBeginning = boundary.marker === null;
+      if (isBeginning || start.at - count < 1) this.shift((isBeginning ? 0 : boundary.at) - (start.at - count));
+      this.version.value++;
+    });
+  }
+
+  /** The positions of a sample were wrong by so many rows. */
+  private shift(by: number): void {
+    const rows = [...this.rows];
+    this.rows.clear();
+    for (const [position, row] of rows) this.rows.set(position + by, row);
+    for (const [key, position] of this.positions) this.positions.set(key, position + by);
+    this.known = this.known.map(({ at, marker }) => ({ at: at + by, marker }));
+    if (this.total.value !== null) this.total.value = Math.max(this.total.value, this.known.at(-1)!.at);
+  }
+
   private take(from: Known, answer: Answer<QueryAnswer>, isShown: boolean): void {
     const { data, marker, fields } = answer.body;
+    if (from === this.known[0] && data.length > 0) this.firstKey = String(data[0]![0]![1]);
     this.proof.value = worst([answer.proof, ...(this.proof.value === null ? [] : [this.proof.value])]);
     if (isShown) {
       this.fields = fields;
@@ -212,7 +272,7 @@ export class Rows {
       const parts = Math.min(MOST_BOUNDARIES, Math.ceil(total / ROWS_BETWEEN_BOUNDARIES));
       const asked = { ...parametersOf(this.question), fields: null, parts };
       const found = await get<BoundariesAnswer>("/fleetlight/query/boundaries", asked, this.aborting.signal);
-      for (const { before, marker } of found.body.boundaries) this.remember({ at: before, marker });
+      this.boundaries = found.body.boundaries.map(({ before, marker }) => ({ at: before, marker }));
       if (!found.body.partial) this.settle(found.body.total, true);
     } catch {
       // Then the list can only be scrolled through from its beginning.
@@ -236,11 +296,6 @@ export class Rows {
   /** The last place at or before `position` from which the list can go on. */
   private nearest(position: number): Known {
     return this.known.findLast((each) => each.at <= position) ?? this.known[0]!;
-  }
-
-  private untilNext(from: Known): number {
-    const next = this.known.find((each) => each.at > from.at);
-    return next === undefined ? HOP : next.at - from.at;
   }
 }
 
