@@ -26,6 +26,7 @@ from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
+from fleetlight.api.operating import routes as operating
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.query import routes as query
 from fleetlight.api.query.engine import QueryEngine
@@ -74,6 +75,7 @@ def create_app(parts: ApiParts) -> Application:
         *scheduling.routes(services),
         *capacity.routes(services),
         *maintenance.routes(services),
+        *operating.routes(services),
         *rapi.routes(services, query_engine),
         *(parts.identity.routes(parts.api.compute_link_prefix) if isinstance(parts.identity, TokenIdentity) else ()),
         *image.routes(services),

@@ -36,6 +36,7 @@ class ApiParts:
     command: that has this process and others; /healthz and /readyz speak for all of them.
     limits: those that hold for all of these; None: there is no other.
     nodes: what calls the agents of hosts; None: nothing does.
+    index_backend: the kind of the index, as of `index.backend`; None when there is none.
     """
 
     cells: CellReader
@@ -53,3 +54,4 @@ class ApiParts:
     command: Command | None = None
     limits: SharedLimits | None = None
     nodes: NodeRpcs | None = None
+    index_backend: str | None = None

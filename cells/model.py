@@ -312,6 +312,28 @@ class PastAdapter(CellAdapter, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """What a cell that numbers its changes says of itself, all of one moment.
+
+    position: as of ChangelogAdapter. nodes, jobs_waiting, jobs_running: how many there are. keeps_past_since: the
+    earliest moment (microseconds) that PastAdapter answers for; None before the first change.
+    """
+
+    position: Position
+    nodes: int
+    jobs_waiting: int
+    jobs_running: int
+    keeps_past_since: int | None
+
+
+@runtime_checkable
+class ReportingAdapter(CellAdapter, Protocol):
+    """A cell that tells operators at once what they want to know of it."""
+
+    def report(self) -> CellReport: ...
+
+
 @runtime_checkable
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""

@@ -8,6 +8,7 @@ import structlog
 from fleetlight.cells.model import NO_INSTANCE
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from fleetlight.indexer.backends.damaged import log_damaged_document
+from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.errors import IndexDocumentError, IndexerError, IndexUnsealedError
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.explanation import DescribesSearches, Query
@@ -169,6 +170,16 @@ class IndexGateway:
         except IndexerError as error:
             self.failed(error)
         return {}
+
+    async def seal(self) -> SealState | None:
+        """What is known of its seal; None when it is not to be asked, or fails."""
+        if self.why_not is not None:
+            return None
+        try:
+            return await self._deadline.run(self._required().seal())
+        except IndexerError as error:
+            self.failed(error)
+            return None
 
     def source(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Source:
         """The index, restricted to `cells` (uuids), as one source of a merge."""

@@ -11,6 +11,7 @@ import structlog
 
 from fleetlight.cells.retrying import retrying_every
 from fleetlight.indexer.errors import IndexerError
+from fleetlight.resources.clock import system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -20,12 +21,14 @@ class SafeConnect:
 
     probe: asks the index something cheap; raises IndexerError while it is away.
     retry_after_s: wait before each probe; None: never probe.
+    tripped_at: when the flag went up, in microseconds; None while it is down.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[object]], retry_after_s: float | None = None) -> None:
         self._probe = probe
         self._retry_after_s = retry_after_s
         self._reason: str | None = None
+        self.tripped_at: int | None = None
         self._probing: asyncio.Task[None] | None = None
 
     @property
@@ -43,6 +46,7 @@ class SafeConnect:
         if self.is_tripped:
             return
         self._reason = str(error)
+        self.tripped_at = system_clock()
         _log.warning("index_unavailable", reason=self._reason, retry_after_s=self._retry_after_s)
         if self._retry_after_s is not None:
             self._probing = asyncio.create_task(self._probe_until_it_answers(self._retry_after_s))
@@ -51,7 +55,7 @@ class SafeConnect:
         """Take the flag down, as a restart would."""
         self._stop_probing()
         if self.is_tripped:
-            self._reason = None
+            self._reason = self.tripped_at = None
             _log.info("index_in_use_again")
 
     def close(self) -> None:

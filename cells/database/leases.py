@@ -15,7 +15,7 @@ next has to be harmless without the lease, since it may wake up anywhere.
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import Event, Lock, Thread
 from typing import Protocol
@@ -45,6 +45,12 @@ _HOLDERS = text(
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid)"
 )
+_ALL_HOLDERS = text(
+    "SELECT l.classid, l.objid, a.application_name FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)"
+    " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " ORDER BY a.application_name"
+)
 _END = text("SELECT pg_terminate_backend(:pid)")
 
 
@@ -66,6 +72,13 @@ class Leases(Protocol):
         """How many holders some leases have; those without one are left out.
 
         Holders of files cannot be counted, so SQLite knows of those of this object alone.
+        """
+        ...
+
+    def holders(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | None:
+        """The holders of some leases, as phrases; leases without one are left out. None where they cannot be seen.
+
+        Those of files cannot, without taking the lease away for a moment.
         """
         ...
 
@@ -147,6 +160,9 @@ class _FileLeases:
     def count(self, names: Collection[str]) -> Mapping[str, int]:
         return {name: 1 for name in names if self.holds(name)}
 
+    def holders(self, names: Collection[str]) -> None:
+        return None
+
     def release(self, name: str) -> None:
         with self._mutex:
             lock = self._held.pop(name, None)
@@ -204,12 +220,13 @@ class _SessionLeases:
             return name in self._held
 
     def count(self, names: Collection[str]) -> Mapping[str, int]:
-        statement = text(
-            "SELECT classid, objid, count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY classid, objid"
-        )
+        return {name: len(holders) for name, holders in self.holders(names).items()}
+
+    def holders(self, names: Collection[str]) -> Mapping[str, Sequence[str]]:
+        found: dict[tuple[int, int], list[str]] = {}
         with self._failures(), self._engine.connect() as connection:
-            found = {(int(high), int(low)): int(count) for high, low, count in connection.execute(statement)}
+            for high, low, holder in connection.execute(_ALL_HOLDERS):
+                found.setdefault((int(high), int(low)), []).append(holder or _UNKNOWN_HOLDER)
         return {name: found[_halves(name)] for name in names if _halves(name) in found}
 
     def release(self, name: str) -> None:

@@ -62,6 +62,7 @@ async def open_parts(
                 native=NativeCells(fleet.cells, pool, max_attempts=settings.scheduler.max_attempts),
                 identity=identity,
                 searcher=searcher,
+                index_backend=settings.index.backend if settings.search.enabled else None,
                 soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
                 rapi_users_file=settings.identity.rapi_users_file,
                 api=settings.api,

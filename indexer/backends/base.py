@@ -415,4 +415,7 @@ class IndexSearcher(Protocol):
     async def progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
 
+    async def seal(self) -> SealState:
+        """What is known of its seal."""
+
     async def close(self) -> None: ...

@@ -8,7 +8,7 @@
 `seal`     one alone, of the whole index: its holder checks whether another program has written to it
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -42,6 +42,11 @@ class CellLeases:
         """
         counts = self._leases.count([_follow(uuid) for uuid in cell_uuids])
         return {uuid: counts.get(_follow(uuid), 0) for uuid in cell_uuids}
+
+    def follower_names(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]] | None:
+        """The processes that follow each of some cells; None where that cannot be seen."""
+        found = self._leases.holders([_follow(uuid) for uuid in cell_uuids])
+        return None if found is None else {uuid: found.get(_follow(uuid), ()) for uuid in cell_uuids}
 
     def leave(self, cell_uuid: str) -> None:
         """End following; nothing may be written for the cell any more."""

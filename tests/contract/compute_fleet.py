@@ -37,6 +37,7 @@ from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
 from fleetlight.indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.reconcile.other_items import reconcile_other_items
@@ -192,6 +193,10 @@ class CountingSearcher:
     async def progress(self) -> Mapping[str, CellProgress]:
         self._count()
         return await self._inner.progress()
+
+    async def seal(self) -> SealState:
+        self._count()
+        return await self._inner.seal()
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         self._count()
@@ -378,6 +383,7 @@ class ComputeFleet:
             fleet=self.fleet,
             native=native,
             searcher=self.searcher,
+            index_backend=self.index_settings.backend,
             soft_deletes=soft_deletes,
             api=settings,
             search=search,

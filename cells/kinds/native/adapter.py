@@ -15,7 +15,7 @@ from fleetlight.cells.database.statements import recorded_statements
 from fleetlight.cells.digests import RangeDigest, select_digests, to_digests, within
 from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.kinds.native.capacity import read_capacity
-from fleetlight.cells.kinds.native.epochs import read_epoch_history
+from fleetlight.cells.kinds.native.epochs import read_epoch_history, read_position
 from fleetlight.cells.kinds.native.instance_rows import (
     UNDECODABLE,
     FieldsReader,
@@ -27,9 +27,10 @@ from fleetlight.cells.kinds.native.instance_rows import (
 )
 from fleetlight.cells.kinds.native.items.reading import READERS, ROW_READERS
 from fleetlight.cells.kinds.native.past_instances import PastInstances
-from fleetlight.cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow, ItemRows
+from fleetlight.cells.kinds.native.report import read_report
+from fleetlight.cells.model import NO_REVISION, Cell, CellReport, Change, DamagedRecord, InstanceRow, ItemRows
 from fleetlight.cells.node_capacity import NodeCapacity
-from fleetlight.cells.tables import cell_state, changes, epochs, instances
+from fleetlight.cells.tables import cell_state, changes, instances
 from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.query.counts import CountRequest, Counts, limited
 from fleetlight.query.counts_in_sql import count_statement
@@ -50,8 +51,9 @@ _RESIDUAL_BATCH_SIZE = 500
 
 
 class NativeAdapter:
-    """A ChangelogAdapter, PastAdapter and ItemsAdapter (fleetlight.cells.model) of native cells; may be used by several
-    threads.
+    """A ChangelogAdapter, PastAdapter, ItemsAdapter and ReportingAdapter (fleetlight.cells.model) of native cells.
+
+    It may be used by several threads.
 
     statement_timeout_s: PostgreSQL ends a statement that takes longer, and a transaction in which it is asked nothing
         for so long, so that a process that hangs in the middle of one keeps nothing locked.
@@ -145,9 +147,12 @@ class NativeAdapter:
             return read_row(connection, self._cell, uuid)
 
     def position(self) -> Position:
-        newest = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1).scalar_subquery()
         with self._reading() as connection:
-            return Position(*connection.execute(select(newest, cell_state.c.last_sequence)).one())
+            return read_position(connection)
+
+    def report(self) -> CellReport:
+        with self._reading(at_one_moment=True) as connection:
+            return read_report(connection, self._cell)
 
     def published_sequence(self) -> int:
         with self._reading() as connection:

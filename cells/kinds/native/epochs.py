@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from fleetlight.cells.epochs import EpochHistory
+from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.tables import cell_state, epochs
 
 # One for each start of a relay. An indexer that knows only a forgotten one syncs its cell.
@@ -39,3 +39,11 @@ _NEWEST = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1)
 
 def current_epoch(connection: Connection) -> str | None:
     return connection.execute(_NEWEST).scalar_one_or_none()
+
+
+_POSITION = select(_NEWEST.scalar_subquery(), cell_state.c.last_sequence)
+
+
+def read_position(connection: Connection) -> Position:
+    """As of fleetlight.cells.model.ChangelogAdapter."""
+    return Position(*connection.execute(_POSITION).one())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, select
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import PastNotKeptError
@@ -44,13 +44,14 @@ class PastInstances:
 
     def require_kept(self) -> None:
         """Raise PastNotKeptError where the changes that were made since cannot all be undone, or are too many."""
-        for statement, reason in (
-            (select(cell_state.c.forgotten_until), "the changes before that are not kept any more"),
-            (self._first_of_too_many(), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
-        ):
-            earliest: int | None = self._connection.scalar(statement)
-            if earliest and earliest > self._moment:
+        for earliest, reason in self._limits():
+            if earliest > self._moment:
                 raise PastNotKeptError(self._cell.name, earliest, reason)
+
+    def earliest(self) -> int | None:
+        """The first moment after `moment` for which `require_kept` passes; None where nothing was ever changed."""
+        limits = [earliest for earliest, _ in self._limits()]
+        return max(limits) if limits else self._connection.scalar(select(func.min(changes.c.committed_at)))
 
     def changed(self, read: ReadRows) -> Iterator[InstanceRow]:
         """The instances that were changed since, as they were then; without those that were not there yet."""
@@ -68,6 +69,16 @@ class PastInstances:
                 past = _undone(row, later_of[row.uuid])
                 if past is not None:
                     yield past
+
+    def _limits(self) -> Iterator[tuple[int, str]]:
+        """Moments before which changes cannot be undone, and why."""
+        for statement, reason in (
+            (select(cell_state.c.forgotten_until), "the changes before that are not kept any more"),
+            (self._first_of_too_many(), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
+        ):
+            earliest: int | None = self._connection.scalar(statement)
+            if earliest:
+                yield earliest, reason
 
     def _first_of_too_many(self) -> Any:
         """The moment after which there are as many changes as may be undone."""

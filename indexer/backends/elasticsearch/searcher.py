@@ -21,7 +21,7 @@ from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.other_items import search_items
 from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from fleetlight.indexer.backends.elasticsearch.values import value_decoder
-from fleetlight.indexer.backends.seal import SealState
+from fleetlight.indexer.backends.seal import SEAL, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
@@ -102,13 +102,19 @@ class ElasticsearchSearcher:
         return await self._run(self._read_progress, self._progress_threads)
 
     def _read_progress(self) -> Mapping[str, CellProgress]:
-        # There is no such index where an older program has prepared everything, and then nothing was purged.
-        path = f"/{self._names.state}/_search?ignore_unavailable=true"
         # First, since a watermark that was read before may be of an earlier epoch.
-        facts = from_states_hits(send(self._client, "POST", path, state_of(*CELL_FACTS)))
+        facts = self._read_facts(*CELL_FACTS)
         progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
         seal = SealState.of(facts)
         return {uuid: cell.with_facts(facts, seal) for uuid, cell in progress.items()}
+
+    async def seal(self) -> SealState:
+        return SealState.of(await self._run(lambda: self._read_facts(SEAL), self._progress_threads))
+
+    def _read_facts(self, *kinds: str) -> Mapping[tuple[str, str], Any]:
+        # There is no such index where an older program has prepared everything, and then nothing was purged.
+        path = f"/{self._names.state}/_search?ignore_unavailable=true"
+        return from_states_hits(send(self._client, "POST", path, state_of(*kinds)))
 
     async def close(self) -> None:
         self._progress_threads.close(lambda: self._threads.close(self._client.close))

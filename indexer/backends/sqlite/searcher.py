@@ -22,7 +22,7 @@ from fleetlight.indexer.backends.sqlite.access import (
 )
 from fleetlight.indexer.backends.sqlite.other_items import search_items
 from fleetlight.indexer.backends.sqlite.schema import schema_version
-from fleetlight.indexer.backends.sqlite.seal import REASON, read_account, require_sealed
+from fleetlight.indexer.backends.sqlite.seal import REASON, Account, read_account, require_sealed
 from fleetlight.indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.page import PageRequest
@@ -81,6 +81,9 @@ class SqliteSearcher:
     async def progress(self) -> Mapping[str, CellProgress]:
         return await self._call(self._read_progress, self._threads)
 
+    async def seal(self) -> SealState:
+        return await self._call(lambda connection: _seal_of(read_account(connection)), self._threads)
+
     async def close(self) -> None:
         for threads in (self._page_threads, self._threads):
             await asyncio.to_thread(threads.shutdown)
@@ -97,8 +100,7 @@ class SqliteSearcher:
     def _read_progress(self, connection: sqlite3.Connection) -> dict[str, CellProgress]:
         account = read_account(connection)
         self._accounted = 0 if account is None else account.accounted
-        is_sealed = account is not None and account.unaccounted == 0
-        return _progress(connection, SealState(None, () if is_sealed else (REASON,)))
+        return _progress(connection, _seal_of(account))
 
     async def _call(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, self._with_connection, function)
@@ -146,6 +148,11 @@ class SqliteSearcher:
             connection.close()
             raise
         return connection
+
+
+def _seal_of(account: Account | None) -> SealState:
+    is_sealed = account is not None and account.unaccounted == 0
+    return SealState(None, () if is_sealed else (REASON,))
 
 
 def _progress(connection: sqlite3.Connection, seal: SealState) -> dict[str, CellProgress]:

@@ -1,6 +1,7 @@
 """Leases of several processes on one fleet database, on each kind of database."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -84,6 +85,10 @@ def test_holders_of_shared_leases_are_counted(postgresql_database: str) -> None:
             leases.acquire("cell", shared=True)
         two.acquire("other", shared=True)
         assert one.count(["cell", "other", "nobody's"]) == {"cell": 2, "other": 1}
+        holders = one.holders(["cell", "nobody's"])
+        assert holders is not None
+        assert [len(each) for each in holders.values()] == [2]
+        assert all(f"process {os.getpid()} on" in each for each in holders["cell"])
     engine.dispose()
 
 

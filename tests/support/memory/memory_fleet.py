@@ -31,6 +31,9 @@ class MemoryLeases:
     def count(self, names: Collection[str]) -> Mapping[str, int]:
         return {name: 1 for name in names if self.holds(name)}
 
+    def holders(self, names: Collection[str]) -> Mapping[str, Sequence[str]]:
+        return {name: ["this process"] for name in names if self.holds(name)}
+
     def release(self, name: str) -> None:
         self.held.discard(name)
 

@@ -12,6 +12,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SealState
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
@@ -81,6 +82,9 @@ class Fleet:
             raise self.fails
         item = msgspec.json.encode(["demo", "ada", *INDEXED])
         return [FoundRow((UUID,), item)] if self._is_indexed else []
+
+    async def seal(self) -> SealState:
+        return CHECKED_BY_SEARCHES
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         return {}

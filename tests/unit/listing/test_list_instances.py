@@ -11,6 +11,7 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SealState
 from fleetlight.indexer.errors import IndexUnavailableError, IndexUnsealedError
 from fleetlight.listing import index_gateway
 from fleetlight.listing.answer import Consistency, Page, Route
@@ -96,6 +97,9 @@ class Index:
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         raise NotImplementedError
+
+    async def seal(self) -> SealState:
+        return CHECKED_BY_SEARCHES
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         return {}

@@ -1,0 +1,25 @@
+"""What a native cell says of itself to operators: how far it is, what it has to do, how far back it goes."""
+
+from sqlalchemy import Connection, func, select
+
+from fleetlight.cells.kinds.native.epochs import read_position
+from fleetlight.cells.kinds.native.past_instances import PastInstances
+from fleetlight.cells.model import Cell, CellReport
+from fleetlight.cells.tables import compute_nodes, jobs
+
+_RUNNING = frozenset({"running", "canceling"})
+_NODES = select(func.count()).select_from(compute_nodes)
+_JOBS = select(jobs.c.status, func.count()).where(jobs.c.ended_at.is_(None)).group_by(jobs.c.status)
+
+
+def read_report(connection: Connection, cell: Cell) -> CellReport:
+    """The report as of the transaction of `connection`."""
+    of_status = {row[0]: row[1] for row in connection.execute(_JOBS)}
+    running = sum(count for status, count in of_status.items() if status in _RUNNING)
+    return CellReport(
+        position=read_position(connection),
+        nodes=connection.execute(_NODES).scalar_one(),
+        jobs_waiting=sum(of_status.values()) - running,
+        jobs_running=running,
+        keeps_past_since=PastInstances(connection, cell, 0).earliest(),
+    )

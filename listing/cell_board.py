@@ -1,0 +1,204 @@
+"""The board of cells: how each of them is, how far the index follows it, and what a list would take now.
+
+What the index and the fleet database know is read once for all cells; the cells themselves are asked at once, each for
+at most a deadline. What is not known is None.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.model import NO_INSTANCE, Cell, CellAdapter, CellReport, ReportingAdapter
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.seal import SealState
+from fleetlight.indexer.errors import IndexerError
+from fleetlight.listing.answer import Route
+from fleetlight.listing.explanation import why_live
+from fleetlight.listing.index_gateway import IndexGateway
+from fleetlight.listing.settings import SearchSettings
+from fleetlight.listing.sources import CellReader, ask_fleet
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import Eq
+from fleetlight.resources.instance import INSTANCE_FIELDS
+
+_INSTANCES = CountRequest(Eq("deleted", False), INSTANCE_FIELDS)
+
+
+class CellHealth(StrEnum):
+    """One word for a cell, the first that applies."""
+
+    DISABLED = "disabled"  # indexers and relays leave it alone
+    DOWN = "down"  # it does not answer
+    UNCERTAIN = "uncertain"  # what the index has of it may be wrong
+    BEHIND = "behind"  # the index lacks something of it
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFacts:
+    """What the fleet database knows of cells, by their uuids; None where that cannot be seen.
+
+    dead_letters: how many; cells without any are left out. followers: the processes that follow each.
+    """
+
+    dead_letters: Mapping[str, int] | None = None
+    followers: Mapping[str, Sequence[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """One cell. reason: why it is not `ok`, or is not listed from the index; a sentence.
+
+    lag: changes that the cell has numbered and the index does not show. age_s: how long ago the index was known to be
+    complete. instances: of the index, without deleted ones. report: of a cell that makes one, and answers.
+    """
+
+    cell: Cell
+    health: CellHealth
+    reason: str | None
+    route: Route
+    lag: int | None
+    age_s: float | None
+    progress: CellProgress | None
+    instances: int | None
+    dead_letters: int | None
+    followers: Sequence[str] | None
+    report: CellReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """cells: by name. seal: None where the index is not asked, or does not answer."""
+
+    cells: Sequence[CellState]
+    seal: SealState | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """What the index says. instances: by uuid of the cell; None where they could not be counted."""
+
+    progress: Mapping[str, CellProgress] = field(default_factory=dict)
+    instances: Mapping[str, int] | None = None
+    seal: SealState | None = None
+
+
+_Answer = CellReport | CellUnreachableError | UnknownCellError | None
+
+
+class CellBoard:
+    """Looks at all cells. read_fleet: blocks, and raises FleetUnreachableError; it gets the uuids of the cells.
+
+    For use in one event loop. Callers that come while it looks get what that look finds, so many consoles cost what one
+    does.
+    """
+
+    def __init__(
+        self,
+        reader: CellReader,
+        index: IndexGateway,
+        settings: SearchSettings,
+        read_fleet: Callable[[Sequence[str]], FleetFacts],
+    ) -> None:
+        self._reader = reader
+        self._index = index
+        self._settings = settings
+        self._read_fleet = read_fleet
+        self._looking: asyncio.Task[Board] | None = None
+
+    async def look(self) -> Board:
+        """Raises FleetUnreachableError when it is not known which cells there are."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> Board:
+        cells = await self._reader.cells()
+        indexed, facts, answers = await asyncio.gather(
+            self._indexed(),
+            self._facts([cell.uuid for cell in cells]),
+            asyncio.gather(*(self._ask(cell) for cell in cells)),
+        )
+        states = [self._state(cell, answer, indexed, facts) for cell, answer in zip(cells, answers, strict=True)]
+        return Board(states, indexed.seal)
+
+    async def _indexed(self) -> _Indexed:
+        progress = await self._index.progress_or_nothing()
+        seal = await self._index.seal()
+        if not progress:
+            return _Indexed(seal=seal)
+        try:
+            found = await self._index.count(_INSTANCES, progress)
+        except IndexerError as error:
+            self._index.failed(error)
+            return _Indexed(progress, seal=seal)
+        counts = {uuid: found[uuid].groups.get((), 0) if uuid in found else 0 for uuid in progress}
+        return _Indexed(progress, counts, seal)
+
+    async def _facts(self, uuids: Sequence[str]) -> FleetFacts:
+        try:
+            return await ask_fleet(lambda: self._read_fleet(uuids), self._settings.cell_timeout_s)
+        except FleetUnreachableError:
+            return FleetFacts()
+
+    async def _ask(self, cell: Cell) -> _Answer:
+        try:
+            return await self._reader.ask(cell.uuid, _report_of, self._settings.cell_timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            return error
+
+    def _state(self, cell: Cell, answer: _Answer, indexed: _Indexed, facts: FleetFacts) -> CellState:
+        progress = indexed.progress.get(cell.uuid)
+        fresh = self._index.freshness()
+        report = answer if isinstance(answer, CellReport) else None
+        failure = str(answer) if isinstance(answer, Exception) else None
+        why = self._index.why_not or why_live(progress, fresh, self._settings.staleness_limit_s)
+        return CellState(
+            cell,
+            self._health(cell, failure, why, progress),
+            failure or why,
+            _route(why, failure, progress),
+            _lag(report, progress),
+            None if progress is None or not progress.fresh_as_of else fresh.age_s(progress),
+            progress,
+            None if indexed.instances is None else indexed.instances.get(cell.uuid),
+            None if facts.dead_letters is None else facts.dead_letters.get(cell.uuid, 0),
+            None if facts.followers is None else facts.followers.get(cell.uuid, ()),
+            report,
+        )
+
+    def _health(self, cell: Cell, failure: str | None, why: str | None, progress: CellProgress | None) -> CellHealth:
+        if cell.disabled:
+            return CellHealth.DISABLED
+        if failure is not None:
+            return CellHealth.DOWN
+        if why is None or not self._index.is_used:
+            return CellHealth.OK
+        if self._index.why_not is not None or (progress is not None and progress.problem is not None):
+            return CellHealth.UNCERTAIN
+        return CellHealth.BEHIND
+
+
+def _report_of(adapter: CellAdapter) -> CellReport | None:
+    if isinstance(adapter, ReportingAdapter):
+        return adapter.report()
+    adapter.find(NO_INSTANCE)
+    return None
+
+
+def _route(why: str | None, failure: str | None, progress: CellProgress | None) -> Route:
+    """As fleetlight.listing.route_choice has it. why: of asking the cell itself. failure: of that."""
+    if why is None:
+        return Route.INDEX
+    if failure is None:
+        return Route.LIVE
+    return Route.SKIPPED if progress is None else Route.INDEX_WHILE_DOWN
+
+
+def _lag(report: CellReport | None, progress: CellProgress | None) -> int | None:
+    """None where the watermark counts in another epoch than the cell does."""
+    if report is None or progress is None or report.position.epoch != progress.epoch:
+        return None
+    return max(0, report.position.sequence - progress.watermark)
