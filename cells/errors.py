@@ -29,6 +29,7 @@ CellError
 ├── NoValidHostError         no host may take the instance and has room for it
 │   └── MaxRetriesExceededError  one had, but it failed, and so did every alternate
 ├── SupersededError          an action was given up for another one
+├── WorkRefusedError         such work on the index runs already, or too much of it waits
 ├── NotResizedError          there is no resize to confirm or to revert
 └── StateConflictError       the instance cannot do this now
     ├── InvalidTransitionError   its state does not allow the operation
@@ -293,6 +294,10 @@ class NotResizedError(CellError):
     def __init__(self, uuid: str) -> None:
         super().__init__("Instance has not been resized.")
         self.uuid = uuid
+
+
+class WorkRefusedError(CellError):
+    """Work on the index is not begun now; the text says why."""
 
 
 class StateConflictError(CellError):

@@ -104,9 +104,12 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.aggregate_hosts),
                 May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
                 May(fleet_tables.listening_processes),
+                # Administrators see and drop them; what is to be done with the index is ordered.
+                May(fleet_tables.failures, ("DELETE",)),
+                May(fleet_tables.index_work),
             ),
             # What was announced of instances is in its lists.
-            hidden=(*_FAILURES, *_KEYS),
+            hidden=_KEYS,
         ),
         TableRights((*_ACT, May(tables.job_filters))),
     ),
@@ -118,6 +121,8 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.journal_entries),
                 # `index verify --repair` has it.
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
+                May(fleet_tables.index_work, ("UPDATE",)),
+                May(fleet_tables.audit_rounds, ("INSERT", "UPDATE")),
             )
         ),
         TableRights(),

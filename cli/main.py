@@ -4,8 +4,8 @@ import signal
 import sys
 from types import FrameType
 
+from fleetlight.cli.collector import look_for_garbage_seldom
 from fleetlight.cli.errors import INTERRUPTED
-from fleetlight.cli.processes.collector import look_for_garbage_seldom
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.model import NO_INSTANCE, Cell, CellAdapter, CellReport, ReportingAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.seal import SealState
@@ -41,10 +42,12 @@ class FleetFacts:
     """What the fleet database knows of cells, by their uuids; None where that cannot be seen.
 
     dead_letters: how many; cells without any are left out. followers: the processes that follow each.
+    audits: the last of each cell, of those that were audited.
     """
 
     dead_letters: Mapping[str, int] | None = None
     followers: Mapping[str, Sequence[str]] | None = None
+    audits: Mapping[str, AuditRound] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class CellState:
     instances: int | None
     dead_letters: int | None
     followers: Sequence[str] | None
+    audit: AuditRound | None
     report: CellReport | None
 
 
@@ -166,6 +170,7 @@ class CellBoard:
             None if indexed.instances is None else indexed.instances.get(cell.uuid),
             None if facts.dead_letters is None else facts.dead_letters.get(cell.uuid, 0),
             None if facts.followers is None else facts.followers.get(cell.uuid, ()),
+            facts.audits.get(cell.uuid),
             report,
         )
 

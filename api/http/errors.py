@@ -46,6 +46,7 @@ from fleetlight.cells.errors import (
     ResourceExistsError,
     ResourceNotFoundError,
     StateConflictError,
+    WorkRefusedError,
 )
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError, TokenError
 from fleetlight.query.errors import QueryError
@@ -334,6 +335,7 @@ STATUS: dict[type[Exception], int] = {
     InstanceNotFoundError: 404,
     StateConflictError: 409,
     ResourceExistsError: 409,
+    WorkRefusedError: 409,
     CellUnreachableError: 500,
     FleetUnreachableError: 500,
 }

@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.api.http.shapes import BOOL, INTEGER, NUMBER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.operating.rights import require_admin
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
-from fleetlight.api.shared.times import with_zone
+from fleetlight.api.shared.times import time_shown
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.writing.leases import CellLeases
@@ -65,8 +65,7 @@ class CellsHandler:
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/cells`."""
-        if not request.caller.is_admin:
-            raise ForbiddenError("fleetlight:cells")
+        require_admin(request, "fleetlight:cells")
         board = await self._board.look()
         return json_answer(
             {
@@ -82,7 +81,7 @@ def _fleet_facts(fleet: Fleet) -> Callable[[Sequence[str]], FleetFacts]:
     leases = CellLeases(fleet.open_leases("fleetlight api"))
 
     def read(uuids: Sequence[str]) -> FleetFacts:
-        return FleetFacts(fleet.failures.counts(), leases.follower_names(uuids))
+        return FleetFacts(fleet.failures.counts(), leases.follower_names(uuids), fleet.audit_rounds.all())
 
     return read
 
@@ -103,25 +102,21 @@ def _shown(state: CellState) -> Mapping[str, Any]:
         "epoch": None if progress is None else progress.epoch,
         "instances": state.instances,
         "nodes": None if report is None else report.nodes,
-        "drift": None,
+        "drift": None if state.audit is None else {"found": state.audit.found, "at": time_shown(state.audit.at)},
         "dead_letters": state.dead_letters,
         "jobs_waiting": None if report is None else report.jobs_waiting,
         "jobs_running": None if report is None else report.jobs_running,
         "followers": state.followers,
-        "keeps_past_until": _time(None if report is None else report.keeps_past_since),
+        "keeps_past_until": time_shown(None if report is None else report.keeps_past_since),
     }
 
 
 def _safe_connect(flag: SafeConnect) -> Mapping[str, Any]:
-    return {"is_open": flag.is_tripped, "reason": flag.reason, "since": _time(flag.tripped_at)}
+    return {"is_open": flag.is_tripped, "reason": flag.reason, "since": time_shown(flag.tripped_at)}
 
 
 def _seal(seal: SealState, now: int) -> Mapping[str, Any]:
     """now: microseconds; the moment of a seal that each search checks."""
     held_at = now if seal.held_at is None else seal.held_at
     reason = seal.reasons[0] if seal.reasons else None if held_at else "no indexer has checked it yet"
-    return {"holds": reason is None, "at": _time(held_at or None), "reason": reason}
-
-
-def _time(microseconds: int | None) -> str | None:
-    return None if microseconds is None else with_zone(microseconds)
+    return {"holds": reason is None, "at": time_shown(held_at or None), "reason": reason}

@@ -5,10 +5,23 @@ from collections.abc import Sequence
 from starlette.routing import Route
 
 from fleetlight.api.operating.cells import CELLS, CellsHandler
+from fleetlight.api.operating.failures import DROP_FAILURE, LIST_FAILURES, RETRY_FAILURE, SHOW_AUDIT, FailureHandlers
+from fleetlight.api.operating.index_work import LIST_WORK, ORDER_WORK, SHOW_WORK, STOP_WORK, WorkHandlers
 from fleetlight.api.services import Services
 
 
 def routes(services: Services) -> Sequence[Route]:
     """Of all that is below."""
-    cells = CellsHandler(services)
-    return [services.middleware.route(CELLS, cells.show)]
+    cells, work, failures = CellsHandler(services), WorkHandlers(services), FailureHandlers(services)
+    route = services.middleware.route
+    return [
+        route(CELLS, cells.show),
+        route(ORDER_WORK, work.order),
+        route(LIST_WORK, work.list_all),
+        route(SHOW_WORK, work.show),
+        route(STOP_WORK, work.stop),
+        route(LIST_FAILURES, failures.list_page),
+        route(RETRY_FAILURE, failures.retry),
+        route(DROP_FAILURE, failures.drop),
+        route(SHOW_AUDIT, failures.audit),
+    ]

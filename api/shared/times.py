@@ -11,3 +11,8 @@ def without_zone(microseconds: int) -> str:
 def with_zone(microseconds: int) -> str:
     """The same with the letter of its zone, as RFC 3339 has it: what is not Nova's shows this."""
     return f"{without_zone(microseconds)}Z"
+
+
+def time_shown(microseconds: int | None) -> str | None:
+    """`with_zone`, of a moment that may not be known."""
+    return None if microseconds is None else with_zone(microseconds)

@@ -116,11 +116,11 @@ class FailedMessages:
             for cell_uuid in sorted({failure.summary.cell_uuid for failure in found}):
                 self._make_room(connection, cell_uuid)
 
-    def summaries(self, cell_uuids: Collection[str]) -> Iterator[FailureSummary]:
-        """The failures of some cells, the oldest of each cell first; read in batches."""
+    def summaries(self, cell_uuids: Collection[str], behind: FailureSummary | None = None) -> Iterator[FailureSummary]:
+        """The failures of some cells, the oldest of each cell first; read in batches. behind: only what follows it."""
         columns = failures.c
         position = tuple_(columns.cell_uuid, columns.first_at, columns.id)
-        after: tuple[str, int, str] | None = None
+        after = None if behind is None else (behind.cell_uuid, behind.first_at, behind.id)
         while True:
             statement = select(*_SUMMARY).where(columns.cell_uuid.in_(sorted(cell_uuids)))
             if after is not None:

@@ -31,6 +31,7 @@ from fleetlight.cells.database.leases import Leases, open_leases
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from fleetlight.cells.fleet.advisory_locks import AdvisoryLocks
+from fleetlight.cells.fleet.audit_rounds import AuditRounds
 from fleetlight.cells.fleet.cell_keys import CellKeys, add_key
 from fleetlight.cells.fleet.compared_mappings import ComparedMappingsStore
 from fleetlight.cells.fleet.compute.aggregates import Aggregates
@@ -41,12 +42,14 @@ from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
 from fleetlight.cells.fleet.failures import FailedMessages
 from fleetlight.cells.fleet.fleet_clock import FleetClock
+from fleetlight.cells.fleet.index_work import IndexWork
 from fleetlight.cells.fleet.journals import Journals, remove_journal
 from fleetlight.cells.fleet.known_hosts import KnownHosts
 from fleetlight.cells.fleet.producer_keys import ProducerKeys
 from fleetlight.cells.fleet.recent_changes import RecentChanges
 from fleetlight.cells.fleet.saved_views import SavedViews
 from fleetlight.cells.fleet.tables import (
+    audit_rounds,
     cell_keys,
     compared_mappings,
     dropped_failures,
@@ -99,7 +102,7 @@ class Fleet:
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
     takeover_after_s: of leases, see fleetlight.cells.database.leases.
     cell_keys: what relays sign with. producer_keys: what producers sign with. recent_changes: what API processes tell
-    each other.
+    each other. index_work: what operators have ordered. audit_rounds: what audits of the index have found.
     """
 
     def __init__(
@@ -121,6 +124,8 @@ class Fleet:
         self.compared_mappings = ComparedMappingsStore(database)
         self.recent_changes = RecentChanges(database)
         self.saved_views = SavedViews(database)
+        self.index_work = IndexWork(database)
+        self.audit_rounds = AuditRounds(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
 
@@ -216,7 +221,15 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            for table in (compared_mappings, failures, dropped_failures, known_hosts, cell_keys, producer_keys):
+            for table in (
+                audit_rounds,
+                compared_mappings,
+                failures,
+                dropped_failures,
+                known_hosts,
+                cell_keys,
+                producer_keys,
+            ):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))

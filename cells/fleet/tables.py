@@ -290,3 +290,35 @@ listening_processes = Table(
     Column("uuid", String(36), primary_key=True),
     Column("listened_at", BigInteger, nullable=False),
 )
+
+# What operators have ordered to be done to the index (fleetlight.cells.fleet.index_work).
+index_work = Table(
+    "index_work",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("subjects", JSON_VALUE, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("ordered_at", BigInteger, nullable=False),
+    Column("ordered_by", Text, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("attempts", Integer, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("total", BigInteger),
+    Column("is_to_stop", Boolean, nullable=False),
+    Column("result", Text),
+    Column("findings", JSON_VALUE, nullable=False),
+    Index(None, "ordered_at", "id"),
+)
+
+# What indexers have found when they compared a cell last (fleetlight.indexer.reconcile.audit).
+audit_rounds = Table(
+    "audit_rounds",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("compared", BigInteger, nullable=False),
+    Column("found", BigInteger, nullable=False),
+    Column("repaired", BigInteger, nullable=False),
+)

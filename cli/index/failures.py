@@ -18,7 +18,7 @@ from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import counted, is_terminal, print_error, print_notice, print_result, print_rows
+from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
@@ -110,7 +110,7 @@ def retry_failures(
     settings = load_settings(config, data_dir)
     solved = remaining = 0
     with open_fleet(settings.fleet) as fleet:
-        for results in _retried(settings, fleet, _chosen(fleet, ids, every, cell)):
+        for results in retried(settings, fleet, _chosen(fleet, ids, every, cell)):
             for result in results:
                 print_result(f"{result.failure_id}: {'solved' if result.is_solved else 'not solved'}: {result.what}")
                 solved += result.is_solved
@@ -167,7 +167,7 @@ def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
     return found
 
 
-def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[RetryResult]]:
+def retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[RetryResult]]:
     """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
     fleet.clock.look()
@@ -193,8 +193,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                             clock=fleet.clock,
                         )
                 except CellUnreachableError as error:
-                    print_error(str(error))
-                    yield [RetryResult(failure.id, False, "its cell cannot be reached") for failure in failures]
+                    yield [RetryResult(failure.id, False, str(error)) for failure in failures]
 
 
 def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:

@@ -1,16 +1,21 @@
 """`fleetlight index purge`: deleted instances that have been in the index for long enough leave it."""
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 
 import typer
 
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
 from fleetlight.cli.output import print_error, print_notice, print_result
-from fleetlight.cli.settings import load_settings
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
 from fleetlight.indexer.reconcile.retention import announce, has_forgotten, purge_cell, removal_delay_s
 from fleetlight.indexer.writing.leases import CellLeases
@@ -35,25 +40,51 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        retention_s = settings.index.deleted_retention.total_seconds()
-        fleet.clock.look()
-        horizons = announce(writer, [each.uuid for each in cells], retention_s, fleet.clock())
-        writer.make_searchable()
-        affected = {each.uuid for each in cells if has_forgotten(writer, each.uuid, horizons[each.uuid])}
-        if affected:
-            wait_s = removal_delay_s(settings.fleet.cells_refresh_interval_s)
-            print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
-            time.sleep(wait_s)
-        for each in cells:
-            if each.uuid not in affected:
-                print_result(f"{each.name}: 0 deleted instances removed from the index")
-                continue
-            try:
-                rows = purge_cell(writer, leases, each, horizons[each.uuid], lambda _rows: None)
-            except (LeaseHeldError, LeaseLostError) as error:
-                print_error(str(error))
-                failed.append(each.name)
+        for each, outcome in purge_cells(settings, fleet, writer, leases, cells, pause=_wait):
+            if isinstance(outcome, int):
+                print_result(f"{each.name}: {outcome} deleted instances removed from the index")
             else:
-                print_result(f"{each.name}: {rows} deleted instances removed from the index")
+                print_error(str(outcome))
+                failed.append(each.name)
     if failed:
         raise CommandError(f"not purged: {', '.join(failed)}")
+
+
+def _wait(seconds: float) -> None:
+    print_notice(f"waiting {seconds:g} s, until every process knows what the index will not have any more")
+    time.sleep(seconds)
+
+
+def purge_cells(
+    settings: Settings,
+    fleet: Fleet,
+    writer: IndexWriter,
+    leases: CellLeases,
+    cells: Sequence[Cell],
+    *,
+    pause: Callable[[float], None],
+    on_batch: Callable[[str, int], None] = lambda _cell_uuid, _rows: None,
+) -> Iterator[tuple[Cell, int | LeaseHeldError | LeaseLostError]]:
+    """How many instances left the index of each cell, or why none did, cell by cell.
+
+    pause: waits that many seconds, if anything is to be removed. on_batch: gets the uuid of the cell, and as of
+    IndexWriter.purge how many left it so far.
+    """
+    retention_s = settings.index.deleted_retention.total_seconds()
+    fleet.clock.look()
+    horizons = announce(writer, [each.uuid for each in cells], retention_s, fleet.clock())
+    writer.make_searchable()
+    affected = {each.uuid for each in cells if has_forgotten(writer, each.uuid, horizons[each.uuid])}
+    if affected:
+        pause(removal_delay_s(settings.fleet.cells_refresh_interval_s))
+    for each in cells:
+        try:
+            rows = (
+                purge_cell(writer, leases, each, horizons[each.uuid], partial(on_batch, each.uuid))
+                if each.uuid in affected
+                else 0
+            )
+        except (LeaseHeldError, LeaseLostError) as error:
+            yield each, error
+        else:
+            yield each, rows

@@ -11,12 +11,12 @@ import typer
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
+from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from fleetlight.cli.output import in_brackets, print_notice, print_result
-from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.opening import open_generations
@@ -63,7 +63,7 @@ def rebuild(
     settings = load_settings(config, data_dir)
     stop = Event()
     keep_collector_out_of_the_way()
-    with _parts(settings, rate, parallel, stop) as (fleet, parts):
+    with rebuild_parts(settings, rate, parallel, stop) as (fleet, parts):
         if abandon:
             print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")
             return
@@ -88,7 +88,7 @@ def rebuild(
 
 def drop_old(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Drop the index that a rebuild has replaced; then there is no way back to it."""
-    with _parts(load_settings(config, data_dir), None, 1, Event()) as (_, parts):
+    with rebuild_parts(load_settings(config, data_dir), None, 1, Event()) as (_, parts):
         _, old = _names(parts)
         print_result(f"old index{old} dropped" if drop_previous(parts) else "there is no old index")
 
@@ -128,7 +128,10 @@ class _PrintedRebuild:
 
 
 @contextmanager
-def _parts(settings: Settings, rate: float | None, parallel: int, stop: Event) -> Iterator[tuple[Fleet, RebuildParts]]:
+def rebuild_parts(
+    settings: Settings, rate: float | None, parallel: int, stop: Event
+) -> Iterator[tuple[Fleet, RebuildParts]]:
+    """What a rebuild works with, opened as the settings say. stop: ends what waits for the rate."""
     with ExitStack() as stack:
         fleet = stack.enter_context(open_fleet(settings.fleet))
         parts = RebuildParts(

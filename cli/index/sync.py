@@ -17,6 +17,7 @@ from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import UpstreamSettings
 from fleetlight.cells.upstream.credentials import Credentials, Fixed
+from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
 from fleetlight.cli.opened_index import opened_index
@@ -30,7 +31,6 @@ from fleetlight.cli.options import (
     examples,
 )
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
@@ -61,7 +61,7 @@ class SyncSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class SyncWork:
     """What the syncs of all cells share.
 
     upstream: the address of the API to read; None: the cells themselves. wanted: types of resources. seen_at: by the
@@ -145,7 +145,7 @@ def sync(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        work = _Work(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
+        work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
         try:
             with shown_progress("instances") as start:
                 # Deleted instances are synced too, and not counted.
@@ -153,7 +153,7 @@ def sync(
                 shows = [
                     start(target.name, None if upstream else fleet.count_mappings(target.uuid)) for target in cells
                 ]
-                outcomes = _sync_cells(work, cells, shows, parallel)
+                outcomes = sync_cells(work, cells, shows, parallel)
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")
             raise typer.Exit(INTERRUPTED) from None
@@ -190,7 +190,7 @@ def _wanted_types(resource_type: str | None, source: SyncSource) -> Collection[s
     return RESOURCE_TYPES if resource_type is None else (resource_type,)
 
 
-def _sync_cells(work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[Outcome]:
+def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[Outcome]:
     """Sync the cells, some at once; returns what came of each, in their order."""
     with (
         searchable_meanwhile(work.writer, work.pace),
@@ -252,7 +252,7 @@ def _are_instances_complete(source: SyncSource, cell: Cell, outcome: SyncResult)
     return not outcome.rejected
 
 
-def _sync_cell(work: _Work, target: Cell, show: Show) -> Synced:
+def _sync_cell(work: SyncWork, target: Cell, show: Show) -> Synced:
     with work.leases.bulk(target) as confirm:
         # It may have been removed before we had the lease.
         cell = work.fleet.cell(target.uuid)
@@ -262,7 +262,9 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> Synced:
         return Synced(instances, _sync_items(work, cell, items) if cell.can.numbers_changes else ())
 
 
-def _sync_items(work: _Work, cell: Cell, wanted: Sequence[IndexedItems]) -> Sequence[tuple[IndexedItems, Verification]]:
+def _sync_items(
+    work: SyncWork, cell: Cell, wanted: Sequence[IndexedItems]
+) -> Sequence[tuple[IndexedItems, Verification]]:
     """What has no revision stays in its cell."""
     if not wanted:
         return ()
@@ -270,7 +272,7 @@ def _sync_items(work: _Work, cell: Cell, wanted: Sequence[IndexedItems]) -> Sequ
         return [(each, reconcile_other_items(adapter, work.writer, each.item_type)) for each in wanted]
 
 
-def _sync_instances(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
+def _sync_instances(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
     if work.upstream is not None:
         return _sync_from_api(work, work.upstream, cell, on_progress)
     if not cell.can.numbers_changes:
@@ -294,7 +296,7 @@ def _sync_instances(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
         )
 
 
-def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
+def _compare(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
     """A cell that does not number its changes; what the index has of it is complete as of the beginning."""
     done = 0
 
@@ -324,7 +326,7 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
     return SyncResult(compared.rows, compared.deleted, 0, rejected, is_unsettled=bool(unsettled))
 
 
-def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:
+def _sync_from_api(work: SyncWork, url: str, cell: Cell, on_progress: Show) -> SyncResult:
     """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
     with ExitStack() as stack:
         settings = work.settings.upstream
@@ -366,7 +368,7 @@ def _credentials(settings: UpstreamSettings) -> Credentials:
     return Fixed({})
 
 
-def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:
+def _between_pages(work: SyncWork, confirm: Callable[[], None], show: Show) -> Show:
     def between_pages(rows: int) -> None:
         if work.stop.is_set():
             raise StopRequestedError

@@ -74,7 +74,7 @@ def verify_cells(
     Nor does one that another process syncs, verifies or removes at the moment. fast: of native cells, revisions alone.
     """
     with _progress(fast=fast) as show:
-        return [_verify(cell, writer, leases, fleet, show(cell), repair=repair, fast=fast) for cell in cells]
+        return [verify_cell(cell, writer, leases, fleet, show(cell), repair=repair, fast=fast) for cell in cells]
 
 
 def print_verified(output: Output, verified: Sequence[Verified]) -> None:
@@ -124,7 +124,7 @@ def _why_counts_differ(verified: Verified) -> str | None:
     )
 
 
-def _verify(
+def verify_cell(
     cell: Cell,
     writer: IndexWriter,
     leases: CellLeases,
@@ -134,6 +134,7 @@ def _verify(
     repair: bool,
     fast: bool,
 ) -> Verified:
+    """As `verify_cells`. show: gets how many were compared and differ; what it raises ends the verification."""
     try:
         with leases.bulk(cell) as confirm:
 

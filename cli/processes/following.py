@@ -17,7 +17,8 @@ from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cells.retrying import retrying_until
-from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
+from fleetlight.cli.collector import keep_collector_out_of_the_way
+from fleetlight.cli.index.orders import OrderedWork
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
@@ -147,15 +148,17 @@ def run_indexer(
             journals=fleet.journals,
             clock=fleet.clock,
         )
-        auditor = Auditor(lambda: service.audited, repair, settings.indexer, metrics)
+        auditor = Auditor(lambda: service.audited, repair, settings.indexer, metrics, fleet.audit_rounds.record)
         sealer = Sealer(repair, metrics)
+        ordered = OrderedWork(settings, fleet)
         with (
             watching(service, lambda: sealer.is_mending),
             _beside("purger", after_preparation(purger.run)) as purging,
             _beside("auditor", auditor.run) as auditing,
             _beside("sealer", after_preparation(sealer.run)) as sealing,
+            _beside("index-work", after_preparation(ordered.run)) as working,
         ):
-            service.run(stop, [purging, auditing, sealing])
+            service.run(stop, [purging, auditing, sealing, working])
 
 
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:

@@ -21,6 +21,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
+from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
@@ -36,7 +37,6 @@ from fleetlight.cli.options import (
     program,
 )
 from fleetlight.cli.output import counted, print_notice, print_result
-from fleetlight.cli.processes.collector import keep_collector_out_of_the_way
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import LINK_LIFETIME_S, login_link, set_up_users
 from fleetlight.cli.processes.following import keep_indexing

@@ -17,8 +17,8 @@ that hangs keeps no message waiting.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -27,6 +27,7 @@ from threading import Event
 import structlog
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.errors import IndexerError, StopRequestedError
@@ -74,7 +75,7 @@ class _CellAudit:
     sample; None before there was one. rows_now: in this one, so far. is_suspected: whether it was when this round
     began. after: the row behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired:
     instances that differ, and whose repair was put off or failed. is_all_suspected: it is not known what differs,
-    since the process that knew was cut off.
+    since the process that knew was cut off. last: what the last round has found, and what was found since.
     """
 
     due_s: float = 0.0
@@ -92,6 +93,7 @@ class _CellAudit:
     unrepaired: set[str] = field(default_factory=set)
     is_all_suspected: bool = False
     repair: Future[None] | None = None
+    last: AuditRound | None = None
 
     def start_over(self) -> None:
         """Compare its revisions from the beginning; content goes on where it is, and suspects are read anew.
@@ -104,10 +106,15 @@ class _CellAudit:
             self.suspects = [Suspects(frozenset(), uuids, {}, 0)]
 
 
+def _unrecorded(_cell_uuid: str, _last: AuditRound) -> None:
+    """For callers that look at what was repaired."""
+
+
 class Auditor:
     """Audits the cells of an indexer that number their changes; `run` in a thread.
 
-    cells: those that it keeps up now, by uuid. What is away is passed over until the next round.
+    cells: those that it keeps up now, by uuid. record: keeps what the last round of a cell, by its uuid, has found;
+    raises FleetUnreachableError. What is away is passed over until the next round.
     """
 
     def __init__(
@@ -116,7 +123,9 @@ class Auditor:
         repair: CellRepair,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
+        record: Callable[[str, AuditRound], None] = _unrecorded,
     ) -> None:
+        self._record = record
         self._cells = cells
         self._repairs = repair
         self._open_adapter = repair.open_adapter
@@ -198,6 +207,7 @@ class Auditor:
         round_s = time.monotonic() - audit.began_s
         audit.due_s = audit.began_s + max(self._settings.audit_interval_s, round_s)
         self._metrics.audited(cell.uuid, "revisions", round_s)
+        self._note(cell, audit, AuditRound(self._repairs.clock(), audit.rows))
         if audit.unrepaired or audit.is_suspected:
             audit.is_all_suspected = audit.is_all_suspected or not audit.unrepaired
             audit.repair = repairs.submit(self._repair, cell, audit, stop)
@@ -263,6 +273,8 @@ class Auditor:
     def _mark_suspected(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
         is_first = not audit.unrepaired
         audit.unrepaired.update(differ)
+        if audit.last is not None:
+            self._note(cell, audit, replace(audit.last, found=audit.last.found + len(differ)))
         self._tell(cell, differ)
         self._metrics.suspected(cell.uuid, is_suspected=True)
         if is_first and self._is_suspected(cell):
@@ -288,8 +300,15 @@ class Auditor:
         if not result.wrong:
             WarnedLists(self._writer, cell.uuid, stop.wait).end()
         audit.unrepaired, audit.is_all_suspected = set(result.wrong), False
+        if audit.last is not None:
+            self._note(cell, audit, replace(audit.last, repaired=audit.last.repaired + result.repaired))
         self._metrics.suspected(cell.uuid, is_suspected=bool(result.wrong))
         _log.info("indexer.audit_repaired", cell=cell.name, repaired=result.repaired, remaining=len(result.wrong))
+
+    def _note(self, cell: Cell, audit: _CellAudit, last: AuditRound) -> None:
+        audit.last = last
+        with suppress(FleetUnreachableError):  # the next one says more
+            self._record(cell.uuid, last)
 
     def _raise_mistakes(self) -> None:
         for audit in self._audits.values():

@@ -123,7 +123,7 @@ def test_failures_of_a_cell_that_cannot_be_reached_stay(run: Run, fleet: Fleet, 
     database.rename(database.with_suffix(".away"))
     result = run("index", "failures", "retry", failure)
     assert result.exit_code == 1
-    assert "its cell cannot be reached" in result.stdout
+    assert "cell 'cell1' cannot be reached" in result.stdout
     assert [(each["id"], each["times"]) for each in listed(run)] == [(failure, 1)]
 
 

@@ -1,0 +1,45 @@
+"""What the last comparison of each cell with the index has found (fleetlight.indexer.reconcile.audit)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import audit_rounds
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRound:
+    """Of one cell. at: when the round ended; microseconds. compared: rows, by their revisions.
+
+    found, repaired: instances that differed, of this round and of what was read of contents since.
+    """
+
+    at: int
+    compared: int
+    found: int = 0
+    repaired: int = 0
+
+
+class AuditRounds:
+    """The last round of each cell. Calls raise FleetUnreachableError."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
+
+    def record(self, cell_uuid: str, audit_round: AuditRound) -> None:
+        """It takes the place of the one before."""
+        values = asdict(audit_round)
+        new = self._dialect.insert(audit_rounds)
+        statement = new.on_conflict_do_update(index_elements=[audit_rounds.c.cell_uuid], set_=values)
+        with self._database.writing_once() as connection:
+            connection.execute(statement, {"cell_uuid": cell_uuid, **values})
+
+    def all(self) -> Mapping[str, AuditRound]:
+        """By the uuid of the cell; without cells that were never compared."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(audit_rounds)).all()
+        return {row.cell_uuid: AuditRound(*row[1:]) for row in rows}

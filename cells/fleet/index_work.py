@@ -1,0 +1,188 @@
+"""Work on the index that operators order, and indexers carry out (docs/decisions/0040).
+
+An order is a row: a process that may not write to the index can order what is to be done to it, see how far it is, and
+stop it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from fleetlight.cells.database.locks import wait_for_lock
+from fleetlight.cells.errors import WorkRefusedError
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.failures import storable
+from fleetlight.cells.fleet.tables import index_work
+
+MAX_OPEN = 20
+"""Orders that have not ended; more are refused."""
+_KEPT = 200
+_MAX_FINDINGS = 200
+_LOCK = "index work"
+
+
+class WorkKind(StrEnum):
+    """What can be ordered. RETRY: of failed messages; the others are of cells."""
+
+    SYNC = "sync"
+    VERIFY = "verify"
+    REPAIR = "repair"
+    REBUILD = "rebuild"
+    PURGE = "purge"
+    RETRY = "retry"
+
+
+class WorkState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+OPEN = (WorkState.WAITING, WorkState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with an instance (uuid), or with a cell as a whole (None)."""
+
+    cell: str
+    uuid: str | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """One order. subjects: uuids of cells, or ids of failures; none of a rebuild, which is of all cells.
+
+    Moments are microseconds. attempts: how many indexers have begun it. done, total: rows; None where the total is not
+    known. result: in a sentence what came of it, or how far it is.
+    """
+
+    id: str
+    kind: WorkKind
+    subjects: Sequence[str]
+    state: WorkState
+    ordered_at: int
+    ordered_by: str
+    started_at: int | None
+    ended_at: int | None
+    attempts: int
+    done: int
+    total: int | None
+    is_to_stop: bool
+    result: str | None
+    findings: Sequence[Finding]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+
+class IndexWork:
+    """All orders. Calls raise FleetUnreachableError."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def order(self, kind: WorkKind, subjects: Collection[str], by: str, now: int) -> WorkOrder:
+        """Order work. Raises WorkRefusedError when work of the kind on one of the subjects, which it names, has not
+        ended, and when there is too much of it.
+        """
+        row: dict[str, Any] = {
+            "id": str(uuid4()),
+            "kind": kind.value,
+            "subjects": sorted(subjects),
+            "state": WorkState.WAITING.value,
+        }
+        row |= {"ordered_at": now, "ordered_by": storable(by), "attempts": 0, "done": 0, "is_to_stop": False}
+        with self._database.writing() as connection:
+            wait_for_lock(connection, _LOCK)
+            unfinished = _select(connection, is_open=True)
+            for other in unfinished:
+                if other.kind is kind and (not subjects or not set(subjects).isdisjoint(other.subjects)):
+                    raise WorkRefusedError(f"{kind} work {other.id} has not ended: stop it, or wait for it")
+            if len(unfinished) >= MAX_OPEN:
+                raise WorkRefusedError(
+                    f"{MAX_OPEN} orders of work have not ended, and no more are taken: try again later"
+                )
+            connection.execute(insert(index_work).values(row | {"findings": []}))
+            newest = select(index_work.c.id).order_by(index_work.c.ordered_at.desc(), index_work.c.id).limit(_KEPT)
+            is_over = index_work.c.state.not_in([state.value for state in OPEN])
+            connection.execute(delete(index_work).where(is_over, index_work.c.id.not_in(newest)))
+            return _select(connection, row["id"])[0]
+
+    def all(self) -> Sequence[WorkOrder]:
+        """The newest first; of those that have ended the last ones."""
+        with self._database.reading() as connection:
+            return _select(connection)
+
+    def open(self) -> Sequence[WorkOrder]:
+        """What has not ended, the oldest first."""
+        with self._database.reading() as connection:
+            return _select(connection, is_open=True)[::-1]
+
+    def find(self, work_id: str) -> WorkOrder | None:
+        with self._database.reading() as connection:
+            return next(iter(_select(connection, work_id)), None)
+
+    def stop(self, work_id: str, now: int) -> WorkOrder | None:
+        """Stop what waits, and ask for it of what runs; what has ended stays as it is. None: there is no such order."""
+        columns = index_work.c
+        with self._database.writing() as connection:
+            its = update(index_work).where(columns.id == work_id)
+            waits = its.where(columns.state == WorkState.WAITING.value)
+            connection.execute(
+                waits.values(state=WorkState.STOPPED.value, ended_at=now, result="stopped before it began")
+            )
+            connection.execute(its.where(columns.state == WorkState.RUNNING.value).values(is_to_stop=True))
+            return next(iter(_select(connection, work_id)), None)
+
+    def begin(self, order: WorkOrder, now: int) -> bool:
+        """An indexer, which holds the lease for it, carries it out; False if it has ended meanwhile."""
+        values = {"state": WorkState.RUNNING.value, "started_at": now, "attempts": order.attempts + 1, "done": 0}
+        return self._change(order.id, values)
+
+    def record(self, work_id: str, done: int, total: int | None, result: str | None) -> bool:
+        """Say how far it is; False if it is to stop."""
+        self._change(work_id, {"done": done, "total": total, "result": result})
+        found = self.find(work_id)
+        return found is not None and found.is_open and not found.is_to_stop
+
+    def put_back(self, work_id: str) -> None:
+        """An indexer that ends in order leaves it to another one."""
+        self._change(work_id, {"state": WorkState.WAITING.value, "attempts": 0})
+
+    def end(self, work_id: str, state: WorkState, result: str, findings: Sequence[Finding], now: int) -> None:
+        """What came of it; of findings the first ones are kept."""
+        shown = [[each.cell, each.uuid, storable(each.problem)] for each in findings[:_MAX_FINDINGS]]
+        values = {"state": state.value, "result": storable(result), "findings": shown, "ended_at": now}
+        self._change(work_id, values)
+
+    def _change(self, work_id: str, values: Mapping[str, object]) -> bool:
+        columns = index_work.c
+        is_open = columns.state.in_([state.value for state in OPEN])
+        with self._database.writing_once() as connection:
+            changed = connection.execute(update(index_work).where(columns.id == work_id, is_open).values(**values))
+            return changed.rowcount > 0
+
+
+def _select(connection: Connection, work_id: str | None = None, *, is_open: bool = False) -> list[WorkOrder]:
+    columns = index_work.c
+    statement = select(index_work).order_by(columns.ordered_at.desc(), columns.id)
+    if work_id is not None:
+        statement = statement.where(columns.id == work_id)
+    if is_open:
+        statement = statement.where(columns.state.in_([state.value for state in OPEN]))
+    return [_order(dict(row._mapping)) for row in connection.execute(statement)]
+
+
+def _order(values: Mapping[str, Any]) -> WorkOrder:
+    made: dict[str, Any] = {name: values[name] for name in WorkOrder.__dataclass_fields__}
+    findings = [Finding(*each) for each in made["findings"]]
+    return WorkOrder(**made | {"kind": WorkKind(made["kind"]), "state": WorkState(made["state"]), "findings": findings})
