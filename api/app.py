@@ -1,7 +1,8 @@
 """The application: the parts that its faces answer from, its middleware, and the routes of every face."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -27,6 +28,8 @@ from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
 from fleetlight.api.operating import routes as operating
+from fleetlight.api.operating.cells import board_of
+from fleetlight.api.operating.series import Series
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.query import routes as query
 from fleetlight.api.query.engine import QueryEngine
@@ -46,6 +49,7 @@ class Application:
     """web: answers requests; its lifespan ends with `close`. services: what it answers from.
 
     query_engine: of queries, for faces that are not HTTP too. live: asks nodes for it. health: for the monitoring.
+    series: figures of the last hour, taken as long as the lifespan takes.
     """
 
     web: Starlette
@@ -53,6 +57,7 @@ class Application:
     query_engine: QueryEngine
     live: LiveNodes
     health: Health
+    series: Series
 
     def close(self) -> None:
         """End what the application has begun; a second time it does nothing. Its parts stay open."""
@@ -69,13 +74,15 @@ def create_app(parts: ApiParts) -> Application:
     clock = parts.clock if isinstance(parts.clock, FleetClock) else None
     health = Health(services.index, parts.cells, services.metrics, parts.indexer, clock)
     compute = ComputeFace(services)
+    board = board_of(services)
+    series = Series(services.metrics, board, parts.clock)
     others = [
         *query.routes(services, query_engine),
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
         *capacity.routes(services),
         *maintenance.routes(services),
-        *operating.routes(services),
+        *operating.routes(services, board, series),
         *rapi.routes(services, query_engine),
         *(parts.identity.routes(parts.api.compute_link_prefix) if isinstance(parts.identity, TokenIdentity) else ()),
         *image.routes(services),
@@ -99,7 +106,11 @@ def create_app(parts: ApiParts) -> Application:
 
     @asynccontextmanager
     async def lifespan(_web: Starlette) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(series.run())
         yield
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
         application.close()
 
     web = Starlette(
@@ -117,7 +128,7 @@ def create_app(parts: ApiParts) -> Application:
         lifespan=lifespan,
     )
     web.router.redirect_slashes = False
-    application = Application(web, services, query_engine, live, health)
+    application = Application(web, services, query_engine, live, health, series)
     return application
 
 

@@ -1,6 +1,7 @@
 """What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -9,6 +10,31 @@ from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import Page
 
 _YES_NO = {True: "yes", False: "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted since the process began.
+
+    seconds: requests that took no longer than each bound. by_index, by_cells, incomplete: lists; what was merged of
+    both is by cells.
+    """
+
+    requests: float
+    seconds: Mapping[float, float]
+    by_index: float
+    by_cells: float
+    incomplete: float
+
+    def since(self, before: "Counted") -> "Counted":
+        """What came to it."""
+        return Counted(
+            self.requests - before.requests,
+            {bound: count - before.seconds.get(bound, 0.0) for bound, count in self.seconds.items()},
+            self.by_index - before.by_index,
+            self.by_cells - before.by_cells,
+            self.incomplete - before.incomplete,
+        )
 
 
 class ApiMetrics:
@@ -99,6 +125,24 @@ class ApiMetrics:
         self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(duration_s)
 
+    def counted(self) -> Counted:
+        """What was counted of requests and lists until now."""
+        requests = [each for metric in self._requests.collect() for each in metric.samples if _is_total(each.name)]
+        lists = [each for metric in self._lists.collect() for each in metric.samples if _is_total(each.name)]
+        seconds: dict[float, float] = {}
+        for metric in self._request_seconds.collect():
+            for each in metric.samples:
+                if each.name.endswith("_bucket"):
+                    bound = float(each.labels["le"])
+                    seconds[bound] = seconds.get(bound, 0.0) + each.value
+        return Counted(
+            sum(each.value for each in requests),
+            seconds,
+            sum(each.value for each in lists if each.labels["route"] == "index"),
+            sum(each.value for each in lists if each.labels["route"] != "index"),
+            sum(each.value for each in lists if each.labels["complete"] == _YES_NO[False]),
+        )
+
     def show_safe_connect(self, *, is_tripped: bool) -> None:
         self._index_avoided.set(is_tripped)
 
@@ -125,3 +169,8 @@ class ApiMetrics:
     def registries(self) -> Sequence[CollectorRegistry]:
         """Everything that is measured, each with names of its own."""
         return self._registry, *self._others
+
+
+def _is_total(name: str) -> bool:
+    """Whether a sample of a counter is its value, and not when it began."""
+    return name.endswith("_total")

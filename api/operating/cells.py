@@ -56,12 +56,12 @@ CELLS = ApiOperation(
 class CellsHandler:
     """Handlers of the board of cells."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, board: CellBoard) -> None:
         parts = services.parts
         self._index = services.index
         self._backend = parts.index_backend
         self._clock = parts.clock
-        self._board = CellBoard(parts.cells, services.index, parts.search, _fleet_facts(parts.fleet))
+        self._board = board
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/cells`."""
@@ -75,6 +75,12 @@ class CellsHandler:
                 "index": {"backend": self._backend},
             }
         )
+
+
+def board_of(services: Services) -> CellBoard:
+    """The board of the cells of an application."""
+    parts = services.parts
+    return CellBoard(parts.cells, services.index, parts.search, _fleet_facts(parts.fleet))
 
 
 def _fleet_facts(fleet: Fleet) -> Callable[[Sequence[str]], FleetFacts]:

@@ -7,12 +7,14 @@ from starlette.routing import Route
 from fleetlight.api.operating.cells import CELLS, CellsHandler
 from fleetlight.api.operating.failures import DROP_FAILURE, LIST_FAILURES, RETRY_FAILURE, SHOW_AUDIT, FailureHandlers
 from fleetlight.api.operating.index_work import LIST_WORK, ORDER_WORK, SHOW_WORK, STOP_WORK, WorkHandlers
+from fleetlight.api.operating.series import SERIES, Series
 from fleetlight.api.services import Services
+from fleetlight.listing.cell_board import CellBoard
 
 
-def routes(services: Services) -> Sequence[Route]:
+def routes(services: Services, board: CellBoard, series: Series) -> Sequence[Route]:
     """Of all that is below."""
-    cells, work, failures = CellsHandler(services), WorkHandlers(services), FailureHandlers(services)
+    cells, work, failures = CellsHandler(services, board), WorkHandlers(services), FailureHandlers(services)
     route = services.middleware.route
     return [
         route(CELLS, cells.show),
@@ -24,4 +26,5 @@ def routes(services: Services) -> Sequence[Route]:
         route(RETRY_FAILURE, failures.retry),
         route(DROP_FAILURE, failures.drop),
         route(SHOW_AUDIT, failures.audit),
+        route(SERIES, series.show),
     ]

@@ -1,0 +1,144 @@
+"""`GET /fleetlight/series`: figures of the last hour of the API process that answers, for administrators."""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.shapes import INTEGER, NUMBER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.metrics import ApiMetrics, Counted
+from fleetlight.api.operating.rights import require_admin
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.times import time_shown
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.listing.cell_board import Board, CellBoard
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+STEP_S = 10
+KEPT = 360
+_OF_REQUESTS = ("requests_per_s", "latency_p50_ms", "latency_p99_ms", "route_index", "route_live", "route_skipped")
+NAMES = (*_OF_REQUESTS, "age_max_s", "lag_total", "messages_per_s", "jobs_waiting")
+SERIES = ApiOperation(
+    "GET",
+    "/fleetlight/series",
+    Shape(
+        {
+            "step_s": INTEGER,
+            "from": or_null(TEXT),
+            "process": INTEGER,
+            "series": Shape(dict.fromkeys(NAMES, ListOf(or_null(NUMBER)))),
+        }
+    ),
+    faults=(403,),
+    summary="Figures of the last hour, of the API process that answers; for administrators",
+)
+Figures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was there at a step. changes: in the index, of all cells; None where that is not known."""
+
+    counted: Counted
+    changes: int | None
+
+
+class Series:
+    """The figures of the last hour, one for each step. For use in one event loop."""
+
+    def __init__(self, metrics: ApiMetrics, board: CellBoard, clock: Clock) -> None:
+        self._metrics = metrics
+        self._board = board
+        self._clock = clock
+        self._steps: deque[tuple[int, Figures]] = deque(maxlen=KEPT)
+        self._last: tuple[int, _Look] | None = None
+
+    async def run(self) -> None:
+        """Take a figure each step, until this is cancelled; steps that a busy loop misses stay without."""
+        while True:
+            await self.take()
+            await asyncio.sleep(STEP_S - self._clock() / MICROSECONDS_PER_SECOND % STEP_S)
+
+    async def take(self) -> None:
+        """Take the figures of now. Cells are asked as by `GET /fleetlight/cells`, once for all that look meanwhile."""
+        now = self._clock()
+        try:
+            board = await self._board.look()
+        except FleetUnreachableError:
+            board = None
+        look = _Look(self._metrics.counted(), _changes(board))
+        figures = {**_of_requests(self._last, look, now), **_of_cells(board), **_pace(self._last, look, now)}
+        self._steps.append((now // (STEP_S * MICROSECONDS_PER_SECOND), figures))
+        self._last = now, look
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/series`."""
+        require_admin(request, "fleetlight:series")
+        by_step = dict(self._steps)
+        last = max(by_step, default=0)
+        steps = range(max(min(by_step, default=0), last - KEPT + 1), last + 1) if by_step else range(0)
+        shown = {name: [by_step.get(step, {}).get(name) for step in steps] for name in NAMES}
+        begins = time_shown(steps[0] * STEP_S * MICROSECONDS_PER_SECOND) if by_step else None
+        return json_answer({"step_s": STEP_S, "from": begins, "process": os.getpid(), "series": shown})
+
+
+def _of_requests(before: tuple[int, _Look] | None, look: _Look, now: int) -> Figures:
+    """Of what was counted since the look before; nothing at the first one."""
+    if before is None or now <= before[0]:
+        return {}
+    took_s = (now - before[0]) / MICROSECONDS_PER_SECOND
+    since = look.counted.since(before[1].counted)
+    return {
+        "requests_per_s": since.requests / took_s,
+        "latency_p50_ms": _quantile_ms(since.seconds, 0.5),
+        "latency_p99_ms": _quantile_ms(since.seconds, 0.99),
+        "route_index": since.by_index / took_s,
+        "route_live": since.by_cells / took_s,
+        "route_skipped": since.incomplete / took_s,
+    }
+
+
+def _quantile_ms(counts: Mapping[float, float], share: float) -> float | None:
+    """The upper bound of the bucket that it is in; None without any request, or beyond the last bound.
+
+    counts: up to each bound, in seconds.
+    """
+    total = counts.get(float("inf"), 0.0)
+    bounds = (bound for bound in sorted(counts) if counts[bound] >= share * total)
+    found = next(bounds, float("inf"))
+    return None if not total or found == float("inf") else found * 1000
+
+
+def _of_cells(board: Board | None) -> Figures:
+    if board is None:
+        return {}
+    reports = [state.report for state in board.cells if state.report is not None]
+    ages = [state.age_s for state in board.cells if state.age_s is not None and not state.cell.disabled]
+    lags = [state.lag for state in board.cells if state.lag is not None]
+    return {
+        "age_max_s": max(ages, default=None),
+        "lag_total": sum(lags) if lags else None,
+        "jobs_waiting": sum(report.jobs_waiting for report in reports) if reports else None,
+    }
+
+
+def _changes(board: Board | None) -> int | None:
+    progress: Sequence[Any] = [] if board is None else [state.progress for state in board.cells if state.progress]
+    return sum(each.watermark for each in progress) if progress else None
+
+
+def _pace(before: tuple[int, _Look] | None, look: _Look, now: int) -> Figures:
+    """Changes that the index took a second; None where a cell has begun anew."""
+    if before is None or before[1].changes is None or look.changes is None or look.changes < before[1].changes:
+        return {}
+    took_us = now - before[0]
+    return {
+        "messages_per_s": (look.changes - before[1].changes) * MICROSECONDS_PER_SECOND / took_us if took_us else None
+    }
