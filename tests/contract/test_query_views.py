@@ -11,6 +11,7 @@ from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.query.saved_views import MAX_FILTER
 from fleetlight.cells.fleet.saved_views import MAX_OF_USER
 from tests.contract.compute_fleet import Api, ComputeFleet
+from tests.support.fleets.identity import ProgramsOnly
 
 ADA, BOB, ROOT = (
     {"X-User-Id": user, "X-Roles": role, "X-Project-Id": project}
@@ -144,7 +145,7 @@ def test_name_is_taken_and_the_number_of_views_is_limited(api: Api) -> None:
     assert change(api, "PUT", first, ADA, name="other").status_code == 200
 
 
-class NoProject:
+class NoProject(ProgramsOnly):
     """A strategy of identity whose logins are for no project, as a token of Keystone's may be."""
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
