@@ -5,6 +5,7 @@ This module knows nothing of watches.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
@@ -24,6 +25,31 @@ _BATCH_SIZE = 500
 _JOURNAL_THREADS = 2
 # Indexers say each two seconds that they follow a cell; clocks may differ.
 _SILENT_AFTER_S = 20
+
+
+class ResetReason(StrEnum):
+    """Why changes are missed, so that a reader has to list again; the values are for programs, `text` for people."""
+
+    FORGOTTEN = "forgotten"
+    RESTORED = "restored"
+    CELL_JOINED = "cell-joined"
+    CELL_LEFT = "cell-left"
+    UNKNOWN_CURSOR = "unknown-cursor"
+    UNREADABLE_ROW = "unreadable-row"
+
+    @property
+    def text(self) -> str:
+        return _REASONS[self]
+
+
+_REASONS = {
+    ResetReason.FORGOTTEN: "not all changes of a cell since then are kept",
+    ResetReason.RESTORED: "a cell was restored, or its changelog was begun anew",
+    ResetReason.CELL_JOINED: "a cell has joined the fleet, or can be asked for the first time",
+    ResetReason.CELL_LEFT: "a cell has left the fleet",
+    ResetReason.UNKNOWN_CURSOR: "where the reader was is not known here",
+    ResetReason.UNREADABLE_ROW: "a row that has changed cannot be read",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +113,20 @@ class Changelogs:
         self._require_follower(cell, reading)
         return reading.now
 
-    async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | None:
-        """The changes that follow `after`, a batch.
+    async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | ResetReason:
+        """The changes that follow `after`, a batch; why not, when it is not known what happened since.
 
-        None when it is not known what happened since: the changelog does not go back that far, or another one began
-        (the cell was restored from a backup, a journal was broken off).
+        The changelog may not go back that far, or another one began (the cell was restored from a backup, a journal was
+        broken off).
         """
         if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
         reading = await self._read_journal(cell, after.sequence, _BATCH_SIZE)
         now = reading.now
-        if now.epoch != after.epoch or not now.sequence - KEPT <= after.sequence <= now.sequence:
-            return None
+        if now.epoch != after.epoch or now.sequence < after.sequence:
+            return ResetReason.RESTORED
+        if after.sequence < now.sequence - KEPT:
+            return ResetReason.FORGOTTEN
         if not reading.entries:
             self._require_follower(cell, reading)
         changes = [
@@ -130,18 +158,18 @@ class Changelogs:
             raise CellUnreachableError(cell.name, "no indexer follows it")
 
 
-def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | None:
+def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | ResetReason:
     """As Changelogs.read_on, of a cell that keeps its changelog itself. Blocks; raises CellUnreachableError."""
     log = _changelog_of(adapter)
     now = log.position()
     if now == after:
         return ChangelogReading((), after, has_more=False)
     if now.sequence < after.sequence or not _is_past_of(log, after, now):
-        return None
+        return ResetReason.RESTORED
     # What is numbered from now on may be of a later epoch, and is read the next time.
     changes = [change for change in log.changes_after(after.sequence, _BATCH_SIZE) if change.sequence <= now.sequence]
     if [change.sequence for change in changes[:1]] != [after.sequence + 1][: now.sequence - after.sequence]:
-        return None
+        return ResetReason.FORGOTTEN
     changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
     reached = changed[-1].position if changed else now
     return ChangelogReading(changed, reached, has_more=reached != now)

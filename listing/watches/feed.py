@@ -7,7 +7,8 @@ anew meanwhile.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs
+from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs, ResetReason
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
@@ -30,19 +31,24 @@ class ListsCells(Protocol):
     async def cells(self) -> tuple[Cell, ...]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedCell:
+    """A cell of the fleet. why_not: what keeps it from being followed at the moment; None while it is."""
+
+    cell: Cell
+    why_not: str | None
+
+
 class Watcher(Protocol):
     """What gets the changes. Calls come from the event loop and must not block."""
 
     def offer(self, change: ChangedInstance) -> None: ...
 
-    def report(self, *, is_complete: bool) -> None:
-        """Whether all cells of the fleet are followed, whenever that changes."""
+    def report(self) -> None:
+        """Which cells of the fleet are followed has changed."""
 
-    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
-        """Changes of a cell were missed that its changelog does not have any more.
-
-        position: from where it is followed now, if at all.
-        """
+    def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
+        """Changes of a cell were missed. position: from where it is followed now, if at all."""
 
     def end(self) -> None:
         """The process stops."""
@@ -59,14 +65,13 @@ class ChangeFeed:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
         self._positions: dict[str, Position] = {}
-        self._not_followed: set[str] = set()
+        self._why_not: dict[str, str] = {}
         self._starting = asyncio.Lock()
         self._is_closed = False
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all cells of the fleet are followed at the moment."""
-        return not self._not_followed
+    def followed(self) -> Sequence[FollowedCell]:
+        """All cells of the fleet, while there are watches."""
+        return [FollowedCell(cell, self._why_not.get(uuid)) for uuid, cell in self._cells.items()]
 
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
         """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError.
@@ -100,8 +105,8 @@ class ChangeFeed:
         self._watchers.clear()
         self._stop()
 
-    async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | None:
-        """Changes of a cell that follow `after`, a batch; None when they are not known any more.
+    async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | ResetReason:
+        """Changes of a cell that follow `after`, a batch; why not, when they are not known any more.
 
         Raises CellUnreachableError and UnknownCellError.
         """
@@ -117,7 +122,7 @@ class ChangeFeed:
         self._tasks.clear()
         self._watching_cells = None
         self._positions.clear()
-        self._not_followed.clear()
+        self._why_not.clear()
 
     async def _watch_cells(self) -> None:
         while True:
@@ -134,51 +139,57 @@ class ChangeFeed:
             if uuid in self._tasks:
                 self._tasks.pop(uuid).cancel()
             self._positions.pop(uuid, None)
-            self._mark(uuid, is_followed=True)
-            self._reset("a cell has left the fleet", uuid)
+            self._reset(ResetReason.CELL_LEFT, uuid)
+            self._mark(uuid, None)
         await asyncio.gather(*(self._begin(cell) for uuid, cell in cells.items() if uuid not in self._cells))
 
     async def _begin(self, cell: Cell) -> None:
         self._cells[cell.uuid] = cell
-        await self._find_position(cell)
+        if not await self._find_position(cell, ResetReason.CELL_JOINED):
+            self._reset(ResetReason.CELL_JOINED, cell.uuid)
         following = self._tasks[cell.uuid] = asyncio.create_task(self._follow(cell))
         following.add_done_callback(self._ended)
-        self._reset("a cell has joined the fleet", cell.uuid)
 
-    async def _find_position(self, cell: Cell) -> bool:
+    async def _find_position(self, cell: Cell, reason: ResetReason) -> bool:
+        """Whether it is followed from now on. reason: why what came before is missed by watches."""
         try:
             self._positions[cell.uuid] = await self._changelogs.newest_position(cell)
-        except (CellUnreachableError, UnknownCellError):
-            self._mark(cell.uuid, is_followed=False)
+        except (CellUnreachableError, UnknownCellError) as error:
+            self._mark(cell.uuid, str(error))
             return False
-        self._mark(cell.uuid, is_followed=True)
+        self._reset(reason, cell.uuid)
+        self._mark(cell.uuid, None)
         return True
 
     async def _follow(self, cell: Cell) -> None:
         interval_s = _POLL_INTERVAL_S if cell.can.numbers_changes else _JOURNAL_INTERVAL_S
+        reason = ResetReason.CELL_JOINED
         while True:
             if cell.uuid not in self._positions:
-                if await self._find_position(cell):
-                    self._reset("not all changes of a cell are known", cell.uuid)
-            elif await self._read_on(cell.uuid):
+                await self._find_position(cell, reason)
+            elif isinstance(has_more := await self._read_on(cell.uuid), ResetReason):
+                reason = has_more
+                continue
+            elif has_more:
                 continue
             await asyncio.sleep(interval_s)
 
-    async def _read_on(self, cell_uuid: str) -> bool:
-        """Pass on what is new; whether there may be more."""
+    async def _read_on(self, cell_uuid: str) -> bool | ResetReason:
+        """Pass on what is new; whether there may be more, or why it is not known."""
         try:
             reading = await self.replay(cell_uuid, self._positions[cell_uuid])
-        except (CellUnreachableError, UnknownCellError):
-            self._mark(cell_uuid, is_followed=False)
+        except (CellUnreachableError, UnknownCellError) as error:
+            self._mark(cell_uuid, str(error))
             return False
-        self._mark(cell_uuid, is_followed=True)
-        if reading is None:
+        if isinstance(reading, ResetReason):
             del self._positions[cell_uuid]
-            return True
+            return reading
         for change in reading.changes:
             for watcher in tuple(self._watchers):
                 watcher.offer(change)
         self._positions[cell_uuid] = reading.reached
+        if not reading.has_more:
+            self._mark(cell_uuid, None)
         return reading.has_more
 
     def _ended(self, following: asyncio.Task[None]) -> None:
@@ -187,13 +198,16 @@ class ChangeFeed:
             _log.error("watch.failed", exc_info=error)
             self._end_watches()
 
-    def _mark(self, cell_uuid: str, *, is_followed: bool) -> None:
-        was_complete = self.is_complete
-        (self._not_followed.discard if is_followed else self._not_followed.add)(cell_uuid)
-        if self.is_complete is not was_complete:
-            for watcher in tuple(self._watchers):
-                watcher.report(is_complete=self.is_complete)
+    def _mark(self, cell_uuid: str, why_not: str | None) -> None:
+        if (cell_uuid in self._why_not) is (why_not is not None):
+            return
+        if why_not is None:
+            del self._why_not[cell_uuid]
+        else:
+            self._why_not[cell_uuid] = why_not
+        for watcher in tuple(self._watchers):
+            watcher.report()
 
-    def _reset(self, reason: str, cell_uuid: str) -> None:
+    def _reset(self, reason: ResetReason, cell_uuid: str) -> None:
         for watcher in tuple(self._watchers):
             watcher.reset(reason, cell_uuid, self._positions.get(cell_uuid))

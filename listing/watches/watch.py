@@ -1,27 +1,27 @@
 """One watch: the events for one caller, in a bounded buffer.
 
-Events: `ready` (the stream follows the cells from here), `changed` (a server after a change), `removed` (a server that
-the list does not have, or not any more), `incomplete` and `complete` (whether every cell is followed), `reset` (changes
-were missed: list again), `overrun` (the reader is too slow and is dropped), `ended` (the reader may not go on).
+Events: `ready` (the stream follows the cells from here), those of changes, which the watched list names, `incomplete`
+and `complete` (whether every cell is followed), `reset` (changes were missed: list again), `overrun` (the reader is too
+slow and is dropped), `ended` (the reader may not go on); one without a name when there is nothing new.
 """
 
 import asyncio
+import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
-from sse_starlette import ServerSentEvent
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
-from fleetlight.cells.model import InstanceRow
+from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import RightsLostError
-from fleetlight.listing.watches.changelogs import ChangedInstance
+from fleetlight.listing.watches.changelogs import ChangedInstance, ResetReason
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec, Positions
-from fleetlight.query.tree import Matcher
 
 RIGHTS_INTERVAL_S = 5.0
 """The rights of a stream's reader are looked at this often, and before each batch of events."""
@@ -30,16 +30,61 @@ _BUFFERED_EVENTS = 1000
 # Removals of this many servers are reported once while they stay away; of older ones they may be reported again.
 _REMEMBERED_REMOVALS = 10_000
 _HEARTBEAT_S = RIGHTS_INTERVAL_S
+_RETRY_S = 1.0
 _BEGINNING = Position(None, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
-    """visible: whether the caller may see a record at all. matches: whether the list has it. render: its item."""
+class ChangeKind(StrEnum):
+    """What a change is to a list.
 
-    visible: Matcher
-    matches: Matcher
-    render: Callable[[InstanceRow], bytes]
+    ENTER: the list has it from now on. CHANGE: it has it, and may have had it before. LEAVE: it does not have it, and
+    may have had it before.
+    """
+
+    ENTER = "enter"
+    CHANGE = "change"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredCell:
+    """Up to where a reader has every change of a cell.
+
+    position: None where that is not known. why_not: what keeps later ones from it; None while they come.
+    """
+
+    cell: Cell
+    position: Position | None
+    why_not: str | None
+
+
+class WatchedList(Protocol):
+    """The list whose changes a watch is about."""
+
+    def shows(self, row: InstanceRow) -> bool:
+        """Whether the caller may see it at all."""
+
+    def has(self, row: InstanceRow) -> bool:
+        """Whether the list has what the caller may see. Raises UnreadableRowError."""
+
+    def event(self, kind: ChangeKind, change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+        """Name and data of an event. row: of the change. Raises UnreadableRowError."""
+
+    def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
+        """Data of `ready`, which has a cursor, `complete` and `incomplete`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """name: None where there is nothing new. cursor: where the reader is after it, for the last event of a batch.
+
+    reset: why changes are missed, if they are.
+    """
+
+    name: str | None
+    data: bytes = b""
+    cursor: str | None = None
+    reset: ResetReason | None = None
 
 
 class ConfirmsRights(Protocol):
@@ -62,7 +107,7 @@ class Watch:
         self,
         feed: ChangeFeed,
         codec: PositionCodec,
-        request: WatchRequest,
+        watched: WatchedList,
         rights: ConfirmsRights,
         since: Positions | None = None,
         *,
@@ -70,13 +115,18 @@ class Watch:
     ) -> None:
         self._feed = feed
         self._codec = codec
-        self._request = request
+        self._watched = watched
         self._rights = rights
         self._since = since
         self._is_lost = is_lost
-        self._positions: dict[str, Position] = {}
+        self._positions: dict[str, Position] = dict(since or {})
         self._looked_at: dict[str, Position | None] = {}
-        self._buffer: deque[_Event] = deque()
+        # Cells that did not answer while it was read what had been missed of them; read on later.
+        self._behind: dict[str, str] = {}
+        self._read_behind_at = 0.0
+        self._is_replaying = False
+        self._was_complete = True
+        self._buffer: deque[_Buffered] = deque()
         self._removed: OrderedDict[str, None] = OrderedDict()
         self._news = asyncio.Event()
         self._is_overrun = False
@@ -84,69 +134,117 @@ class Watch:
 
     def offer(self, change: ChangedInstance) -> None:
         self._looked_at[change.cell_uuid] = change.position
+        if change.cell_uuid in self._behind:
+            return
         event = self._event_of(change)
         if event is not None:
-            self._put(_Event(*event, change.cell_uuid, change.position))
+            self._put(_Buffered(event, change.cell_uuid, change.position))
 
-    def report(self, *, is_complete: bool) -> None:
-        self._put(_Event("complete" if is_complete else "incomplete", b"{}"))
+    def report(self) -> None:
+        if self.is_complete is not self._was_complete:
+            self._was_complete = self.is_complete
+            name = "complete" if self.is_complete else "incomplete"
+            self._put(_Buffered(WatchEvent(name, self._watched.coverage(self.coverage(), None))))
 
-    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
+    def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
         self._looked_at[cell_uuid] = position
-        self._put(_Event("reset", _reason(reason), cell_uuid, position))
+        if position is None:
+            self._behind.pop(cell_uuid, None)
+        self._put(_Buffered(_lost(reason), cell_uuid, position))
 
     def end(self) -> None:
         self._has_ended = True
         self._news.set()
 
-    async def events(self) -> AsyncIterator[ServerSentEvent]:
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell of the fleet is followed."""
+        return not self._behind and all(each.why_not is None for each in self._feed.followed())
+
+    def coverage(self) -> Sequence[CoveredCell]:
+        """What the reader has of each cell of the fleet."""
+        return [
+            CoveredCell(each.cell, self._positions.get(uuid), each.why_not or self._behind.get(uuid))
+            for each in self._feed.followed()
+            for uuid in [each.cell.uuid]
+        ]
+
+    def cursor(self) -> str:
+        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
+        if not (self._buffer or self._is_overrun or self._is_replaying):
+            for cell_uuid, position in self._looked_at.items():
+                self._set(cell_uuid, position)
+        return self._codec.encode(self._positions)
+
+    async def events(self) -> AsyncIterator[WatchEvent]:
         """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self))
             if self._has_ended:
                 return
-            since = newest if self._since is None else self._since
-            # What a cell without a number had, it has had from the beginning.
-            self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in newest}
-            has_left = not since.keys() <= newest.keys()
-            ready = _Event("ready", msgspec.json.encode({"complete": self._feed.is_complete}))
-            yield self._sent(ready, self._codec.encode(self._positions))
+            left = self._begin(newest)
+            self._was_complete = self.is_complete
+            yield WatchEvent("ready", self._watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
             if self._is_lost:
-                yield self._lost("the last id is not known here")
-            elif has_left:
-                yield self._lost("a cell of the last id has left the fleet, or cannot be asked")
+                yield _lost(ResetReason.UNKNOWN_CURSOR)
+            elif left:
+                yield _lost(ResetReason.CELL_LEFT)
             for cell_uuid, until in newest.items():
                 async for missed in self._missed(cell_uuid, until):
                     yield missed
             async for event in self._live():
                 yield event
         except RightsLostError as error:
-            yield self._sent(_Event("ended", _reason(error.reason)))
+            yield WatchEvent("ended", _reason(error.reason))
         finally:
             self._feed.leave(self)
 
-    async def _live(self) -> AsyncIterator[ServerSentEvent]:
-        is_quiet = False
+    def _begin(self, newest: Positions) -> bool:
+        """Find where to read on; whether a cell of the last id has left the fleet."""
+        cells = {each.cell.uuid for each in self._feed.followed()}
+        since = newest if self._since is None else self._since
+        # Where a cell that does not answer was left is kept; what one without a number has, it has from the beginning.
+        self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in cells if uuid in newest or uuid in since}
+        self._is_replaying = True
+        return not since.keys() <= cells
+
+    async def _live(self) -> AsyncIterator[WatchEvent]:
+        self._is_replaying = False
+        is_quiet = True
         while not self._has_ended:
             await self._rights.confirm()
+            async for missed in self._read_behind():
+                yield missed
             if is_quiet:
                 # It keeps the connection, and moves the reader on over changes that are nothing to it.
-                yield ServerSentEvent(id=self._id(), comment="alive")
+                yield WatchEvent(None, cursor=self.cursor())
             batch = len(self._buffer)
             # A reader that takes its time may lose its rights within a batch.
             while batch and self._buffer and not self._is_overrun and not self._rights.are_old:
                 batch -= 1
-                event = self._buffer.popleft()
-                if event.cell_uuid is not None:
-                    self._set(event.cell_uuid, event.position)
-                yield self._sent(event, None if self._buffer else self._id())
+                async for event in self._taken(self._buffer.popleft()):
+                    yield replace(event, cursor=None if batch and self._buffer else self.cursor())
             if self._is_overrun:
-                yield self._sent(_Event("overrun", _reason("this reader is too slow")), self._id())
+                yield WatchEvent("overrun", _reason("this reader is too slow"), self.cursor())
                 return
             if self._buffer:
+                is_quiet = False
                 continue
             self._news.clear()
             is_quiet = not await self._is_news()
+
+    async def _taken(self, buffered: "_Buffered") -> AsyncIterator[WatchEvent]:
+        """What the reader gets of an event of the buffer."""
+        event, cell_uuid, position = buffered.event, buffered.cell_uuid, buffered.position
+        if cell_uuid is None:
+            yield event
+        elif event.reset is not None and position is not None and cell_uuid in self._positions:
+            # The feed does not know what this reader has.
+            async for missed in self._missed(cell_uuid, position):
+                yield missed
+        elif cell_uuid not in self._behind:
+            self._set(cell_uuid, position)
+            yield event
 
     async def _is_news(self) -> bool:
         try:
@@ -156,60 +254,87 @@ class Watch:
             return False
         return True
 
-    async def _missed(self, cell_uuid: str, until: Position) -> AsyncIterator[ServerSentEvent]:
-        """What happened in a cell between the earlier stream and this one, from its changelog."""
+    async def _read_behind(self) -> AsyncIterator[WatchEvent]:
+        """What was missed of cells that did not answer, if they do now."""
+        if not self._behind or time.monotonic() < self._read_behind_at:
+            return
+        self._read_behind_at = time.monotonic() + _RETRY_S
+        for cell_uuid in tuple(self._behind):
+            until = self._looked_at.get(cell_uuid)
+            if until is not None:
+                async for missed in self._missed(cell_uuid, until):
+                    yield missed
+        self.report()
+
+    async def _missed(self, cell_uuid: str, until: Position) -> AsyncIterator[WatchEvent]:
+        """What happened in a cell between the position of the reader and `until`, from its changelog."""
+        self._behind.pop(cell_uuid, None)
+        was_replaying, self._is_replaying = self._is_replaying, True
         while self._positions[cell_uuid] != until and not self._has_ended and not self._is_overrun:
             try:
                 reading = await self._feed.replay(cell_uuid, self._positions[cell_uuid])
-            except (CellUnreachableError, UnknownCellError):
-                reading = None
-            if reading is None:
+            except (CellUnreachableError, UnknownCellError) as error:
+                self._behind[cell_uuid] = str(error)
+                self._looked_at.setdefault(cell_uuid, until)
+                self.report()
+                break
+            if isinstance(reading, ResetReason):
                 self._positions[cell_uuid] = until
-                yield self._lost("not all changes since the last id are known any more")
-                return
+                yield _lost(reading)
+                break
             await self._rights.confirm()
             for change in reading.changes:
                 if self._rights.are_old:
                     await self._rights.confirm()
                 if change.position.sequence > until.sequence:
                     # It comes among what is new.
-                    self._positions[cell_uuid] = until
-                    return
+                    break
                 self._positions[cell_uuid] = change.position
                 if (event := self._event_of(change)) is not None:
-                    yield self._sent(_Event(*event))
-            if not reading.has_more:
+                    yield event
+            if not reading.has_more or reading.reached.sequence > until.sequence:
                 self._positions[cell_uuid] = until
+        self._is_replaying = was_replaying
 
-    def _event_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
-        """Name and data of the event; None for what is nothing to this caller."""
+    def _event_of(self, change: ChangedInstance) -> WatchEvent | None:
+        """None for what is nothing to this caller."""
         try:
-            return self._event_of_row(change)
+            if change.row is None or (kind := self._kind_of(change, change.row)) is None:
+                return None
+            return WatchEvent(*self._watched.event(kind, change, change.row))
         except UnreadableRowError:
-            return "reset", _reason("a row that has changed cannot be read")
+            return _lost(ResetReason.UNREADABLE_ROW)
 
-    def _event_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
-        """Raises UnreadableRowError when it is not known whether this caller may see it."""
-        row = change.row
-        if row is None or not self._request.visible(row.record):
-            return None
-        if not change.is_gone and self._request.matches(row.record):
+    def _kind_of(self, change: ChangedInstance, row: InstanceRow) -> ChangeKind | None:
+        """What the change is to the list; None where it is nothing.
+
+        Where the state before is not known, it is a change or a leave: what the list has is then right in any case.
+        Raises UnreadableRowError when it is not known whether this caller may see it.
+        """
+        had = self._had(change, row)
+        if not change.is_gone and self._has(row):
             self._removed.pop(row.uuid, None)
-            return "changed", b'{"server":' + self._request.render(row) + b"}"
-        if row.uuid in self._removed or not self._may_be_listed(change):
-            return None
-        self._removed[row.uuid] = None
+            return ChangeKind.ENTER if had is False else ChangeKind.CHANGE
+        if had or (had is None and row.uuid not in self._removed and self._watched.shows(row)):
+            self._remember_removal(row.uuid)
+            return ChangeKind.LEAVE
+        return None
+
+    def _had(self, change: ChangedInstance, row: InstanceRow) -> bool | None:
+        """Whether the list had the instance before the change; None where that is not known."""
+        if change.is_new:
+            return False
+        return None if change.before is None else self._has(InstanceRow(row.cell_uuid, row.revision - 1, change.before))
+
+    def _has(self, row: InstanceRow) -> bool:
+        return self._watched.shows(row) and self._watched.has(row)
+
+    def _remember_removal(self, uuid: str) -> None:
+        self._removed[uuid] = None
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
-        return "removed", msgspec.json.encode({"server": {"id": row.uuid}})
 
-    def _may_be_listed(self, change: ChangedInstance) -> bool:
-        """Whether the list had the instance before the change; if that is not known, whether it may have had it."""
-        if change.is_new or change.before is None:
-            return not change.is_new
-        return self._request.visible(change.before) and self._request.matches(change.before)
-
-    def _put(self, event: "_Event") -> None:
+    def _put(self, event: "_Buffered") -> None:
         if len(self._buffer) == _BUFFERED_EVENTS:
             # What it would still get is old; it goes on from the last id, or lists again.
             self._is_overrun = True
@@ -218,34 +343,24 @@ class Watch:
             self._buffer.append(event)
         self._news.set()
 
-    def _id(self) -> str:
-        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
-        if not self._buffer and not self._is_overrun:
-            for cell_uuid, position in self._looked_at.items():
-                self._set(cell_uuid, position)
-        return self._codec.encode(self._positions)
-
     def _set(self, cell_uuid: str, position: Position | None) -> None:
         if position is None:
             self._positions.pop(cell_uuid, None)
-        else:
+        elif cell_uuid not in self._behind:
             self._positions[cell_uuid] = position
-
-    def _lost(self, reason: str) -> ServerSentEvent:
-        return self._sent(_Event("reset", _reason(reason)))
-
-    def _sent(self, event: "_Event", position: str | None = None) -> ServerSentEvent:
-        return ServerSentEvent(event.data.decode(), event=event.name, id=position)
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
+class _Buffered:
     """cell_uuid: of the cell that it is about, if it is about one; position: up to where that is followed then."""
 
-    name: str
-    data: bytes
+    event: WatchEvent
     cell_uuid: str | None = None
     position: Position | None = None
+
+
+def _lost(reason: ResetReason) -> WatchEvent:
+    return WatchEvent("reset", _reason(reason.text), reset=reason)
 
 
 def _reason(text: str) -> bytes:

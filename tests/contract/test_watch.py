@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from sse_starlette import ServerSentEvent
 
 from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from fleetlight.api.server import serve
@@ -20,10 +19,10 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import RightsLostError
-from fleetlight.listing.watches.changelogs import ChangedInstance, Changelogs, read_on
+from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs, ResetReason, read_on
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.listing.watches.watch import Watch, WatchRequest
+from fleetlight.listing.watches.watch import ChangeKind, CoveredCell, Watch
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.fleets.documents import make_record
@@ -275,9 +274,9 @@ def test_log_that_is_pruned_between_two_looks_at_it_is_not_taken_for_whole() -> 
     cell = Pruned()
     for _ in range(3):
         cell.create()
-    assert read_on(cell, Position(None, 0)) is None
+    assert read_on(cell, Position(None, 0)) is ResetReason.FORGOTTEN
     reading = read_on(cell, Position(None, 2))
-    assert reading is not None
+    assert isinstance(reading, ChangelogReading)
     assert [change.position.sequence for change in reading.changes] == [3]
 
 
@@ -304,19 +303,18 @@ def test_cell_that_hangs_makes_the_stream_incomplete_and_loses_nothing(small_fle
 
 
 def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
-    async def scenario() -> list[ServerSentEvent]:
+    async def scenario() -> list[str | None]:
         feed = feed_of(_NoCells())
-        asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
+        asked = _Everything()
         watch = Watch(feed, PositionCodec(None), asked, _Rights())
         events = watch.events()
-        told = [await anext(events)]
+        told = [(await anext(events)).name]
         for number in range(1, 1500):
             row = InstanceRow("cell", number, make_record(number))
             watch.offer(ChangedInstance("cell", Position(None, number), row))
-        told += [event async for event in events]
-        return told
+        return told + [event.name async for event in events if event.name is not None]
 
-    assert [event.event for event in asyncio.run(scenario())] == ["ready", "overrun"]
+    assert asyncio.run(scenario()) == ["ready", "overrun"]
 
 
 def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,10 +330,10 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
             raise ZeroDivisionError
 
     async def scenario() -> list[str | None]:
-        asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
+        asked = _Everything()
         events = Watch(feed_of(Mistaken()), PositionCodec(None), asked, _Rights()).events()
         async with asyncio.timeout(PATIENCE_S):
-            return [event.event async for event in events if event.event is not None]
+            return [event.name async for event in events if event.name is not None]
 
     assert asyncio.run(scenario()) == ["ready"]
 
@@ -386,18 +384,34 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
 def test_rights_are_looked_at_in_the_middle_of_what_a_slow_reader_takes() -> None:
     async def scenario() -> list[str | None]:
         rights = _Rights()
-        asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
+        asked = _Everything()
         watch = Watch(feed_of(_NoCells()), PositionCodec(None), asked, rights)
         events = watch.events()
-        told = [(await anext(events)).event]
+        told = [(await anext(events)).name, (await anext(events)).name]
         for number in range(1, 10):
             row = InstanceRow("cell", number, make_record(number))
             watch.offer(ChangedInstance("cell", Position(None, number), row))
-        told += [(await anext(events)).event for _ in range(2)]
+        told += [(await anext(events)).name for _ in range(2)]
         rights.are_old = True
-        return told + [event.event async for event in events]
+        return told + [event.name async for event in events]
 
-    assert asyncio.run(scenario()) == ["ready", "changed", "changed", "ended"]
+    assert asyncio.run(scenario()) == ["ready", None, "changed", "changed", "ended"]
+
+
+class _Everything:
+    """A list of all instances."""
+
+    def shows(self, row: InstanceRow) -> bool:
+        return True
+
+    def has(self, row: InstanceRow) -> bool:
+        return True
+
+    def event(self, kind: ChangeKind, change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+        return "changed", b"{}"
+
+    def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
+        return b"{}"
 
 
 class _Rights:
@@ -423,9 +437,9 @@ class _Counter:
     def offer(self, change: ChangedInstance) -> None:
         self._offered.put_nowait(change)
 
-    def report(self, *, is_complete: bool) -> None: ...
+    def report(self) -> None: ...
 
-    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None: ...
+    def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None: ...
 
     def end(self) -> None: ...
 

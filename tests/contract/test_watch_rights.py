@@ -15,7 +15,7 @@ from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Directory, User
 from fleetlight.cells.epochs import Position
-from fleetlight.listing.watches.changelogs import ChangelogReading
+from fleetlight.listing.watches.changelogs import ChangelogReading, ResetReason
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
@@ -180,7 +180,7 @@ def test_stream_that_goes_on_from_an_id_tells_nothing_after_its_rights_are_lost(
         create(fleet, OTHER)
         replay = site.api.services.feed.replay
 
-        async def replay_after_the_loss(cell_uuid: str, after: Position) -> ChangelogReading | None:
+        async def replay_after_the_loss(cell_uuid: str, after: Position) -> ChangelogReading | ResetReason:
             if not lost.is_set():
                 lost.set()
                 change_user(site, roles={DEMO: ("reader",)})

@@ -1,11 +1,10 @@
 """`GET /servers/detail` with `Accept: text/event-stream`: what changes from now on in what the list would show."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
 from fleetlight.api.compute.protocol.parameters import accept
@@ -14,20 +13,21 @@ from fleetlight.api.compute.server_lists.item_templates import full_template
 from fleetlight.api.identity.rights import CallerRights
 from fleetlight.api.limits.watch_limit import WatchSlots
 from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.event_stream import LAST_ID_HEADER, EventStream
 from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.sources import rendered
+from fleetlight.listing.watches.changelogs import ChangedInstance
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.listing.watches.watch import Watch, WatchRequest
+from fleetlight.listing.watches.watch import ChangeKind, CoveredCell, Watch
 from fleetlight.query.check import check
 from fleetlight.query.evaluate import matcher
+from fleetlight.query.filters import Filter
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.compute.view import ItemTemplate
 
-_LAST_ID_HEADER = "Last-Event-ID"
 _ACTION = "detail"
-# A reader that takes nothing for so long is given up.
-_SEND_TIMEOUT_S = 30
 
 
 class ServerWatches:
@@ -51,7 +51,7 @@ class ServerWatches:
             held.enter_context(self._slots.take(request.caller))
             watch = await self._watch(request)
             # A caller that asks for the headers alone watches nothing.
-            return _Stream(watch.events(), ExitStack() if request.http.method == "HEAD" else held.pop_all())
+            return EventStream(watch, ExitStack() if request.http.method == "HEAD" else held.pop_all())
 
     async def _watch(self, request: ApiRequest) -> Watch:
         query = accept(request.query, request.minor, is_admin=request.caller.is_admin)
@@ -61,28 +61,38 @@ class ServerWatches:
         for tree in (wanted, visible):
             check(tree, INSTANCE_FIELDS)
         template = full_template(request, await self._host_statuses.shown_to(request))
-
-        def render(row: InstanceRow) -> bytes:
-            try:
-                return rendered(row, template)
-            except UnreadableRowError:
-                return template.render_damaged(row.record)
-
-        last_id = request.http.headers.get(_LAST_ID_HEADER)
+        last_id = request.http.headers.get(LAST_ID_HEADER)
         since = None if not last_id else self._codec.decode(last_id)
-        asked = WatchRequest(matcher(visible, INSTANCE_FIELDS), matcher(wanted, INSTANCE_FIELDS), render)
+        asked = _Servers(visible, wanted, template)
         rights = CallerRights(request.caller, request.authenticate)
         return Watch(self._feed, self._codec, asked, rights, since, is_lost=bool(last_id) and since is None)
 
 
-class _Stream(EventSourceResponse):
-    """held: what is closed when the stream has ended, however it does."""
+class _Servers:
+    """The list of servers as a WatchedList. visible: whether the caller may see one at all."""
 
-    def __init__(self, events: AsyncIterator[ServerSentEvent], held: ExitStack) -> None:
-        # The stream has a heartbeat of its own, which moves the reader on.
-        super().__init__(events, ping=0, send_timeout=_SEND_TIMEOUT_S)
-        self._held = held
+    def __init__(self, visible: Filter, wanted: Filter, template: ItemTemplate) -> None:
+        self._is_visible = matcher(visible, INSTANCE_FIELDS)
+        self._is_wanted = matcher(wanted, INSTANCE_FIELDS)
+        self._template = template
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
-            await super().__call__(scope, receive, send)
+    def shows(self, row: InstanceRow) -> bool:
+        return self._is_visible(row.record)
+
+    def has(self, row: InstanceRow) -> bool:
+        return self._is_wanted(row.record)
+
+    def event(self, kind: ChangeKind, _change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+        if kind is ChangeKind.LEAVE:
+            return "removed", msgspec.json.encode({"server": {"id": row.uuid}})
+        return "changed", b'{"server":' + self._rendered(row) + b"}"
+
+    def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
+        is_complete = all(each.why_not is None for each in cells)
+        return b"{}" if cursor is None else msgspec.json.encode({"complete": is_complete})
+
+    def _rendered(self, row: InstanceRow) -> bytes:
+        try:
+            return rendered(row, self._template)
+        except UnreadableRowError:
+            return self._template.render_damaged(row.record)

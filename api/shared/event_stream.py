@@ -1,0 +1,34 @@
+"""Answers that are streams of what a watch says, as server-sent events."""
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
+
+from fleetlight.listing.watches.watch import Watch
+
+LAST_ID_HEADER = "Last-Event-ID"
+# A reader that takes nothing for so long is given up.
+_SEND_TIMEOUT_S = 30
+
+
+class EventStream(EventSourceResponse):
+    """held: what is closed when the stream has ended, however it does."""
+
+    def __init__(self, watch: Watch, held: ExitStack) -> None:
+        # The stream has a heartbeat of its own, which moves the reader on.
+        super().__init__(_sent(watch), ping=0, send_timeout=_SEND_TIMEOUT_S)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
+async def _sent(watch: Watch) -> AsyncIterator[ServerSentEvent]:
+    async for event in watch.events():
+        if event.name is None:
+            yield ServerSentEvent(id=event.cursor, comment="alive")
+        else:
+            yield ServerSentEvent(event.data.decode(), event=event.name, id=event.cursor)
