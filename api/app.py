@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance
+from fleetlight.api.changes import routes as changes
 from fleetlight.api.compute.routes import ComputeFace
 from fleetlight.api.console import routes as console
 from fleetlight.api.explaining import routes as explaining
@@ -78,6 +79,7 @@ def create_app(parts: ApiParts) -> Application:
     series = Series(services.metrics, board, parts.clock)
     others = [
         *query.routes(services, query_engine),
+        *changes.routes(services),
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
         *capacity.routes(services),

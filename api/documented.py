@@ -1,6 +1,6 @@
 """Operations of the faces beside the table of the compute API, as the OpenAPI document shows them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class ApiOperation:
     unwell: the status under which the same is said when something is not as it should be.
     faults: statuses of faults in the form of the compute API, besides those that any request can get; None: faults have
         the form of the service that this belongs to.
+    events: what the data of each event holds, by its name, if it can be had as a stream of server-sent events.
     summary: one line on what it is for.
     """
 
@@ -41,6 +42,7 @@ class ApiOperation:
     media_type: str = JSON
     unwell: int | None = None
     faults: tuple[int, ...] | None = None
+    events: Mapping[str, JsonType] | None = None
     summary: str = ""
 
 

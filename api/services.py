@@ -20,6 +20,7 @@ from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.watches.changelogs import Changelogs
 from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec
 from fleetlight.operations.simulation.default_images import is_default_image
 
 
@@ -28,6 +29,7 @@ class Services:
     """parts: what they are made of. index: it holds the safe-connect flag. limits: of this process and those beside it.
 
     access: to the fleet database and native cells. feed: of the changes that watches are about, by `changelogs`.
+    positions: writes down where watches go on.
     """
 
     parts: ApiParts
@@ -43,6 +45,7 @@ class Services:
     writes: ReadYourWrites
     changelogs: Changelogs
     feed: ChangeFeed
+    positions: PositionCodec
     admission: ListAdmission
     middleware: Middleware
 
@@ -94,6 +97,7 @@ class Services:
             writes,
             changelogs,
             ChangeFeed(cells, changelogs),
+            PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
             admission,
             Middleware(identity, parts.api.compute_link_prefix, writes.include, admission),
         )

@@ -149,6 +149,8 @@ def _other_responses(operation: ApiOperation) -> dict[str, Any]:
             if operation.answer is not None:
                 content = {operation.media_type: {"schema": operation.answer.schema(OLDEST[1])}}
                 responses[str(status)]["content"] = content
+            if operation.events is not None:
+                responses[str(status)]["content"][EVENT_STREAM] = _stream_schema(operation.events, OLDEST[1])
     return responses
 
 

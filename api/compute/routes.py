@@ -17,7 +17,6 @@ from fleetlight.api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from fleetlight.api.documented import DocumentedRoute
 from fleetlight.api.http.methods import METHODS
 from fleetlight.api.services import Services
-from fleetlight.listing.watches.positions import PositionCodec
 
 
 class ComputeFace:
@@ -28,7 +27,6 @@ class ComputeFace:
         self._services = services
         self._versions = VersionDocuments(services.middleware, parts.api.compute_link_prefix)
         self._host_statuses = HostStatusCache(services.access, parts.cells)
-        key = parts.api.watch_key
         self.lists = ServerListHandlers(
             services.lister,
             services.finder,
@@ -38,7 +36,7 @@ class ComputeFace:
             writes=services.writes,
             watches=ServerWatches(
                 services.feed,
-                PositionCodec(None if key is None else key.get_secret_value()),
+                services.positions,
                 self._host_statuses,
                 services.limits.watches,
             ),

@@ -111,7 +111,7 @@ def body_of_query(query: QueryString, parameters: Collection[str] = _PARAMETERS)
 
     parameters: those that there may be, of which it takes what a body has. Raises BadRequestError.
     """
-    _refuse_unknown(query, parameters)
+    refuse_unknown(query, parameters)
     return QueryBody(
         what=query.last("what") or "instance",
         fields=listed_up_to(MAX_FIELDS, "fields", query),
@@ -119,19 +119,19 @@ def body_of_query(query: QueryString, parameters: Collection[str] = _PARAMETERS)
         order=listed_up_to(MAX_ORDER, "order", query),
         limit=number_in("limit", query),
         marker=query.last("marker"),
-        all_projects=_flag(query, "all_projects"),
+        all_projects=flag(query, "all_projects"),
         as_of=query.last("as_of"),
     )
 
 
 def count_body_of_query(query: QueryString) -> CountBody:
     """As `body_of_query`, for counts. Raises BadRequestError."""
-    _refuse_unknown(query, _PARAMETERS_OF_COUNTS)
+    refuse_unknown(query, _PARAMETERS_OF_COUNTS)
     return CountBody(
         what=query.last("what") or "instance",
         by=listed_up_to(_MAX_BY, "by", query),
         filter=query.last("filter") or None,
-        all_projects=_flag(query, "all_projects"),
+        all_projects=flag(query, "all_projects"),
         as_of=query.last("as_of"),
     )
 
@@ -298,13 +298,15 @@ def _sort_key(text: str, known: QueryFields, stored_name: Callable[[str], str | 
     )
 
 
-def _refuse_unknown(query: QueryString, known: Collection[str]) -> None:
+def refuse_unknown(query: QueryString, known: Collection[str]) -> None:
+    """Raises BadRequestError for a parameter that is not one of `known`."""
     unknown = sorted(set(query) - set(known))
     if unknown:
         raise BadRequestError(f"there is no parameter '{unknown[0]}'; there is: {', '.join(sorted(known))}")
 
 
-def _flag(query: QueryString, name: str) -> bool:
+def flag(query: QueryString, name: str) -> bool:
+    """Whether the parameter `name` is there and true. Raises BadRequestError for what is neither true nor false."""
     text = query.last(name)
     if text is not None and text not in _YES + _NO:
         raise BadRequestError(f"{name}: '{text}' is neither true nor false")

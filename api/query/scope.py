@@ -12,12 +12,13 @@ def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:
 
     Raises ForbiddenError.
     """
+    return all_of(projects_of(caller, all_projects=all_projects), _THERE, wanted)
+
+
+def projects_of(caller: Caller, *, all_projects: bool) -> Filter:
+    """The instances of the caller, or of all projects if it asks for them; deleted ones too. Raises ForbiddenError."""
     if all_projects and not caller.is_admin:
         raise ForbiddenError("fleetlight:query:all_projects")
     if all_projects:
-        projects: Filter = EVERYTHING
-    elif caller.project_id is None:
-        projects = Eq("user_id", caller.user_id)
-    else:
-        projects = Eq("project_id", caller.project_id)
-    return all_of(projects, _THERE, wanted)
+        return EVERYTHING
+    return Eq("user_id", caller.user_id) if caller.project_id is None else Eq("project_id", caller.project_id)

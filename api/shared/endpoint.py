@@ -117,13 +117,13 @@ class Middleware:
         self._include = include
         self._admission = admission
 
-    def endpoint(self, handler: Handler) -> Endpoint:
-        """The endpoint that answers with `handler`."""
+    def endpoint(self, handler: Handler, *, gives_events: bool = False) -> Endpoint:
+        """The endpoint that answers with `handler`. gives_events: whether also with a stream of them."""
 
         async def answer(http: HttpRequest) -> Response:
             async def respond(minor: int) -> Response:
                 request = await self.request(http, minor)
-                if request.wants_events:
+                if request.wants_events and not gives_events:
                     raise NoEventsError
                 return await handler(request)
 
@@ -133,7 +133,7 @@ class Middleware:
 
     def route(self, operation: ApiOperation, handler: Handler) -> DocumentedRoute:
         """The route of an operation that `handler` answers."""
-        return DocumentedRoute(operation, self.endpoint(handler))
+        return DocumentedRoute(operation, self.endpoint(handler, gives_events=operation.events is not None))
 
     async def answer(self, http: HttpRequest, respond: Callable[[int], Awaitable[Response]]) -> Response:
         """Negotiate the microversion, call `respond` with its minor part, and answer what goes wrong with a fault."""

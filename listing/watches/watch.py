@@ -6,9 +6,10 @@ slow and is dropped), `ended` (the reader may not go on); one without a name whe
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -101,6 +102,7 @@ class Watch:
     rights: of the reader, which are confirmed before each batch of events, and every few seconds.
     since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
     is_lost: an earlier stream ended at a place that is not known any more; the reader has to list again.
+    deadline: of the monotonic clock; from then on it does not wait for news, but says at once that there is none.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Watch:
         since: Positions | None = None,
         *,
         is_lost: bool = False,
+        deadline: float = math.inf,
     ) -> None:
         self._feed = feed
         self._codec = codec
@@ -119,6 +122,7 @@ class Watch:
         self._rights = rights
         self._since = since
         self._is_lost = is_lost
+        self._deadline = deadline
         self._positions: dict[str, Position] = dict(since or {})
         self._looked_at: dict[str, Position | None] = {}
         # Cells that did not answer while it was read what had been missed of them; read on later.
@@ -176,7 +180,7 @@ class Watch:
                 self._set(cell_uuid, position)
         return self._codec.encode(self._positions)
 
-    async def events(self) -> AsyncIterator[WatchEvent]:
+    async def events(self) -> AsyncGenerator[WatchEvent]:
         """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self))
@@ -248,7 +252,7 @@ class Watch:
 
     async def _is_news(self) -> bool:
         try:
-            async with asyncio.timeout(_HEARTBEAT_S):
+            async with asyncio.timeout(min(_HEARTBEAT_S, self._deadline - time.monotonic())):
                 await self._news.wait()
         except TimeoutError:
             return False

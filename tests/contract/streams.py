@@ -73,7 +73,11 @@ class Stream:
 
 @asynccontextmanager
 async def stream(
-    api: Api, query: str = "", *headers: Mapping[str, str], last_id: str | None = None
+    api: Api,
+    query: str = "",
+    *headers: Mapping[str, str],
+    last_id: str | None = None,
+    path: str = "/v2.1/servers/detail",
 ) -> AsyncIterator[Stream]:
     opened = Stream()
     sent = {**STREAM, **({"Last-Event-ID": last_id} if last_id else {})}
@@ -84,8 +88,8 @@ async def stream(
         "http_version": "1.1",
         "method": "GET",
         "scheme": "http",
-        "path": "/v2.1/servers/detail",
-        "raw_path": b"/v2.1/servers/detail",
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": [(b"host", b"api.test"), *((name.lower().encode(), value.encode()) for name, value in sent.items())],
         "server": ("api.test", 80),

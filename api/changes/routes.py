@@ -1,0 +1,136 @@
+"""`GET /fleetlight/changes`: changes of instances, by batches, or as a stream of server-sent events."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text
+from fleetlight.api.changes.polling import next_batch
+from fleetlight.api.changes.watched_items import WatchedItems
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import OTHER_FAULT_KEY
+from fleetlight.api.http.parts_response import HeadResponse
+from fleetlight.api.http.shapes import (
+    ANYTHING,
+    BOOL,
+    INTEGER,
+    TEXT,
+    JsonType,
+    Key,
+    ListOf,
+    MapOf,
+    OneOf,
+    Shape,
+    optional,
+    or_null,
+)
+from fleetlight.api.identity.rights import CallerRights
+from fleetlight.api.limits.large_bodies import made_aside
+from fleetlight.api.query.item_query import size_of
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.event_stream import LAST_ID_HEADER, EventStream
+from fleetlight.api.shared.headers import LAST_EVENT_ID
+from fleetlight.listing.watches.changelogs import ResetReason
+from fleetlight.listing.watches.watch import Watch
+
+JSON_LINES = "application/jsonl"
+_ADDRESS = "/fleetlight/changes"
+_OF_ITEM: Mapping[str, JsonType | Key] = {
+    "kind": TEXT,
+    "id": TEXT,
+    "cell": optional(TEXT),
+    "revision": INTEGER,
+    "at": or_null(TEXT),
+}
+_UPSERT = Shape({**_OF_ITEM, "cells": ListOf(ListOf(ANYTHING))})
+_LEAVE = Shape(_OF_ITEM)
+_CELL = Shape({"state": TEXT, "reason": or_null(TEXT), "by": TEXT, "sequence": or_null(INTEGER)})
+_COVERED: Mapping[str, JsonType | Key] = {"complete": BOOL, "cells": optional(MapOf(_CELL))}
+_WHY = Shape({"reason": TEXT})
+_EVENTS = {
+    "ready": Shape({"cursor": TEXT, **_COVERED}),
+    "enter": _UPSERT,
+    "change": _UPSERT,
+    "leave": _LEAVE,
+    "incomplete": Shape(_COVERED),
+    "complete": Shape(_COVERED),
+    "reset": _WHY,
+    "overrun": _WHY,
+    "ended": _WHY,
+}
+_END = Shape({"kind": TEXT, "cursor": TEXT, "more": BOOL, **_COVERED})
+CHANGES = ApiOperation(
+    "GET",
+    _ADDRESS,
+    OneOf((_UPSERT, _LEAVE, _END)),
+    query=PARAMETERS,
+    takes=(LAST_EVENT_ID,),
+    media_type=JSON_LINES,
+    faults=(400, 403, 404, 410),
+    events=_EVENTS,
+    summary="What changed in the instances that a filter lets pass, one change on a line, and the cursor to go on from",
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def routes(services: Services) -> Sequence[Route]:
+    return [services.middleware.route(CHANGES, ChangesHandler(services).changes)]
+
+
+class ChangesHandler:
+    """The handler of CHANGES."""
+
+    def __init__(self, services: Services) -> None:
+        self._feed = services.feed
+        self._codec = services.positions
+        self._cells = services.parts.cells
+        self._slots = services.limits.watches
+
+    async def changes(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/changes`. Raises TooManyOwnWatchesError, TooManyWatchesError."""
+        with ExitStack() as held:
+            held.enter_context(self._slots.take(request.caller))
+            asked = await made_aside(
+                size_of(filter_text(request.query)), lambda: changes_query(request.query, request.caller)
+            )
+            items = WatchedItems(asked.question, request.caller, await self._cells.cells())
+            if request.http.method == "HEAD":
+                return HeadResponse(Response(media_type=JSON_LINES))
+            if not request.wants_events:
+                return await self._batch(request, asked, items)
+            return EventStream(self._watch(request, asked, items), held.pop_all())
+
+    async def _batch(self, request: ApiRequest, asked: ChangesQuery, items: WatchedItems) -> Response:
+        deadline = time.monotonic() + (asked.wait_s if asked.after else 0)
+        batch = await next_batch(self._watch(request, asked, items, deadline), deadline)
+        if isinstance(batch, ResetReason):
+            return _gone(batch)
+        end = {"kind": "end", "cursor": batch.cursor, "more": batch.has_more, **items.covered(batch.cells)}
+        end["complete"] = end["complete"] and not batch.has_more
+        return Response(b"".join(b"%b\n" % line for line in (*batch.changes, _encode(end))), media_type=JSON_LINES)
+
+    def _watch(
+        self, request: ApiRequest, asked: ChangesQuery, items: WatchedItems, deadline: float = math.inf
+    ) -> Watch:
+        # A browser that connects again says where it was, at the address that it had at first.
+        after = request.http.headers.get(LAST_ID_HEADER) or asked.after
+        since = None if after is None else self._codec.decode(after)
+        rights = CallerRights(request.caller, request.authenticate)
+        is_lost = after is not None and since is None
+        return Watch(self._feed, self._codec, items, rights, since, is_lost=is_lost, deadline=deadline)
+
+
+def _gone(reason: ResetReason) -> Response:
+    """The refusal of a cursor: what is missing cannot be had from here."""
+    text = f"after: {reason.text}; take a new cursor from {_ADDRESS}, and then list again by /fleetlight/query"
+    said = {"code": HTTPStatus.GONE, "message": text, "reason": reason, "start": _ADDRESS}
+    return json_answer({OTHER_FAULT_KEY: said}, HTTPStatus.GONE)

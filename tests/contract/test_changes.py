@@ -1,0 +1,315 @@
+"""`GET /fleetlight/changes`: what changed in what a filter lets pass, for programs that keep a copy."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.kinds.opening import open_adapter
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.streams import STREAM, stream
+from tests.support.servers.backups import Backup
+
+CHANGES = "/fleetlight/changes"
+WEB = "name =~ m/^web/"
+KEYED = ApiSettings(watch_key="a secret of sixteen letters")
+IN_NORTH = 'cell == "north"'
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as made:
+        yield made
+
+
+class Poll:
+    """An answer of the feed."""
+
+    def __init__(self, api: Api, headers: Mapping[str, str] = MEMBER, **parameters: Any) -> None:
+        answer = api.get(f"{CHANGES}?{urlencode(parameters)}", headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"] == "application/jsonl"
+        *self.changes, self.end = [json.loads(line) for line in answer.text.splitlines()]
+        assert self.end["kind"] == "end"
+        self.cursor: str = self.end["cursor"]
+
+    @property
+    def kinds(self) -> Sequence[tuple[str, str]]:
+        return [(change["kind"], change["id"]) for change in self.changes]
+
+
+def change(fleet: ComputeFleet, cell: str, uuid: str, **values: Any) -> None:
+    fleet.operations(cell).update(uuid, values)
+    fleet.number_changes()
+
+
+def create(fleet: ComputeFleet, cell: str = "north", **values: Any) -> str:
+    uuid = fleet.create(cell, **values)
+    fleet.number_changes()
+    return uuid
+
+
+def test_changes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    other = create(fleet, display_name="db")
+    start = Poll(api, filter=WEB)
+    assert (start.changes, start.end["complete"], start.end["more"]) == ([], True, False)
+    uuid = create(fleet, display_name="web")
+    change(fleet, "north", uuid, display_name="web-2")
+    change(fleet, "north", uuid, display_name="db")
+    change(fleet, "north", uuid, display_name="db-2")
+    change(fleet, "north", other, display_name="web-other")
+    fleet.operations("north").delete(other)
+    fleet.number_changes()
+    poll = Poll(api, filter=WEB, fields="name,nonsense", after=start.cursor)
+    assert poll.kinds == [
+        ("enter", uuid),
+        ("change", uuid),
+        ("leave", uuid),
+        ("enter", other),
+        ("leave", other),
+    ]
+    first, second, third = poll.changes[:3]
+    assert (first["cells"], second["cells"]) == ([[0, "web"], [1, None]], [[0, "web-2"], [1, None]])
+    assert "cells" not in third
+    assert [each["revision"] for each in poll.changes[:3]] == [1, 2, 3]
+    assert first["at"].endswith("Z")
+    assert Poll(api, filter=WEB, after=poll.cursor).changes == []
+
+
+def test_cells_of_a_change_are_those_of_a_query(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    names = "name,status,cell,serial_no,be/memory,oper_state,tags,ctime,hidden"
+    start = Poll(api, {}, all_projects=1)
+    for cell in CELLS:
+        change(fleet, cell, create(fleet, cell), display_name=f"web-{cell}")
+    poll = Poll(api, {}, fields=names, filter='serial_no == 2 and cell != "east"', all_projects=1, after=start.cursor)
+    listed = api.get(f"/fleetlight/query?fields={quote(names)}&all_projects=1", {"Fleetlight-Consistency": "strong"})
+    assert [each["cell"] for each in poll.changes] == [each["cells"][2][1] for each in poll.changes]
+    assert sorted(each["cells"] for each in poll.changes) == sorted(
+        row for row in listed.json()["data"] if row[2][1] != "east"
+    )
+
+
+def test_members_get_their_project_alone_and_learn_nothing_of_cells(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    start = Poll(api)
+    create(fleet, project_id="other")
+    mine = create(fleet, "east")
+    poll = Poll(api, after=start.cursor)
+    assert poll.kinds == [("enter", mine)]
+    assert "cell" not in poll.changes[0]
+    assert "cells" not in poll.end
+    assert len(Poll(api, {}, after=start.cursor, all_projects=1).changes) == 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "words"),
+    [
+        ({"what": "node"}, 400, "of type 'node' are not followed"),
+        ({"what": "nonsense"}, 404, "no item type"),
+        ({"filter": 'os == "debian"'}, 400, "filter: os: made of what is configured in the cell"),
+        ({"fields": "name,pnode.group,hvparams"}, 400, "fields: pnode.group, hvparams: made of"),
+        ({"filter": 'nonsense == "1"'}, 400, "nonsense"),
+        ({"filter": "=="}, 400, "filter"),
+        ({"wait": "61"}, 400, "wait: '61' is no number of seconds from 0 to 60"),
+        ({"wait": "-1"}, 400, "wait"),
+        ({"order": "name"}, 400, "there is no parameter 'order'"),
+        ({"all_projects": "perhaps"}, 400, "neither true nor false"),
+        ({"fields": ",".join(["name"] * 5)}, 400, "it may be 4 times"),
+        ({"filter": " or ".join(["serial_no > 1"] * 251)}, 400, "251 conditions"),
+    ],
+)
+def test_what_is_not_followed_or_costs_too_much_is_refused_by_name(
+    fleet: ComputeFleet, parameters: Mapping[str, str], status: int, words: str
+) -> None:
+    for headers in ({}, STREAM):
+        answer = fleet.api().get(f"{CHANGES}?{urlencode(parameters)}", headers)
+        assert answer.status_code == status, answer.text
+        (fault,) = answer.json().values()
+        assert words in fault["message"]
+
+
+def test_members_may_not_ask_for_other_projects_nor_by_fields_of_hosts(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    assert api.get(f"{CHANGES}?all_projects=1", MEMBER).status_code == 403
+    assert api.get(f"{CHANGES}?{urlencode({'filter': IN_NORTH})}", MEMBER).status_code == 400
+
+
+def gone(api: Api, cursor: str) -> str:
+    """The reason for which a cursor is refused."""
+    answer = api.get(f"{CHANGES}?after={cursor}", MEMBER)
+    assert answer.status_code == 410, answer.text
+    (fault,) = answer.json().values()
+    assert (fault["code"], fault["start"]) == (410, CHANGES)
+    assert "take a new cursor from /fleetlight/changes" in fault["message"]
+    return str(fault["reason"])
+
+
+def test_cursor_that_is_too_old_is_gone(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    cursor = Poll(api).cursor
+    create(fleet, "south")
+    create(fleet, "south")
+    fleet.forget_changes("south")
+    create(fleet, "south")
+    assert gone(api, cursor) == "forgotten"
+
+
+def test_cursor_of_what_a_restore_took_back_is_gone(fleet: ComputeFleet, tmp_path: Path) -> None:
+    api = fleet.api()
+    create(fleet, "south")
+    backup = Backup(fleet.engine("south"), tmp_path)
+    create(fleet, "south")
+    cursor = Poll(api).cursor
+    backup.restore()
+    create(fleet, "south")
+    create(fleet, "south")
+    assert gone(api, cursor) == "restored"
+
+
+def test_cursor_that_knows_a_cell_which_has_left_is_gone(fleet: ComputeFleet) -> None:
+    cursor = Poll(fleet.api(settings=KEYED)).cursor
+    fleet.remove_cell("south")
+    pool = CellPool(fleet.fleet.cells, open_adapter)
+    assert gone(fleet.api(settings=KEYED, pool=pool), cursor) == "cell-left"
+    fleet.close_pool(pool)
+
+
+def test_cursor_cannot_be_read_or_changed(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    cursor = Poll(api).cursor
+    assert all(uuid not in cursor for uuid in (cell.uuid for cell in fleet.cells.values()))
+    middle = len(cursor) // 2
+    changed = cursor[:middle] + ("A" if cursor[middle] != "A" else "B") + cursor[middle + 1 :]
+    assert gone(api, changed) == gone(api, "nonsense") == "unknown-cursor"
+
+
+def test_cursor_goes_on_in_another_process_with_the_same_key(fleet: ComputeFleet) -> None:
+    one, another = (fleet.api(settings=KEYED) for _ in range(2))
+    cursor = Poll(one).cursor
+    uuid = create(fleet)
+    assert Poll(another, after=cursor).kinds == [("enter", uuid)]
+
+
+def test_changes_of_a_cell_that_is_away_come_when_it_is_back(fleet: ComputeFleet) -> None:
+    cursor = Poll(fleet.api(settings=KEYED), {}).cursor
+    with hanging_pool(fleet, "south") as pool:
+        api = fleet.api(settings=KEYED, pool=pool.cells)
+        south, north = create(fleet, "south"), create(fleet, "north")
+        away = Poll(api, {}, after=cursor)
+        assert away.kinds == [("enter", north)]
+        assert away.end["complete"] is False
+        assert {name: each["state"] for name, each in away.end["cells"].items()} == {
+            "north": "followed",
+            "east": "followed",
+            "south": "down",
+        }
+        assert away.end["cells"]["south"]["reason"]
+        again = Poll(api, MEMBER, after=away.cursor)
+        assert (again.changes, again.end) == (
+            [],
+            {"kind": "end", "cursor": again.cursor, "more": False, "complete": False},
+        )
+        pool.gate.set()
+        back = Poll(api, {}, after=again.cursor, wait=30)
+        while not back.changes:
+            back = Poll(api, {}, after=back.cursor, wait=30)
+        assert back.kinds == [("enter", south)]
+
+
+def test_cell_that_is_followed_by_comparison_is_said_to_be(fleet: ComputeFleet) -> None:
+    fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
+    end = Poll(fleet.api(), {}).end
+    assert end["complete"] is False
+    assert (end["cells"]["nova"]["by"], end["cells"]["nova"]["state"]) == ("comparison", "down")
+    assert (end["cells"]["north"]["by"], end["cells"]["north"]["state"]) == ("changes", "followed")
+
+
+def test_poll_waits_for_a_change_and_no_longer(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    cursor = Poll(api).cursor
+
+    async def scenario() -> str:
+        waiting = asyncio.create_task(api.fetch(f"{CHANGES}?after={cursor}&wait=60", MEMBER))
+        _, pending = await asyncio.wait({waiting}, timeout=0.3)
+        assert pending, "there is nothing to answer with"
+        create(fleet, display_name="web")
+        return (await waiting).text
+
+    assert '"enter"' in api.run(scenario())
+    assert Poll(api, after=cursor, wait="0.05", filter='name == "db"').changes == []
+
+
+def test_batch_ends_at_its_limit_and_the_next_one_goes_on(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", 2)
+    api = fleet.api()
+    poll = Poll(api)
+    made = [create(fleet, cell) for cell in CELLS * 2]
+    seen: list[str] = []
+    while not (poll := Poll(api, after=poll.cursor)).end["complete"]:
+        assert poll.end["more"] is True
+        seen += [each["id"] for each in poll.changes]
+    seen += [each["id"] for each in poll.changes]
+    assert sorted(seen) == sorted(made)
+
+
+def test_stream_has_the_same_changes_and_cursors_that_polls_take(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    start = Poll(api, filter=WEB)
+    first = create(fleet, display_name="web")
+
+    async def scenario() -> tuple[str, str]:
+        query = urlencode({"filter": WEB, "fields": "name", "after": start.cursor, "all_projects": 1})
+        async with stream(api, query, path=CHANGES) as watch:
+            ready = await watch.next()
+            assert ready.name == "ready"
+            assert (ready.data["cursor"], ready.data["complete"]) == (ready.id, True)
+            assert ready.data["cells"]["north"]["state"] == "followed"
+            event = await watch.next()
+            assert (event.name, event.data["id"], event.data["cells"]) == ("enter", first, [[0, "web"]])
+            change(fleet, "north", first, display_name="web-2")
+            assert (await watch.next()).name == "change"
+            change(fleet, "north", first, display_name="db")
+            leave = await watch.next()
+            assert (leave.name, leave.data["id"]) == ("leave", first)
+        second = create(fleet, display_name="web")
+        async with stream(api, query, path=CHANGES, last_id=leave.id) as again:
+            assert (await again.next()).name == "ready"
+            assert ((await again.next()).data["id"]) == second
+        assert leave.id is not None
+        return leave.id, second
+
+    cursor, second = api.run(scenario())
+    assert Poll(api, filter=WEB, after=cursor).kinds == [("enter", second)]
+
+
+def test_stream_with_a_cursor_of_others_says_that_it_has_to_be_listed_again(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+
+    async def scenario() -> None:
+        async with stream(api, "after=nonsense", MEMBER, path=CHANGES) as watch:
+            assert await watch.names(2) == ["ready", "reset"]
+
+    api.run(scenario())
+
+
+def test_polls_and_streams_share_the_slots_of_watches(fleet: ComputeFleet) -> None:
+    api = fleet.api(settings=ApiSettings(max_watches=1))
+
+    async def scenario() -> None:
+        async with stream(api, "", MEMBER, path=CHANGES) as watch:
+            await watch.next()
+            assert (await api.fetch(CHANGES, MEMBER)).status_code == 503
+
+    api.run(scenario())
+    assert api.request("HEAD", CHANGES).status_code == 200
+    assert api.request("HEAD", CHANGES, STREAM).status_code == 200
+    assert Poll(api).changes == []
