@@ -1,0 +1,212 @@
+"""Random fleets, filters, cells that go away, and a consumer that crashes: its copy is the list, and has each change
+once.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.errors import CellUnreachableError
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+
+FIELDS = "uuid,serial_no,name,tags,be/memory"
+FILTERS = (
+    "",
+    'name == "a1"',
+    'name =* "a*"',
+    '"blue" in tags',
+    'be/memory > 1024 or not "blue" in tags',
+    "serial_no == 2",
+)
+FLAVOR = {"flavorid": "1", "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0}
+KEYED = ApiSettings(watch_key="a secret of sixteen letters")
+Changed = tuple[str, int]
+"""Which instance, and its revision then."""
+
+cells = st.sampled_from(CELLS)
+names = st.sampled_from(["a1", "a2", "b1"])
+tags = st.lists(st.just("blue"), max_size=1)
+changes = st.one_of(
+    st.tuples(st.just("create"), cells, names, tags, st.sampled_from([512, 4096])),
+    st.tuples(st.just("rename"), st.integers(0, 9), names),
+    st.tuples(st.just("tag"), st.integers(0, 9), tags),
+    st.tuples(st.just("delete"), st.integers(0, 9)),
+)
+steps = st.one_of(
+    changes,
+    changes,
+    st.just(("poll",)),
+    st.just(("crash",)),
+    st.just(("restart",)),
+    st.tuples(st.just("away"), cells),
+    st.tuples(st.just("back"), cells),
+)
+
+
+class Leaving(BrokenCells):
+    """Cells of which some cannot be asked. away: their uuids."""
+
+    def __init__(self, fleet: ComputeFleet) -> None:
+        super().__init__(fleet)
+        self.away: set[str] = set()
+
+    async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
+        if cell_uuid in self.away:
+            raise CellUnreachableError(cell_uuid, "it is away")
+
+
+class World:
+    """A project of a fleet. changed: what was changed so far."""
+
+    def __init__(self, fleet: ComputeFleet) -> None:
+        self._fleet = fleet
+        self._project = str(uuid4())
+        self.headers = {**MEMBER, "X-Project-Id": self._project}
+        self._instances: list[tuple[str, str]] = []
+        self.changed: list[Changed] = []
+
+    def change(self, action: str, *arguments: Any) -> None:
+        if action == "create":
+            cell, name, of_it, memory = arguments
+            values = {"display_name": name, "tags": of_it, "flavor": FLAVOR | {"memory_mb": memory}}
+            uuid = self._fleet.create(cell, **values, project_id=self._project)
+            self._instances.append((cell, uuid))
+            self.changed.append((uuid, 1))
+        elif self._instances:
+            self._change(action, arguments[0] % len(self._instances), *arguments[1:])
+        self._fleet.number_changes()
+
+    def _change(self, action: str, number: int, *values: Any) -> None:
+        cell, uuid = self._instances[number]
+        operations = self._fleet.operations(cell)
+        if action == "delete":
+            del self._instances[number]
+            changed = operations.delete(uuid)
+        else:
+            changed = operations.update(uuid, {"display_name" if action == "rename" else "tags": values[0]})
+        self.changed.append((uuid, changed.revision))
+
+
+class Consumer:
+    """A copy of a list. rows, cursor: what it has stored, together. seen: the changes that it has got and stored.
+
+    apis: processes of one API, of which it asks the first.
+    """
+
+    def __init__(self, apis: list[Api], world: World, text: str) -> None:
+        self._apis = apis
+        self._headers = world.headers
+        self._filter = text
+        self.rows: dict[str, list[Any]] = {}
+        self.seen: list[Changed] = []
+        self.is_complete = False
+        self.cursor = self._ask({})[1]["cursor"]
+
+    def begin(self, world: World, meanwhile: Sequence[Any]) -> None:
+        """List what there is; more changes while pages are read."""
+        self.rows, marker = self.listed(limit=2)
+        for change in meanwhile:
+            world.change(*change)
+            if marker is not None:
+                rows, marker = self.listed(limit=2, marker=marker)
+                self.rows |= rows
+        if marker is not None:
+            self.rows |= self.listed(marker=marker)[0]
+
+    def listed(self, **more: Any) -> tuple[dict[str, list[Any]], str | None]:
+        asked = urlencode({"fields": FIELDS, "filter": self._filter, **more})
+        answer = self._apis[0].get(f"/fleetlight/query?{asked}", self._headers, {"Fleetlight-Consistency": "strong"})
+        assert answer.headers["Fleetlight-Complete"] == "true"
+        return {row[0][1]: row for row in answer.json()["data"]}, answer.json()["marker"]
+
+    def poll(self, *, stores: bool) -> None:
+        """stores: whether it does not crash before it has stored what it got."""
+        changes, end = self._ask({"after": self.cursor, "fields": FIELDS})
+        if stores:
+            self.cursor, self.is_complete = end["cursor"], end["complete"]
+            for change in changes:
+                self.seen.append((change["id"], change["revision"]))
+                self._apply(change)
+
+    def check(self, pool: Leaving) -> None:
+        """Whether it has what the list has, if it was told so since the last change."""
+        if self.is_complete and not pool.away:
+            assert self.rows == self.listed()[0]
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        if change["kind"] == "leave":
+            self.rows.pop(change["id"], None)
+        else:
+            self.rows[change["id"]] = change["cells"]
+
+    def _ask(self, more: Mapping[str, str]) -> tuple[Sequence[Any], Any]:
+        answer = self._apis[0].get(f"/fleetlight/changes?{urlencode({'filter': self._filter, **more})}", self._headers)
+        assert answer.status_code == 200, answer.text
+        *changes, end = map(json.loads, answer.text.splitlines())
+        return changes, end
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as made:
+        yield made
+
+
+# Each example has a project of its own, so they may share a fleet.
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    before=st.lists(changes, max_size=5),
+    meanwhile=st.lists(changes, max_size=3),
+    after=st.lists(steps, max_size=12),
+    shape=st.tuples(st.sampled_from(FILTERS), st.integers(1, 4)),
+)
+def test_copy_of_a_consumer_is_the_list_whenever_the_feed_says_that_it_is_complete(
+    fleet: ComputeFleet,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    before: Sequence[Any],
+    meanwhile: Sequence[Any],
+    after: Sequence[Any],
+    shape: tuple[str, int],
+) -> None:
+    text, size = shape
+    monkeypatch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", size)
+    pool = Leaving(fleet)
+    apis = [fleet.api(pool=pool, settings=KEYED) for _ in range(2)]
+    world = World(fleet)
+    for change in before:
+        world.change(*change)
+    consumers = filtered, whole = Consumer(apis, world, text), Consumer(apis, world, "")
+    known = len(world.changed)
+    filtered.begin(world, meanwhile)
+    whole.begin(world, ())
+    for action, *arguments in after:
+        match action:
+            case "poll" | "crash":
+                for consumer in consumers:
+                    consumer.poll(stores=action == "poll")
+                    consumer.check(pool)
+            case "restart":
+                apis.reverse()
+            case "away":
+                pool.away.add(fleet.cells[arguments[0]].uuid)
+            case "back":
+                pool.away.discard(fleet.cells[arguments[0]].uuid)
+            case _:
+                world.change(action, *arguments)
+                filtered.is_complete = whole.is_complete = False
+    pool.away.clear()
+    for consumer in consumers:
+        consumer.is_complete = False
+        while not consumer.is_complete:
+            consumer.poll(stores=True)
+        consumer.check(pool)
+        assert len(consumer.seen) == len(set(consumer.seen)), "each change once"
+    assert sorted(whole.seen) == sorted(world.changed[known:]), "none is missing"
