@@ -251,7 +251,9 @@ class NoEventsError(ApiError):
     """The request wants a stream of events where there is none."""
 
     def __init__(self) -> None:
-        super().__init__("There are no events (text/event-stream) here, but of GET /v2.1/servers/detail.")
+        super().__init__(
+            "There are no events (text/event-stream) here, but of GET /v2.1/servers/detail and GET /fleetlight/changes."
+        )
 
 
 class DirectoryError(ConflictError):

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.support.servers.backups import Backup
 
 CHANGES = "/fleetlight/changes"
 WEB = "name =~ m/^web/"
+DOCUMENTED = Path(__file__).parents[2] / "docs/reference/changes.md"
 KEYED = ApiSettings(watch_key="a secret of sixteen letters")
 IN_NORTH = 'cell == "north"'
 
@@ -313,3 +316,31 @@ def test_polls_and_streams_share_the_slots_of_watches(fleet: ComputeFleet) -> No
     assert api.request("HEAD", CHANGES).status_code == 200
     assert api.request("HEAD", CHANGES, STREAM).status_code == 200
     assert Poll(api).changes == []
+
+
+def test_consumer_of_the_documentation_keeps_a_copy(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    block = re.search(r"```python\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
+    assert block is not None
+    consumer: dict[str, Any] = {"json": json}
+    exec(block[1].replace('"wait": 30', '"wait": 0'), consumer)  # noqa: S102  # it is our own
+    copy = sqlite3.connect(":memory:")
+    copy.execute("CREATE TABLE copy (id TEXT PRIMARY KEY, name TEXT)")
+    copy.execute("CREATE TABLE cursor (id INTEGER PRIMARY KEY, text TEXT)")
+
+    def get(path: str, params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Any:
+        return api.get(f"{path}?{urlencode(params or {})}", MEMBER, headers or {})
+
+    def copied() -> dict[str, str]:
+        consumer["follow"](get, copy)
+        return dict(copy.execute("SELECT id, name FROM copy").fetchall())
+
+    one, two = create(fleet, display_name="one"), create(fleet, "south", display_name="two")
+    assert copied() == {one: "one", two: "two"}
+    three = create(fleet, display_name="three")
+    fleet.operations("south").delete(two)
+    change(fleet, "north", one, display_name="first")
+    assert copied() == {one: "first", three: "three"}
+    copy.execute("UPDATE cursor SET text = 'of another fleet'")
+    copied()
+    assert copied() == {one: "first", three: "three"}
