@@ -52,7 +52,8 @@ class ApiSettings(BaseModel):
     shutdown_timeout_s: how long requests that are under way when a process is stopped may take to be answered; new ones
         get 503 meanwhile, and those that are late.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
-        restart. Without it a watch that goes on elsewhere is told to list again.
+        restart. Without it a watch that goes on elsewhere is told to list again; `fleetlight up` keeps one in its
+        data folder.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
         `fleetlight up` has one in its folder.
     access_log: whether each request is logged, with its address, status and duration (event `request`).

@@ -48,6 +48,10 @@ class DataFolder:
         return self.path / "identity.json"
 
     @property
+    def watch_key(self) -> Path:
+        return self.path / "watch-key"
+
+    @property
     def clouds_file(self) -> Path:
         return self.path / "clouds.yaml"
 

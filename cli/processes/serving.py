@@ -50,11 +50,11 @@ class SharedApiState:
     limits: SharedLimits
 
     @classmethod
-    def of(cls, settings: Settings) -> "SharedApiState":
-        """As configured. Raises IdentityConfigurationError."""
+    def of(cls, settings: Settings, new_key: Callable[[], str] = secrets.token_urlsafe) -> "SharedApiState":
+        """As configured; where no key is, with that of `new_key`. Raises IdentityConfigurationError."""
         api = settings.api
         if api.watch_key is None:
-            api = api.model_copy(update={"watch_key": SecretStr(secrets.token_urlsafe())})
+            api = api.model_copy(update={"watch_key": SecretStr(new_key())})
         identity = open_identity(api, settings.identity, settings.keystone)
         return cls(settings.model_copy(update={"api": api}), identity, SharedLimits.of(api))
 

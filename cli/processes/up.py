@@ -46,6 +46,7 @@ from fleetlight.cli.processes.relaying import run_relay
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.working import worker_of
+from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
@@ -156,16 +157,22 @@ def up(
         background = _Background(settings, embedded, simulated_agents, simulation)
         from fleetlight.cli.processes.serving import SharedApiState, api_children  # noqa: PLC0415 -- other commands would start a quarter later
 
+        shared = SharedApiState.of(settings, partial(kept_watch_key, folder))
         banner = _banner(address, folder, settings, passwords, _Commands(folder, config))
         supervise(
             [
-                api_children(listeners, partial(_serve, SharedApiState.of(settings)), settings.api),
+                api_children(listeners, partial(_serve, shared), settings.api),
                 [Child(_BACKGROUND, background.run)],
             ],
             settings.monitoring,
             partial(print_result, banner),
         )
     _log.info("stopped")
+
+
+def kept_watch_key(folder: DataFolder) -> str:
+    """The key of cursors, which a fleet of its own keeps: they count after a restart too. Raises CommandError."""
+    return kept_or_new(folder.watch_key, new_password)[0]
 
 
 def _serve(shared: "SharedApiState", listener: socket, number: int, context: ChildContext) -> None:

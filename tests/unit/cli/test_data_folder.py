@@ -5,12 +5,16 @@ import stat
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.errors import CommandError
+from fleetlight.cli.processes.serving import SharedApiState
+from fleetlight.cli.processes.up import kept_watch_key
+from fleetlight.cli.settings import load_embedded_settings, with_api_options
 
 
 def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:
@@ -91,3 +95,13 @@ def test_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         DataFolder(tmp_path).locked(),
     ):
         pass
+
+
+def test_cursors_count_after_a_restart_as_the_folder_keeps_their_key(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    settings = with_api_options(load_embedded_settings(None, folder), None, None, "none")
+    before, after = (SharedApiState.of(settings, partial(kept_watch_key, folder)) for _ in range(2))
+    assert before.settings.api.watch_key == after.settings.api.watch_key is not None
+    assert stat.S_IMODE(folder.watch_key.stat().st_mode) == 0o600
+    others = SharedApiState.of(settings, partial(kept_watch_key, DataFolder(tmp_path / "others")))
+    assert others.settings.api.watch_key != before.settings.api.watch_key
