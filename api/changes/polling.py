@@ -44,6 +44,9 @@ async def next_batch(watch: Watch, deadline: float) -> Batch | ResetReason:
             is_end_of_burst = event.cursor is not None and bool(changes)
             if has_more or is_end_of_burst or (event.name is None and time.monotonic() >= deadline):
                 break
+        else:
+            # The process ends, and follows no cell any more.
+            has_more = True
         # While it is still followed which cells there are.
         return Batch(changes, watch.cursor(), has_more, watch.coverage())
 

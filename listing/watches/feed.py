@@ -67,6 +67,7 @@ class ChangeFeed:
         self._positions: dict[str, Position] = {}
         self._why_not: dict[str, str] = {}
         self._starting = asyncio.Lock()
+        self._joining = 0
         self._is_closed = False
 
     def followed(self) -> Sequence[FollowedCell]:
@@ -81,17 +82,25 @@ class ChangeFeed:
         if self._is_closed:
             watcher.end()
             return {}
-        async with self._starting:
-            if self._watching_cells is None:
-                await self._follow_cells()
-                self._watching_cells = asyncio.create_task(self._watch_cells())
-                self._watching_cells.add_done_callback(self._ended)
-            self._watchers.add(watcher)
-            return dict(self._positions)
+        self._joining += 1
+        try:
+            async with self._starting:
+                if self._watching_cells is None:
+                    await self._follow_cells()
+                    self._watching_cells = asyncio.create_task(self._watch_cells())
+                    self._watching_cells.add_done_callback(self._ended)
+                self._watchers.add(watcher)
+                return dict(self._positions)
+        finally:
+            self._joining -= 1
+            self._stop_unless_used()
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
-        if not self._watchers:
+        self._stop_unless_used()
+
+    def _stop_unless_used(self) -> None:
+        if not self._watchers and not self._joining:
             self._stop()
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class Watch:
         self._behind: dict[str, str] = {}
         self._read_behind_at = 0.0
         self._is_replaying = False
-        self._was_complete = True
+        self._was_missing: frozenset[str] = frozenset()
         self._buffer: deque[_Buffered] = deque()
         self._removed: OrderedDict[str, None] = OrderedDict()
         self._news = asyncio.Event()
@@ -145,9 +145,9 @@ class Watch:
             self._put(_Buffered(event, change.cell_uuid, change.position))
 
     def report(self) -> None:
-        if self.is_complete is not self._was_complete:
-            self._was_complete = self.is_complete
-            name = "complete" if self.is_complete else "incomplete"
+        if self._missing() != self._was_missing:
+            self._was_missing = self._missing()
+            name = "incomplete" if self._was_missing else "complete"
             self._put(_Buffered(WatchEvent(name, self._watched.coverage(self.coverage(), None))))
 
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
@@ -159,11 +159,6 @@ class Watch:
     def end(self) -> None:
         self._has_ended = True
         self._news.set()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every cell of the fleet is followed."""
-        return not self._behind and all(each.why_not is None for each in self._feed.followed())
 
     def coverage(self) -> Sequence[CoveredCell]:
         """What the reader has of each cell of the fleet."""
@@ -187,7 +182,7 @@ class Watch:
             if self._has_ended:
                 return
             left = self._begin(newest)
-            self._was_complete = self.is_complete
+            self._was_missing = self._missing()
             yield WatchEvent("ready", self._watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
             if self._is_lost:
                 yield _lost(ResetReason.UNKNOWN_CURSOR)
@@ -202,6 +197,10 @@ class Watch:
             yield WatchEvent("ended", _reason(error.reason))
         finally:
             self._feed.leave(self)
+
+    def _missing(self) -> frozenset[str]:
+        """The cells of which nothing comes at the moment."""
+        return frozenset(each.cell.uuid for each in self.coverage() if each.why_not is not None)
 
     def _begin(self, newest: Positions) -> bool:
         """Find where to read on; whether a cell of the last id has left the fleet."""

@@ -251,6 +251,35 @@ def test_poll_waits_for_a_change_and_no_longer(fleet: ComputeFleet) -> None:
     assert Poll(api, after=cursor, wait="0.05", filter='name == "db"').changes == []
 
 
+def test_poll_of_a_process_that_ends_claims_nothing_and_loses_nothing(fleet: ComputeFleet) -> None:
+    api = fleet.api(settings=KEYED)
+    cursor = Poll(api).cursor
+    api.services.feed.close()
+    uuid = create(fleet)
+    poll = Poll(api, after=cursor, wait=60)
+    assert (poll.changes, poll.end["more"], poll.end["complete"]) == ([], True, False)
+    assert Poll(fleet.api(settings=KEYED), after=poll.cursor).kinds == [("enter", uuid)]
+
+
+def test_stream_says_of_each_cell_that_it_is_lost(fleet: ComputeFleet) -> None:
+    with hanging_pool(fleet, "south", "east") as pool:
+        pool.gate.set()
+        api = fleet.api(pool=pool.cells)
+
+        async def scenario() -> None:
+            async with stream(api, path=CHANGES) as watch:
+                assert (await watch.next()).data["complete"] is True
+                pool.gate.clear()
+                down: set[str] = set()
+                while down != {"south", "east"}:
+                    event = await watch.skip_to("incomplete")
+                    down = {name for name, each in event.data["cells"].items() if each["state"] == "down"}
+                pool.gate.set()
+                assert (await watch.skip_to("complete")).data["complete"] is True
+
+        api.run(scenario())
+
+
 def test_batch_ends_at_its_limit_and_the_next_one_goes_on(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", 2)
     api = fleet.api()
