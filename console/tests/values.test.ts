@@ -56,6 +56,7 @@ test("several pages are whole if each is, and as old as the oldest", () => {
 
 test("an event of a stream, and a comment", () => {
   assert.deepEqual(eventOf('event: change\nid: 7\ndata: {"a":\ndata: 1}'), { name: "change", id: "7", data: { a: 1 } });
+  assert.deepEqual(eventOf("id: 8\n: still there"), { name: "message", id: "8", data: null });
   assert.equal(eventOf(": still there"), null);
 });
 

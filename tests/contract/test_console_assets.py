@@ -33,16 +33,16 @@ def test_an_address_of_no_file_has_the_page(api: Api, path: str) -> None:
     assert page.status_code == 200
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert page.headers["Cache-Control"] == "no-cache"
-    assert '<div id="app"></div>' in page.text
+    assert '<div id="console"></div>' in page.text
 
 
 def test_every_asset_of_the_page_is_there_for_good_and_compressed_where_asked(api: Api) -> None:
     names = re.findall(r'"/console/([^"]+)"', api.get("/console/").text)
-    assert {name.rpartition(".")[2] for name in names} >= {"js", "css"}
+    assert {name.rpartition(".")[2] for name in names} >= {"js", "css", "svg"}
     for name in names:
         plain = api.get(f"/console/{name}", {"Accept-Encoding": "identity"})
         assert "immutable" in plain.headers["Cache-Control"]
-        assert plain.headers["Content-Type"].startswith(("text/javascript", "text/css"))
+        assert plain.headers["Content-Type"].startswith(("text/javascript", "text/css", "image/svg+xml"))
         assert "Content-Encoding" not in plain.headers
         compressed = api.get(f"/console/{name}", {"Accept-Encoding": "gzip"})
         assert compressed.headers["Content-Encoding"] == "gzip"

@@ -27,7 +27,7 @@ export async function* eventsOf(path: string, query: Parameters, after: string, 
   }
 }
 
-/** One event of the lines between two empty ones; null for a comment, which only keeps the stream alive. */
+/** One event of the lines between two empty ones; null for a comment alone, which only keeps the stream alive. */
 export function eventOf(block: string): StreamEvent | null {
   let [name, id, data] = ["message", "", ""];
   for (const line of block.split(/\r\n|\n/)) {
@@ -36,5 +36,5 @@ export function eventOf(block: string): StreamEvent | null {
     else if (line.startsWith("id:")) id = value;
     else if (line.startsWith("data:")) data += (data === "" ? "" : "\n") + value;
   }
-  return name === "message" && data === "" ? null : { name, id, data: data === "" ? null : JSON.parse(data) };
+  return id === "" && name === "message" && data === "" ? null : { name, id, data: data === "" ? null : JSON.parse(data) };
 }
