@@ -122,8 +122,7 @@ class Elasticsearch:
 
 
 class BriefElasticsearch(Elasticsearch):
-    """Runs beside the other one, for a few tests and faults: with a small heap, and code that is compiled once, quickly.
-    """
+    """Runs beside the other one, for a few tests and faults: with a small heap, and code that is compiled once."""
 
     NAME: ClassVar[str] = "elasticsearch-brief"
     CONTAINER_PORT: ClassVar[int | None] = None

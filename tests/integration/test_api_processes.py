@@ -19,6 +19,7 @@ import pytest
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.integration.test_up import free_port
+from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,12 +59,12 @@ class ApiProcesses:
     def list_some(self) -> None:
         """Each over a connection of its own."""
         for _ in range(_REQUESTS):
-            answer = httpx.get(f"http://127.0.0.1:{self.port}/v2.1/servers", timeout=30)
+            answer = get(f"http://127.0.0.1:{self.port}/v2.1/servers", timeout_s=30)
             assert (answer.status_code, answer.headers["Fleetlight-Complete"]) == (200, "true")
             self.listed += 1
 
     def monitored(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.monitoring_port}{path}", timeout=60)
+        return get(f"http://127.0.0.1:{self.monitoring_port}{path}")
 
     def counted(self) -> float:
         """How many lists there were, as the metrics have it."""
@@ -110,7 +111,7 @@ def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiPr
     api.parent.terminate()
     assert api.parent.wait(30) == 0
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://127.0.0.1:{api.port}/", timeout=10)
+        get(f"http://127.0.0.1:{api.port}/", timeout_s=10)
     assert "Traceback" not in api.log
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from scripts.servers.process import free_port
+from tests.support.loopback import get
 from tests.support.session.product import FOLDERS, ROOT
 from tests.support.waiting import wait_until
 
@@ -143,7 +144,7 @@ def test_installed_fleet_runs_beside_them_outside_of_the_checkout(environment: E
 def lists(port: int) -> int:
     """How many servers there are; 0 while the API does not answer."""
     try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/v2.1/servers", params={"all_tenants": 1}, timeout=10)
+        answer = get(f"http://127.0.0.1:{port}/v2.1/servers", params={"all_tenants": 1}, timeout_s=10)
     except httpx.TransportError:
         return 0
     return len(answer.json()["servers"]) if answer.is_success else 0

@@ -26,6 +26,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.resources.clock import system_clock
 from scripts.servers.process import free_port
+from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(600)]
@@ -86,7 +87,7 @@ class Indexer:
     def _samples(self, name: str) -> dict[str, float]:
         """By cell; nothing while the process does not answer yet."""
         try:
-            text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
+            text = get(f"http://127.0.0.1:{self.port}/metrics").text
         except httpx.TransportError:
             return {}
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

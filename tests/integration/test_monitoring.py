@@ -24,6 +24,7 @@ from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
 from tests.integration.test_up import free_port
+from tests.support.loopback import get
 from tests.support.servers.live_api import live_api
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ def test_monitoring_is_not_for_pages_whose_name_was_bound_to_its_address() -> No
     port = free_port()
     with monitored(MonitoringSettings(port=port), CollectorRegistry(), CellHeartbeats()):
         for path in ("/metrics", "/healthz", "/readyz", "/"):
-            refused = httpx.get(f"http://127.0.0.1:{port}{path}", headers={"Host": "evil.example"}, timeout=60)
+            refused = get(f"http://127.0.0.1:{port}{path}", headers={"Host": "evil.example"})
             assert (refused.status_code, "monitoring.hosts" in refused.text) == (421, True)
 
 
@@ -85,7 +86,7 @@ def test_monitoring_can_be_at_an_ipv6_address() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
         port = taken.getsockname()[1]
     with monitored(MonitoringSettings(host="::1", port=port), CollectorRegistry(), CellHeartbeats()):
-        assert httpx.get(f"http://[::1]:{port}/healthz", timeout=60).json() == {"status": "ok"}
+        assert get(f"http://[::1]:{port}/healthz").json() == {"status": "ok"}
 
 
 def test_nothing_is_served_unless_a_port_is_set() -> None:
@@ -110,7 +111,7 @@ def test_api_tells_its_monitoring_the_names_that_it_tells_nobody_else(tmp_path: 
             assert public.get("/readyz").json().keys() == {"status"}
             assert "fleetlight_" not in public.get("/metrics").text
         for url in (api.url, f"http://127.0.0.1:{port}"):
-            assert httpx.get(f"{url}/readyz", headers={"Host": "evil.example"}, timeout=60).status_code == 421
+            assert get(f"{url}/readyz", headers={"Host": "evil.example"}).status_code == 421
 
 
 class Ready:

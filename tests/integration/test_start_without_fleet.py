@@ -20,6 +20,7 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from tests.integration.test_up import free_port
+from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(240)]
@@ -42,7 +43,7 @@ class Started:
     def probe(self, path: str) -> int:
         """The status of the answer; 0 while nobody answers."""
         try:
-            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code
+            return get(f"http://127.0.0.1:{self.port}{path}", timeout_s=20).status_code
         except httpx.TransportError:
             return 0
 
@@ -113,7 +114,7 @@ def test_api_that_is_started_while_the_fleet_database_is_away_says_when_to_ask_a
     with started("api", tmp_path, through(proxy, postgresql_database)) as it:
         wait_until(lambda: it.probe("/healthz") == 200)
         for path in ("/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/2/instances"):
-            answer = httpx.get(f"http://127.0.0.1:{it.port}{path}", timeout=20)
+            answer = get(f"http://127.0.0.1:{it.port}{path}", timeout_s=20)
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5"), path
         proxy.restore()
         wait_until(lambda: it.probe("/v2.1/servers") == 200)

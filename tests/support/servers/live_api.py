@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
+from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
 _START_TIMEOUT_S = 120
@@ -45,7 +44,7 @@ def live_api(folder: Path, *arguments: str, **variables: str) -> Iterator[LiveAp
         wait_until(lambda: _address(process, log) is not None, timeout_s=_START_TIMEOUT_S)
         url = _address(process, log)
         assert url is not None
-        wait_until(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, timeout_s=_START_TIMEOUT_S)
+        wait_until(lambda: get(f"{url}/readyz").status_code == 200, timeout_s=_START_TIMEOUT_S)
         yield LiveApi(url, data_dir)
     finally:
         process.terminate()
