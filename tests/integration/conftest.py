@@ -12,20 +12,26 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.fleets.indexer_worlds import World, new_world
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(path=tmp_path / "index.db")
+def _of_elasticsearch(request: pytest.FixtureRequest) -> IndexSettings:
     url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
     return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
 
 
-@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
-def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
-    if request.param == "memory":
-        url, cell_uuid = "memory://", str(uuid4())
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    return IndexSettings(path=tmp_path / "index.db") if request.param == "sqlite" else _of_elasticsearch(request)
+
+
+@pytest.fixture(
+    params=["embedded", pytest.param("servers", marks=[pytest.mark.rabbitmq, pytest.mark.elasticsearch])],
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Each kind of bus and each kind of index once: neither knows of the other."""
+    if request.param == "embedded":
+        url, cell_uuid, index = "memory://", str(uuid4()), IndexSettings(path=tmp_path / "index.db")
     else:
         url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+        index = _of_elasticsearch(request)
     with new_world(tmp_path, url, cell_uuid, index) as world:
         yield world
 

@@ -165,20 +165,24 @@ def test_instance_of_a_poisoned_change_is_read_again_from_the_cell(world: World)
     publisher.close()
 
 
-def test_index_that_was_thrown_away_is_filled_again(world: World, index: IndexSettings, tmp_path: Path) -> None:
+def another_index(world: World, folder: Path) -> IndexSettings:
+    """An empty one of the same kind."""
+    if world.index.backend == "sqlite":
+        return IndexSettings(path=folder / "another.db")
+    return world.index.model_copy(update={"prefix": f"{world.index.prefix}-another"})
+
+
+def test_index_that_was_thrown_away_is_filled_again(world: World, tmp_path: Path) -> None:
     with world.relaying(), world.indexing():
         operate(world.operations, 60, seed=1)
         wait_until(world.index_equals_cell)
-    if index.backend == "sqlite":
-        world.index = IndexSettings(path=tmp_path / "another.db")
-    else:
-        world.index = index.model_copy(update={"prefix": f"{index.prefix}-another"})
+    world.index = another_index(world, tmp_path)
     with world.indexing():
         wait_until(world.index_equals_cell)
 
 
 def test_lost_index_gets_back_what_only_notifications_have_told_and_a_lost_journal_too(
-    world: World, index: IndexSettings, tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     created = read_sample(SAMPLE.read_bytes(), datetime.now(UTC))
     uuid = str(created.payload["nova_object.data"]["uuid"])
@@ -189,10 +193,7 @@ def test_lost_index_gets_back_what_only_notifications_have_told_and_a_lost_journ
     assert before is not None
     assert before.extra is not None
     assert before.extra.values == {"announced_by": "rack-agent"}
-    if index.backend == "sqlite":
-        world.index = IndexSettings(path=tmp_path / "another.db")
-    else:
-        world.index = index.model_copy(update={"prefix": f"{index.prefix}-another"})
+    world.index = another_index(world, tmp_path)
     with world.indexing():
         assert wait_until(lambda: world.documents([uuid]).get(uuid)) == before
     announced = world.fleet.journals.announced

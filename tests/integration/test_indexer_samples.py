@@ -1,48 +1,31 @@
 """Nova's notifications go through the bus into the index, and can be found there with what they carry."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
 from fleetlight.bus.bus import Message, Publisher
 from fleetlight.bus.topology import routing_key
 from fleetlight.cells.payloads.instance_payload import from_payload
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.envelope import Notification, encode, read_sample
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.resources.fields import Record
-from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.fleets.indexer_worlds import World
 from tests.support.played.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
 START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 
 
-@pytest.fixture(
-    params=[
-        ("memory", "sqlite"),
-        pytest.param(("amqp", "elasticsearch"), marks=[pytest.mark.rabbitmq, pytest.mark.elasticsearch]),
-    ],
-    ids=["embedded", "servers"],
-)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == ("memory", "sqlite"):
-        url, cell_uuid, index = "memory://", str(uuid4()), IndexSettings(path=tmp_path / "index.db")
-    else:
-        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
-        index = IndexSettings(
-            backend="elasticsearch",
-            urls=(request.getfixturevalue("elasticsearch_url"),),
-            prefix=request.getfixturevalue("elasticsearch_prefix").rstrip("-"),
-        )
-    with new_world(tmp_path, url, cell_uuid, index) as world:
-        let_announce(world.fleet, world.cell)
-        yield world
+@pytest.fixture
+def world(world: World) -> World:
+    """Its cell is one that announcements are believed of."""
+    let_announce(world.fleet, world.cell)
+    return world
 
 
 @pytest.fixture
