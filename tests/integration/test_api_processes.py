@@ -4,8 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +16,8 @@ import pytest
 
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
-from tests.integration.test_up import free_port
+from tests.integration.test_up import free_port, run_fleetlight
+from tests.support.commands import Command
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
@@ -40,12 +39,11 @@ class ApiProcesses:
         fleet.close()
         self.listed = 0
         self.port, self.monitoring_port = free_port(), free_port()
-        self.command = [sys.executable, "-m", "fleetlight.cli", "api", "--data-dir", str(folder.path), "--port"]
-        self.command += [str(self.port), "--auth", "none", "--processes", str(_PROCESSES)]
+        self.arguments = ["api", "--data-dir", str(folder.path), "--port", str(self.port), "--auth", "none"]
+        self.arguments += ["--processes", str(_PROCESSES)]
         self._log = place / "api.log"
-        with self._log.open("wb") as log:
-            environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
-            self.parent = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
+        environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
+        self.parent = Command(*self.arguments, log=self._log, environment=environment)
         wait_until(lambda: "api.ready" in self.log, 60)
 
     @property
@@ -104,7 +102,7 @@ def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiPr
     wait_until(lambda: api.monitored("/readyz").json()["processes"].keys() == {"monitoring", "api-1", "api-2"}, 30)
     assert api.monitored("/healthz").json() == {"status": "ok"}
 
-    second = subprocess.run(api.command, capture_output=True, text=True, timeout=60, check=False)
+    second = run_fleetlight(*api.arguments)
     assert second.returncode == 1
     assert f"cannot listen on 127.0.0.1:{api.port}: address already in use" in second.stderr
 

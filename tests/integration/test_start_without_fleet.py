@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from tests.integration.test_up import free_port
+from tests.support.commands import Command
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
@@ -32,7 +31,7 @@ COMMANDS = ("api", "indexer", "relay", "worker")
 class Started:
     """A process, its log, and its probes."""
 
-    process: subprocess.Popen[bytes]
+    process: Command
     log_file: Path
     port: int
 
@@ -65,9 +64,7 @@ def started(command: str, folder: Path, fleet_url: str) -> Iterator[Started]:
         "FLEETLIGHT_API_PORT" if command == "api" else "FLEETLIGHT_MONITORING_PORT": str(port),
     }
     log_file = folder / "log"
-    with log_file.open("wb") as log:
-        arguments = [sys.executable, "-m", "fleetlight.cli", command]
-        process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log)
+    process = Command(command, log=log_file, environment=environment)
     try:
         yield Started(process, log_file, port)
     finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.commands import Command
 from tests.support.terminal import terminal
 from tests.support.waiting import wait_until
 
@@ -35,7 +36,7 @@ class Up:
     def __init__(self, folder: Path) -> None:
         self.data_dir = folder / "data"
         self._log = folder / "up.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Command | None = None
         self.port = free_port()
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
         self.monitoring_port = free_port()
@@ -43,11 +44,9 @@ class Up:
 
     def start(self, *arguments: str, auth: str = "none") -> None:
         """Start it, and return when it answers lists. auth: who says who is calling; most tests do not care."""
-        command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(self.data_dir), "--port"]
-        command += [str(self.port), "--auth", auth]
-        with self._log.open("ab") as log:
-            environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
-            self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
+        command = ("up", "--data-dir", str(self.data_dir), "--port", str(self.port), "--auth", auth)
+        environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
+        self._process = Command(*command, *arguments, log=self._log, environment=environment)
         wait_until(self._is_ready, _START_TIMEOUT_S)
 
     def kill(self) -> None:
@@ -89,7 +88,7 @@ class Up:
                 return rows, " ".join(sorted(routes))
             url, query = document["servers_links"][0]["href"], None
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Command:
         assert self._process is not None
         assert self._process.poll() is None, f"it ended by itself: {self.log[-3000:]}"
         return self._process

@@ -2,14 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Command
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 from tests.support.waiting import wait_until
 
@@ -24,14 +23,13 @@ def acting(tmp_path: Path) -> Iterator[ActingCell]:
 
 
 @contextmanager
-def worker(folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
+def worker(folder: Path, number: int) -> Iterator[Command]:
     """The process; its log is in worker-N.log. What is still running at the end is killed."""
     config = folder / "fleetlight.toml"
     config.write_text(f'[fleet]\ndatabase_url = "sqlite:///{folder}/fleet.db"\n')
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
-    with (folder / f"worker-{number}.log").open("wb") as log:
-        command = [sys.executable, "-m", "fleetlight.cli", "worker", "--config", str(config)]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    log = folder / f"worker-{number}.log"
+    process = Command("worker", "--config", str(config), log=log, environment=environment)
     try:
         yield process
     finally:

@@ -2,10 +2,7 @@
 
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -22,6 +19,7 @@ from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
+from tests.support.commands import Command
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.played.agents import Certificates
 from tests.support.waiting import wait_until
@@ -39,18 +37,16 @@ class Program:
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         self._arguments = arguments
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Command | None = None
         self.start()
 
     def start(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "fleetlight.cli", *self._arguments]
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self._process = Command(*self._arguments, log=self._log, environment=environment)
 
     def kill(self) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+            self._process.kill()
             self._process.wait(30)
 
 

@@ -1,13 +1,12 @@
 """An API with the strategy `tokens` that listens on a loopback port, as real clients need it: `fleetlight up`."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.commands import Command
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
@@ -37,9 +36,8 @@ def live_api(folder: Path, *arguments: str, **variables: str) -> Iterator[LiveAp
     variables: of its environment, besides ours.
     """
     data_dir, log = folder / "data", folder / "up.log"
-    command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(data_dir), "--port", "0", *arguments]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | variables)
+    command = ("up", "--data-dir", str(data_dir), "--port", "0", *arguments)
+    process = Command(*command, log=log, environment=os.environ | variables)
     try:
         wait_until(lambda: _address(process, log) is not None, timeout_s=_START_TIMEOUT_S)
         url = _address(process, log)
@@ -54,7 +52,7 @@ def live_api(folder: Path, *arguments: str, **variables: str) -> Iterator[LiveAp
             process.kill()
 
 
-def _address(process: "subprocess.Popen[bytes]", log: Path) -> str | None:
+def _address(process: Command, log: Path) -> str | None:
     """Where it listens, once the banner says so."""
     text = log.read_text(encoding="utf-8")
     assert process.poll() is None, f"it ended by itself: {text[-3000:]}"
