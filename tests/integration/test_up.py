@@ -256,8 +256,8 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     rows, routes = up.listed({})
     assert rows == expected
     assert "index" not in routes
-    ready = up.monitoring.get("/readyz").json()
-    assert (ready["status"], ready["indexer"]["status"]) == ("degraded", "unavailable")
+    wait_until(lambda: up.monitoring.get("/readyz").json()["indexer"]["status"] == "unavailable", timeout_s=60)
+    assert up.monitoring.get("/readyz").json()["status"] == "degraded"
     assert up.http.get("/healthz").status_code == 200, "starting it again would not bring the index back"
     assert up.stop() == 0
     assert "Traceback" not in up.log
