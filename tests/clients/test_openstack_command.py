@@ -32,8 +32,8 @@ def openstack(live: LiveApi, *arguments: str, cloud: str = "fleetlight") -> Any:
     return json.loads(result.stdout) if result.stdout.strip() else None
 
 
-def run_all(live: LiveApi, commands: Sequence[str]) -> None:
-    """Runs commands one after the other; all of them must succeed."""
+def run_all(live: LiveApi, commands: Sequence[str]) -> list[str]:
+    """Runs commands one after the other; all of them must succeed. Returns what each has printed."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
     environment = others | {"OS_CLIENT_CONFIG_FILE": str(live.clouds_file), "OS_COMPUTE_API_VERSION": "2.104"}
     process = subprocess.run(
@@ -49,6 +49,7 @@ def run_all(live: LiveApi, commands: Sequence[str]) -> None:
     results = json.loads(process.stdout)
     assert [(command, printed) for command, code, printed in results if code != 0] == []
     assert len(results) == len(commands)
+    return [printed for _, _, printed in results]
 
 
 # For administrators, about everything but servers.

@@ -28,17 +28,15 @@ def live(tmp_path: Path, elasticsearch_url: str, elasticsearch_prefix: str) -> I
 
 
 def test_what_was_just_changed_is_found_and_listed(live: LiveApi) -> None:
-    def names() -> set[str]:
-        return {server["Name"] for server in openstack(live, "server", "list", "-f", "json")}
-
-    name = min(names())
+    name = min(server["Name"] for server in openstack(live, "server", "list", "-f", "json"))
     commands = []
     for number in range(TIMES):
         commands += [f"server set --name renamed-{number} {name}", f"server show renamed-{number}"]
         name = f"renamed-{number}"
-    run_all(live, commands)
-    options = ("--flavor", "m1.tiny", "--image", "debian-12", "--nic", "none")
-    openstack(live, "server", "create", *options, "new", "-f", "json")
-    assert "new" in names()
-    openstack(live, "server", "delete", "--wait", "new")
-    assert "new" not in names()
+    commands += ["server create --flavor m1.tiny --image debian-12 --nic none new", "server list -f json"]
+    commands += ["server delete --wait new", "server list -f json"]
+    *_, created, _, deleted = run_all(live, commands)
+    before, after = ({server["Name"] for server in json.loads(listed)} for listed in (created, deleted))
+    assert before - after == {"new"}
+    assert after - before == set()
+    assert name in after
