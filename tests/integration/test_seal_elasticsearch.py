@@ -1,5 +1,6 @@
 """The seal of the Elasticsearch indexes: our writers never break it, and any other program does."""
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from elasticsearch import Elasticsearch
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
 from fleetlight.indexer.backends.elasticsearch.seal import ElasticsearchSeal
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.seal import HELD, SEAL, Breach, Seal, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.clock import system_clock
@@ -43,7 +44,22 @@ class Sealed:
 
     @property
     def held_at(self) -> int:
-        return int(self.writer.load_state(SEAL)[HELD])
+        """As lists know it."""
+        return asyncio.run(self._read_held_at())
+
+    async def _read_held_at(self) -> int:
+        searcher = open_searcher(self.settings)
+        try:
+            return (await searcher.seal()).held_at or 0
+        finally:
+            await searcher.close()
+
+    @property
+    def refreshes(self) -> int:
+        """Of the facts."""
+        state = f"{self.settings.prefix}-state"
+        stats = self.client.indices.stats(index=state, metric="refresh").body
+        return int(stats["_all"]["primaries"]["refresh"]["external_total"])
 
     @property
     def instances(self) -> str:
@@ -64,6 +80,15 @@ def test_index_that_we_made_is_sealed(sealed: Sealed) -> None:
     before = sealed.held_at
     assert sealed.check() is None
     assert sealed.held_at > before
+
+
+def test_check_that_finds_nothing_costs_no_refresh_and_lists_know_it_at_once(sealed: Sealed) -> None:
+    sealed.check()
+    for _ in range(3):
+        before, refreshes = sealed.held_at, sealed.refreshes
+        assert sealed.check() is None
+        assert sealed.held_at > before
+        assert sealed.refreshes == refreshes
 
 
 def make_item(number: int) -> Document:
@@ -280,6 +305,9 @@ def test_process_that_wakes_after_another_one_took_over_takes_back_no_breach(sea
                 another_takes_over()
             self.calls += 1
             sealed.writer.save_state(kind, values)
+
+        def save_fact(self, kind: str, name: str, value: object) -> None:
+            self.save_state(kind, {name: value})
 
         def load_state(self, kind: str) -> Mapping[str, object]:
             return sealed.writer.load_state(kind)

@@ -159,6 +159,14 @@ class _FactHit(msgspec.Struct):
     source: _Fact = msgspec.field(name="_source")
 
 
+class _FactFound(msgspec.Struct):
+    source: _Fact | None = msgspec.field(name="_source", default=None)
+
+
+class _FactsFound(msgspec.Struct):
+    docs: list[_FactFound]
+
+
 # What is made of the record and the version, by `_made`.
 _MADE = (*UUID_PARTS, *NICE_KEYS.values(), VERSION, DIGEST_HIGH, DIGEST_LOW)
 _Source = msgspec.defstruct(
@@ -200,6 +208,7 @@ _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
 _PROGRESS_ANSWER = search_decoder(_ProgressHit)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
 _FACT_ANSWER = search_decoder(_FactHit)
+_FACTS_FOUND = msgspec.json.Decoder(_FactsFound)
 _WRITES_ANSWER = msgspec.json.Decoder(_WritesAnswer)
 _FOUND_WRITES = search_decoder(_FoundWrite)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
@@ -293,13 +302,22 @@ def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
     """The body of a bulk request that keeps facts, or forgets those that are None."""
     lines: list[bytes] = []
     for name, value in values.items():
-        target = {"_id": f"{kind}:{name}"}
+        target = {"_id": _fact_id(kind, name)}
         if value is None:
             lines.append(_encode({"delete": target}))
         else:
             # Under a key of its own, since a field that is not indexed has to be an object.
             lines += [_encode({"index": target}), _encode({"kind": kind, "name": name, "value": {"json": value}})]
     return b"\n".join([*lines, b""])
+
+
+def fact_of(kind: str, name: str) -> dict[str, Any]:
+    """The body of a multi-get of one fact, which sees it as it was saved last, before any refresh."""
+    return {"ids": [_fact_id(kind, name)]}
+
+
+def _fact_id(kind: str, name: str) -> str:
+    return f"{kind}:{name}"
 
 
 def check_state_saved(answer: bytes) -> None:
@@ -324,6 +342,12 @@ def from_states_hits(answer: bytes) -> dict[tuple[str, str], Any]:
     if len(facts) == MAX_CELLS:
         raise IndexRequestError(f"{MAX_CELLS} facts or more are kept, and some may be missing here")
     return {(fact.kind, fact.name): fact.value["json"] for fact in facts}
+
+
+def from_found_facts(answer: bytes) -> dict[tuple[str, str], Any]:
+    """The same, out of the answer of a multi-get; nothing where there is no such fact, or no index."""
+    found = [each.source for each in decoded(_FACTS_FOUND, answer).docs if each.source is not None]
+    return {(fact.kind, fact.name): fact.value["json"] for fact in found}
 
 
 def from_field_counts(answer: bytes) -> dict[str, int]:

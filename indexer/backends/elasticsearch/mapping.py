@@ -117,8 +117,11 @@ def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
 
 
 def progress_settings(*, replicas: int | None) -> dict[str, Any]:
-    """The `settings` of the index that keeps how far each cell is followed."""
-    return {"number_of_shards": 1, **copies(replicas)}
+    """The `settings` of the indexes that keep how far each cell is followed, and facts.
+
+    Nothing refreshes by itself: what has to be found at once is saved with a refresh.
+    """
+    return {"number_of_shards": 1, **copies(replicas), "refresh_interval": "-1"}
 
 
 def copies(replicas: int | None) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class KeepsState(Protocol):
     """The part of an IndexWriter that is needed; raises IndexUnavailableError."""
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
+    def save_fact(self, kind: str, name: str, value: object) -> None: ...
     def load_state(self, kind: str) -> Mapping[str, Any]: ...
     def make_searchable(self) -> None: ...
 
@@ -277,7 +278,10 @@ class ElasticsearchSeal:
         self._right = {}
         # Of an index that a rebuild fills, or has replaced, the seal stays.
         self._sealed = {**self._sealed, **look.given}
-        self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
+        if self._mended:
+            self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
+        else:
+            self._state.save_fact(SEAL, HELD, look.at)
         self.held_at = look.at
         self._mended.clear()
         # What was judged right has no account that would show it again.

@@ -12,6 +12,8 @@ from fleetlight.indexer.backends.elasticsearch.counting import count_body, count
 from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
+    fact_of,
+    from_found_facts,
     from_progress_hits,
     from_states_hits,
     state_of,
@@ -21,7 +23,7 @@ from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.other_items import search_items
 from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from fleetlight.indexer.backends.elasticsearch.values import value_decoder
-from fleetlight.indexer.backends.seal import SEAL, SealState
+from fleetlight.indexer.backends.seal import HELD, SEAL, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
@@ -112,9 +114,12 @@ class ElasticsearchSearcher:
         return SealState.of(await self._run(lambda: self._read_facts(SEAL), self._progress_threads))
 
     def _read_facts(self, *kinds: str) -> Mapping[tuple[str, str], Any]:
+        """Facts of these kinds, and up to when the seal has held."""
+        # First: a breach that was found since is among the facts that follow.
+        held = from_found_facts(send(self._client, "POST", f"/{self._names.state}/_mget", fact_of(SEAL, HELD)))
         # There is no such index where an older program has prepared everything, and then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
-        return from_states_hits(send(self._client, "POST", path, state_of(*kinds)))
+        return {**from_states_hits(send(self._client, "POST", path, state_of(*kinds))), **held}
 
     async def close(self) -> None:
         self._progress_threads.close(lambda: self._threads.close(self._client.close))

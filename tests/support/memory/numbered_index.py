@@ -101,6 +101,9 @@ class NumberedIndex:
             else:
                 facts[name] = msgspec.json.encode(value)
 
+    def save_fact(self, kind: str, name: str, value: object) -> None:
+        self.save_state(kind, {name: value})
+
     def load_state(self, kind: str) -> Mapping[str, Any]:
         return {name: msgspec.json.decode(value) for name, value in self._state.get(kind, {}).items()}
 
