@@ -54,9 +54,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publisher:
-    """Publishes to the bus of one cell; connects at the first message, and again after a failure."""
+    """Publishes to the bus of one cell; connects at the first message, and again after a failure.
 
-    def __init__(self, transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
+    declares: make the exchanges and queues that are missing, which takes all rights to them; without it a broker that
+        does not have them refuses what is published.
+    """
+
+    def __init__(
+        self, transport_url: str, cell_uuid: str, settings: BusSettings | None = None, *, declares: bool = True
+    ) -> None:
+        self._declares = declares
         self._transport_url = transport_url
         self._cell_uuid = cell_uuid
         self._settings = settings or BusSettings()
@@ -99,7 +106,7 @@ class Publisher:
             except BusUnavailableError:
                 self._abandon()
         if self._link is None:
-            self._link = Link(self._transport_url, self._cell_uuid, self._settings)
+            self._link = Link(self._transport_url, self._cell_uuid, self._settings, declares=self._declares)
         return self._link
 
     def _abandon(self) -> None:

@@ -60,6 +60,7 @@ class Link:
         *,
         heartbeat_s: int = 0,
         binding: Binding | None = None,
+        declares: bool = True,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._confirm_timeout_s = settings.confirm_timeout_s
@@ -76,7 +77,8 @@ class Link:
                 self._raw = self._connection.connection
                 self._transport = self._connection.transport
                 self.channel = self._connection.channel()
-                self._declare(cell_uuid)
+                if declares or self.is_memory:
+                    self._declare(cell_uuid)
                 if binding is not None:
                     # Over a channel of its own, which a refusal closes.
                     find_exchange(self._transport.create_channel(self._raw), binding, self.address)

@@ -37,7 +37,7 @@ class Producer:
         publisher_id: str,
         settings: BusSettings | None = None,
     ) -> None:
-        self._publisher = Publisher(transport_url, cell_uuid, settings)
+        self._publisher = Publisher(transport_url, cell_uuid, settings, declares=False)
         self._cell_uuid = cell_uuid
         self._key = key
         self._publisher_id = publisher_id

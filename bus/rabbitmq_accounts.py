@@ -3,7 +3,8 @@
 Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
 declaring needs all three: a queue with dead letters may be declared only by an account that may read it. Two accounts
 all the same, so that one can be taken away without the other; and one for the relay of each cell, where that is wanted,
-which reaches nothing of other cells.
+which reaches nothing of other cells. A producer of announcements declares nothing, and only writes to the exchanges of
+its cells.
 """
 
 import http.client
@@ -11,7 +12,8 @@ import json
 import re
 import ssl
 from base64 import b64encode
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from urllib.parse import quote, urlsplit
 
 from fleetlight.bus.settings import BusSettings
@@ -19,7 +21,6 @@ from fleetlight.notifications.errors import BusError, BusUnavailableError
 
 ACCOUNTS = ("relay", "indexer")
 
-_OURS = r"^fleetlight\."
 _UNAUTHORIZED, _NOT_FOUND, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 404, 400, 500
 
 
@@ -33,6 +34,29 @@ class Management:
 
     def __repr__(self) -> str:
         return f"Management({self.url})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a user may do with exchanges and queues: regular expressions of their names, as RabbitMQ has them."""
+
+    configure: str
+    write: str
+    read: str
+
+    @classmethod
+    def of_relay(cls, cell_uuid: str) -> "Rights":
+        """Everything of one cell."""
+        return cls(*[rf"^fleetlight\.{re.escape(cell_uuid)}(\.(index|dead))?$"] * 3)
+
+    @classmethod
+    def of_producer(cls, cell_uuids: Sequence[str]) -> "Rights":
+        """Only to write to the exchanges of these cells."""
+        return cls(_NOTHING, rf"^fleetlight\.({'|'.join(map(re.escape, cell_uuids))})$", _NOTHING)
+
+
+_NOTHING = "^$"
+ALL_CELLS = Rights(*[r"^fleetlight\."] * 3)
 
 
 def check_vhost(management: Management, vhost: str, settings: BusSettings) -> None:
@@ -53,19 +77,16 @@ def create_user(
     password: str,
     settings: BusSettings,
     *,
-    cell_uuid: str | None = None,
+    rights: Rights = ALL_CELLS,
 ) -> None:
     """Make a user of `vhost`, which is there, or give the one that there is this password; can be repeated.
 
-    cell_uuid: of the only cell whose exchanges and queues the user reaches; None: those of all cells.
     Raises BusError for an address or an administrator that the broker does not accept, and BusUnavailableError.
     """
     user = quote(username, safe="")
-    names = _OURS if cell_uuid is None else rf"^fleetlight\.{re.escape(cell_uuid)}(\.(index|dead))?$"
-    everything_of_ours = {"configure": names, "write": names, "read": names}
     for path, body in (
         (f"/api/users/{user}", {"password": password, "tags": ""}),
-        (f"/api/permissions/{quote(vhost, safe='')}/{user}", everything_of_ours),
+        (f"/api/permissions/{quote(vhost, safe='')}/{user}", asdict(rights)),
     ):
         status = _status(management, "PUT", path, body, settings)
         if status >= _FIRST_REFUSAL:

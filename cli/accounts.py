@@ -13,6 +13,7 @@ import typer
 from sqlalchemy import Engine
 
 from fleetlight.bus import rabbitmq_accounts as bus_accounts
+from fleetlight.bus.rabbitmq_accounts import Rights
 from fleetlight.bus.signatures import ProducerKey, is_producer_name
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
@@ -96,6 +97,10 @@ def rabbitmq(
         list[str] | None,
         typer.Option("--cell", metavar="NAME", help="A cell that gets a user of its own, for its relay; repeatable."),
     ] = None,
+    producer_name: Annotated[
+        str | None,
+        typer.Option("--producer", metavar="NAME", help="A producer that gets a user, for the cells of --cell alone."),
+    ] = None,
     vhost: Annotated[str, typer.Option(metavar="NAME", help="The virtual host of the cells' buses.")] = "/",
     out: FolderOption = _DEFAULT_FOLDER,
     config: ConfigOption = None,
@@ -103,23 +108,32 @@ def rabbitmq(
     """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker.
 
     With --cell, make a user that reaches the exchanges and queues of this cell and no others, and none for all cells.
+    With --producer too, make one that can only publish to these cells.
     """
+    if producer_name is not None:
+        _check_producer_name(producer_name)
+        if not cells:
+            raise ConfigurationError("--producer: give --cell, for each cell that it announces in")
     everything = load_settings(config, None)
     settings = everything.bus
-    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
+    accounts = dict.fromkeys(bus_accounts.ACCOUNTS, bus_accounts.ALL_CELLS)
     if cells:
         with open_fleet(everything.fleet) as fleet:
-            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
+            if producer_name is None:
+                accounts = {f"relay-{each.name}": Rights.of_relay(each.uuid) for each in map(fleet.cell, cells)}
+            else:
+                rights = Rights.of_producer([_announcing_cell(fleet, each).uuid for each in cells])
+                accounts = {f"producer-{producer_name}": rights}
     try:
         bus_accounts.check_management_url(management_url)
     except BusError as error:
         raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
     bus_accounts.check_vhost(management, vhost, settings)
-    for account, cell_uuid in accounts.items():
+    for account, rights in accounts.items():
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)
-        bus_accounts.create_user(management, vhost, ROLE_PREFIX + account, password, settings, cell_uuid=cell_uuid)
+        bus_accounts.create_user(management, vhost, ROLE_PREFIX + account, password, settings, rights=rights)
         _report(account, f"bus.username = {ROLE_PREFIX}{account}, bus.password_file", path, is_new=is_new)
 
 
@@ -202,11 +216,7 @@ def producer(
     The key is shown nowhere but in its file. A file that is there is kept; without it the producer gets a new key, for
     all cells that it may announce in. Indexers know within `fleet.cells_refresh_interval_s`.
     """
-    if not is_producer_name(name):
-        raise ConfigurationError(
-            f"'{name}' cannot be the name of a producer: use up to 63 letters, digits, dots, hyphens and underscores, "
-            "beginning with a letter or a digit"
-        )
+    _check_producer_name(name)
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         given = [_announcing_cell(fleet, each) for each in cells or ()]
         if not given and all(each.producer != name for each in fleet.producer_keys.all()):
@@ -274,6 +284,15 @@ def revoke_producer(
             raise CommandError(f"producer {name} has no key there")
         names = _names(fleet)
         print_result(f"{name}: revoked in {', '.join(sorted(names[uuid] for uuid in revoked))}")
+
+
+def _check_producer_name(name: str) -> None:
+    """Raises ConfigurationError."""
+    if not is_producer_name(name):
+        raise ConfigurationError(
+            f"'{name}' cannot be the name of a producer: use up to 63 letters, digits, dots, hyphens and underscores, "
+            "beginning with a letter or a digit"
+        )
 
 
 def _announcing_cell(fleet: Fleet, name: str) -> Cell:

@@ -169,7 +169,7 @@ def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings, key: Produ
         return 0
     if is_in_process(cell):
         return _send_through_outbox(cell, letters)
-    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
+    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus, declares=key is None)
     try:
         messages = [letter.message for letter in letters]
         publisher.publish([signed_by_producer(each, cell.uuid, key) for each in messages] if key else messages)

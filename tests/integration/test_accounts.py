@@ -64,3 +64,19 @@ def test_port_where_nobody_speaks_http_is_said_so_without_what_was_answered(out:
     assert f"{url} is unavailable: it does not answer in HTTP" in result.output
     assert result.output.strip().isprintable()
     assert list(out.glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--producer", "rack-agent"), "--producer: give --cell"),
+        (("--producer", "a b", "--cell", "one"), "'a b' cannot be the name of a producer"),
+    ],
+)
+def test_account_of_a_producer_without_a_cell_or_a_proper_name_is_wrong_usage(
+    out: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = accounts(out, "rabbitmq", "--management-url", "https://[::1]:9", *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert list(out.glob("*")) == []

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, func, select
 
 from fleetlight.bus.bus import Message, Publisher, Receiver
 from fleetlight.bus.no_bus import NoBus
+from fleetlight.bus.settings import BusSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.cell_keys import Keyring
@@ -72,8 +73,8 @@ class World:
             yield
 
     @contextmanager
-    def indexing(self) -> Iterator[IndexerService]:
-        with indexing(self.fleet, self.index) as service:
+    def indexing(self, bus: BusSettings | None = None) -> Iterator[IndexerService]:
+        with indexing(self.fleet, self.index, bus=bus) as service:
             yield service
 
     @contextmanager
@@ -161,7 +162,12 @@ class World:
 
 @contextmanager
 def indexing(
-    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_delay_s: float = 0
+    fleet: Fleet,
+    index: IndexSettings,
+    settings: IndexerSettings = INDEXER,
+    *,
+    lists_delay_s: float = 0,
+    bus: BusSettings | None = None,
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, and the sealer of its index, in threads.
 
@@ -169,7 +175,7 @@ def indexing(
     """
 
     def open_receiver(cell: Cell) -> MessageSource:
-        return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
+        return Receiver(cell.transport_url, cell.uuid, settings.prefetch, bus) if cell.transport_url else NoBus()
 
     keys, producers = Keyring(fleet.cell_keys), ProducerKeyring(fleet.producer_keys)
     keys.refresh()  # as processes do when they begin

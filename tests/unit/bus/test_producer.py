@@ -1,9 +1,6 @@
 import json
-import re
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -36,22 +33,6 @@ def receiver() -> Iterator[Receiver]:
     yield receiver
     receiver.ack(receiver.receive(10, 10**6, 0.01))
     receiver.close()
-
-
-def test_program_in_the_tutorial_emits_a_valid_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    (program,) = [text for text in re.findall(r"```python\n(.+?)```", tutorial, re.DOTALL) if "Producer(" in text]
-    (cell_uuid,) = re.findall(r'cell_uuid = "(.+)"', program)
-    (address,) = re.findall(r'"(amqp://.+?)"', program)
-    (key_file,) = re.findall(r'Path\("(.+?)"\)', program)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / key_file).parent.mkdir(exist_ok=True)
-    (tmp_path / key_file).write_text(f"{PRODUCER_KEY.reveal()}\n", encoding="utf-8")
-    with closing(Receiver("memory://", cell_uuid, prefetch=10)) as receiver:
-        exec(program.replace(address, "memory://"), {})  # noqa: S102 -- our own text
-        (delivery,) = receiver.receive(1, 10**6, 60)
-        receiver.ack([delivery])
-    assert find_problems(decode(delivery.body)) == []
 
 
 def test_notification_that_nobody_would_read_is_not_sent(producer: Producer, receiver: Receiver) -> None:
