@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.session.product import FOLDERS, FOR_DEVELOPERS, ROOT
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGES = [*FOLDERS, *FOR_DEVELOPERS]
 _TARGET = re.compile(r"\]\(([^)\s]+)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -112,9 +112,23 @@ def test_cited_sections_of_the_architecture_are_there() -> None:
     assert citations - set(headings(ROOT / "docs" / "architecture.md")) == set()
 
 
-def test_architecture_names_files_that_are_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["architecture.md", "explanation/read-the-code.md"])
+def test_documents_about_the_code_name_files_that_are_there(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert [path for path in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text) if not (ROOT / path).exists()] == []
+
+
+def test_versions_that_are_tested_have_those_of_the_composition() -> None:
+    text = (ROOT / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
+    images = re.findall(r"image: (\w+):(\d+)\.(\d+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    assert len(images) == 3
+    # PostgreSQL counts its versions by the first number alone.
+    missing = [
+        (name, major, minor)
+        for name, major, minor in images
+        if (f" {major} " if name == "postgres" else f" {major}.{minor} ") not in text
+    ]
+    assert missing == []
 
 
 def test_every_log_event_is_in_the_reference() -> None:
