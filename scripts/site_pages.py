@@ -148,7 +148,7 @@ def _http_api(document: Mapping[str, Any]) -> Iterator[str]:
         for method, operation in operations.items():
             query = (each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query")
             names = ", ".join(f"`{name}`" for name in query)
-            statuses = ", ".join(operation["responses"])
+            statuses = ", ".join(sorted(operation["responses"]))
             yield f"| `{method.upper()} {path}` | {operation.get('summary', '')} | {names} | {statuses} |"
 
 
