@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance
+from fleetlight.api.bulk import routes as bulk
 from fleetlight.api.changes import routes as changes
 from fleetlight.api.compute.routes import ComputeFace
 from fleetlight.api.console import routes as console
@@ -76,10 +77,12 @@ def create_app(parts: ApiParts) -> Application:
     health = Health(services.index, parts.cells, services.metrics, parts.indexer, clock)
     compute = ComputeFace(services)
     board = board_of(services)
+    bulk_runner = bulk.runner_of(services)
     series = Series(services.metrics, board, parts.clock)
     others = [
         *query.routes(services, query_engine),
         *changes.routes(services),
+        *bulk.routes(services, query_engine, bulk_runner),
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
         *capacity.routes(services),
@@ -113,6 +116,7 @@ def create_app(parts: ApiParts) -> Application:
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling
+        await bulk_runner.end()
         application.close()
 
     web = Starlette(

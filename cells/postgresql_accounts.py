@@ -99,6 +99,8 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.server_groups),
                 May(fleet_tables.server_group_members),
                 May(fleet_tables.saved_views),
+                May(fleet_tables.bulk_changes),
+                May(fleet_tables.bulk_items),
                 May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),

@@ -32,6 +32,7 @@ from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from fleetlight.cells.fleet.advisory_locks import AdvisoryLocks
 from fleetlight.cells.fleet.audit_rounds import AuditRounds
+from fleetlight.cells.fleet.bulk_changes import BulkChanges
 from fleetlight.cells.fleet.cell_keys import CellKeys, add_key
 from fleetlight.cells.fleet.compared_mappings import ComparedMappingsStore
 from fleetlight.cells.fleet.compute.aggregates import Aggregates
@@ -125,6 +126,7 @@ class Fleet:
         self.recent_changes = RecentChanges(database)
         self.saved_views = SavedViews(database)
         self.index_work = IndexWork(database)
+        self.bulk_changes = BulkChanges(database)
         self.audit_rounds = AuditRounds(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)

@@ -322,3 +322,36 @@ audit_rounds = Table(
     Column("found", BigInteger, nullable=False),
     Column("repaired", BigInteger, nullable=False),
 )
+
+# Actions on many instances, as they were in a preview (fleetlight.cells.fleet.bulk_changes).
+bulk_changes = Table(
+    "bulk_changes",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("user_id", BINARY_TEXT, nullable=False),
+    Column("project_id", BINARY_TEXT),
+    Column("action", Text, nullable=False),
+    Column("filter", Text, nullable=False),
+    Column("as_of", BigInteger, nullable=False),
+    Column("is_complete", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run", Integer, nullable=False),
+    Column("reason", Text),
+    Index(None, "user_id", "created_at"),
+)
+
+bulk_items = Table(
+    "bulk_items",
+    fleet_metadata,
+    Column("bulk_id", UUID_TEXT, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("uuid", UUID_TEXT, nullable=False),
+    Column("revision", BigInteger),
+    Column("name", Text, nullable=False),
+    Column("project_id", BINARY_TEXT, nullable=False),
+    Column("cell", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("changed_at", BigInteger, nullable=False),
+)

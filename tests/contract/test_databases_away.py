@@ -39,6 +39,7 @@ CHANGES = [
     ("DELETE", "/2/instances/{uuid}", None),
     ("POST", "/fleetlight/select-destinations", {"flavor": _SIZE}),
     ("POST", "/fleetlight/views", {"name": "v", "fields": ["name"]}),
+    ("POST", "/fleetlight/bulk", {"action": "stop"}),
 ]
 
 

@@ -421,6 +421,8 @@ _RIGHTS = {
         "flavors": ("SIUD", "S", "S", "S"),
         "keypairs": ("SIUD", "S", "S", "S"),
         "saved_views": ("SIUD", "S", "S", "S"),
+        "bulk_changes": ("SIUD", "S", "S", "S"),
+        "bulk_items": ("SIUD", "S", "S", "S"),
         "quota_limits": ("SIUD", "S", "S", "S"),
         "server_groups": ("SIUD", "S", "S", "S"),
     },

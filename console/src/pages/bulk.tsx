@@ -22,10 +22,12 @@ interface Bulk {
   readonly done: number;
   readonly failed: number;
   readonly skipped: number;
-  readonly items: readonly { readonly uuid: string; readonly name: string; readonly state: string; readonly reason: string | null }[];
+  readonly unknown: number;
+  readonly reason: string | null;
+  readonly items?: readonly { readonly uuid: string; readonly name: string; readonly state: string; readonly reason: string | null }[];
   readonly by: string;
   readonly created_at: string;
-  readonly expires_at: string | null;
+  readonly expires_at: string;
 }
 
 const ACTIONS = ["stop", "start", "reboot", "delete"] as const;
@@ -115,7 +117,7 @@ function OneBulk({ id }: { id: string }) {
   };
   const bulk = answer.value?.body;
   if (bulk === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
-  const ended = bulk.done + bulk.failed + bulk.skipped;
+  const ended = bulk.done + bulk.failed + bulk.skipped + bulk.unknown;
   return (
     <article>
       <header class="title">
@@ -134,13 +136,14 @@ function OneBulk({ id }: { id: string }) {
           {said.value || problem.value}
         </p>
       )}
+      {bulk.reason !== null && <p class="problem">Stopped: {bulk.reason}.</p>}
       <div class="cards">
         <Shares title="By project" shares={bulk.by_project} />
         <Shares title="By cell" shares={bulk.by_cell} />
       </div>
       <p role="status">
         <progress max={Math.max(1, bulk.total)} value={ended} aria-label="Progress" /> {bulk.done} done, {bulk.failed} failed, {bulk.skipped}{" "}
-        skipped, {bulk.total - ended} to do
+        skipped, {bulk.unknown} unknown, {bulk.total - ended} to do
       </p>
       <p>
         {(bulk.state === "previewed" || bulk.state === "stopped") && (
@@ -163,7 +166,7 @@ function OneBulk({ id }: { id: string }) {
           </tr>
         </thead>
         <tbody>
-          {bulk.items.map((item) => (
+          {bulk.items?.map((item) => (
             <tr key={item.uuid}>
               <td>
                 <a href={link(["instances", item.uuid])}>

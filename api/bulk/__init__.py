@@ -1,0 +1,1 @@
+"""The face `/fleetlight/bulk`: an action on all instances that a filter lets pass, previewed, then carried out."""

@@ -1,0 +1,356 @@
+"""Bulk changes over HTTP: previewed, frozen, carried out once, stopped, gone on with, and seen by their owner alone."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import delete, func, select
+
+from fleetlight.api.bulk import handlers
+from fleetlight.api.bulk.item_actions import BulkAction, ItemActions
+from fleetlight.api.bulk.running import AT_ONCE
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.http.errors import UnauthorizedError
+from fleetlight.api.identity import NoIdentity
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, Outcome
+from fleetlight.cells.fleet.tables import bulk_changes, bulk_items
+from fleetlight.cells.tables import instance_actions
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.support.waiting import wait_until
+
+BULK = "/fleetlight/bulk"
+ADA, BOB, ROOT, READER = (
+    {"X-User-Id": user, "X-Roles": role, "X-Project-Id": project}
+    for user, role, project in (
+        ("ada", "member", "red"),
+        ("bob", "member", "red"),
+        ("root", "admin", "demo"),
+        ("ada", "reader", "red"),
+    )
+)
+RED = 'project_id == "red"'
+_LATEST_S = 60
+
+
+def filled(fleet: ComputeFleet) -> ComputeFleet:
+    """With six active instances of the project red, two in each cell, and one of blue."""
+    fleet.add_hosts()
+    for number in range(6):
+        new_server(fleet, CELLS[number % 3])
+    new_server(fleet, "north", project_id="blue")
+    return fleet
+
+
+def new_server(fleet: ComputeFleet, cell: str, project_id: str = "red") -> str:
+    return fleet.create(cell, project_id=project_id, vm_state="active", host=f"{cell}-host0", node=f"{cell}-host0")
+
+
+def api_of(fleet: ComputeFleet, **parts: Any) -> Api:
+    """Lists come from the cells."""
+    return fleet.api(**{"search": searching(enabled=False)} | parts)
+
+
+@pytest.fixture(scope="module")
+def shared_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """For tests that change no instance."""
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        yield filled(fleet)
+
+
+@pytest.fixture
+def shared_api(shared_fleet: ComputeFleet) -> Iterator[Api]:
+    yield api_of(shared_fleet)
+    with shared_fleet.fleet.database.writing() as connection:
+        for table in (bulk_items, bulk_changes):
+            connection.execute(delete(table))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        yield filled(fleet)
+
+
+@pytest.fixture
+def any_fleet(fleet_of_any_database: ComputeFleet) -> ComputeFleet:
+    return filled(fleet_of_any_database)
+
+
+def preview(api: Api, user: Mapping[str, str] = ADA, **body: Any) -> Any:
+    answer = api.request("POST", BULK, user, json={"action": "stop"} | body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def act(api: Api, verb: str, bulk: Any, user: Mapping[str, str] = ADA, **body: Any) -> httpx.Response:
+    return api.request("POST", f"{BULK}/{bulk['id']}/{verb}", user, json=body)
+
+
+def shown(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
+    answer = api.get(f"{BULK}/{bulk['id']}", user)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ended(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
+    """The bulk change, once it does not run any more."""
+    wait_until(lambda: shown(api, bulk, user)["state"] != "running")
+    return shown(api, bulk, user)
+
+
+def carried_out(api: Api, bulk: Any, user: Mapping[str, str] = ADA, **body: Any) -> Any:
+    answer = act(api, "start", bulk, user, **body)
+    assert answer.status_code == 202, answer.text
+    return ended(api, bulk, user)
+
+
+def counts(bulk: Any) -> tuple[int, ...]:
+    return tuple(bulk[state] for state in ("done", "failed", "skipped", "unknown"))
+
+
+def reasons(bulk: Any) -> Mapping[str, str]:
+    return {item["uuid"]: item["reason"] for item in bulk["items"] if item["reason"] is not None}
+
+
+def actions_of(fleet: ComputeFleet, bulk: Any) -> Mapping[str, int]:
+    """How often each instance has taken an action of the bulk change."""
+    columns = instance_actions.c
+    statement = select(columns.instance_uuid, func.count()).where(columns.request_id == f"req-{bulk['id']}")
+    found: dict[str, int] = {}
+    for cell in fleet.cells:
+        with fleet.engine(cell).connect() as connection:
+            found |= {row[0]: row[1] for row in connection.execute(statement.group_by(columns.instance_uuid))}
+    return found
+
+
+class _Held:
+    """Submits nothing after the first `free` items until it is `released`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, free: int) -> None:
+        self.released = asyncio.Event()
+        self.reached = asyncio.Event()
+        submit = ItemActions.submit
+        left = free
+
+        async def held(actions: ItemActions, request: ApiRequest, action: BulkAction) -> Outcome:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                self.reached.set()
+                await self.released.wait()
+            return await submit(actions, request, action)
+
+        patch.setattr(ItemActions, "submit", held)
+
+
+def test_preview_freezes_what_matches_and_changes_nothing(shared_fleet: ComputeFleet, shared_api: Api) -> None:
+    bulk = preview(shared_api, ROOT, filter=RED, all_projects=True)
+    assert bulk["by_project"] == {"red": 6}
+    assert bulk["by_cell"] == {"north": 2, "east": 2, "south": 2}
+    assert (bulk["state"], bulk["total"], bulk["complete"], bulk["by"]) == ("previewed", 6, True, "root")
+    assert {item["state"] for item in bulk["items"]} == {"waiting"}
+    assert bulk == shown(shared_api, bulk, ROOT)
+    assert not actions_of(shared_fleet, bulk)
+
+
+@pytest.mark.parametrize("action", list(BulkAction))
+def test_action_is_taken_by_each_instance_once_under_the_id_of_the_bulk_change(
+    fleet: ComputeFleet, action: BulkAction
+) -> None:
+    api = api_of(fleet)
+    bulk = preview(api, action=action.value)
+    if action is BulkAction.START:
+        carried_out(api, preview(api))
+        fleet.work()
+        bulk = preview(api, action="start")
+    done = carried_out(api, bulk)
+    assert (done["state"], counts(done)) == ("done", (6, 0, 0, 0)), reasons(done)
+    assert list(actions_of(fleet, bulk).values()) == [1] * 6
+    fleet.work()
+    assert act(api, "start", bulk).status_code == 409
+
+
+def test_what_changed_since_the_preview_is_skipped_with_its_reason(any_fleet: ComputeFleet) -> None:
+    fleet, api = any_fleet, api_of(any_fleet)
+    stopped = preview(api)["items"][0]["uuid"]
+    assert api.request("POST", f"/v2.1/servers/{stopped}/action", ADA, json={"os-stop": None}).status_code == 202
+    fleet.work()
+    bulk = preview(api)
+    gone, renamed = (item["uuid"] for item in bulk["items"][1:3])
+    assert api.request("DELETE", f"/v2.1/servers/{gone}", ADA).status_code == 204
+    assert api.request("PUT", f"/v2.1/servers/{renamed}", ADA, json={"server": {"name": "new"}}).status_code == 200
+    new = new_server(fleet, "north")
+    fleet.work()
+    done = carried_out(api, bulk)
+    assert (done["state"], counts(done)) == ("done", (3, 0, 3, 0))
+    why = reasons(done)
+    assert (why[gone], why[renamed]) == ("it is gone", "it has changed since the preview")
+    assert "stopped" in why[stopped]
+    assert not {new, gone, renamed, stopped} & actions_of(fleet, bulk).keys()
+
+
+def test_stop_lets_the_items_in_hand_end_and_start_goes_on(
+    any_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, api = any_fleet, api_of(any_fleet)
+    for _ in range(AT_ONCE):
+        new_server(fleet, "east")
+    bulk = preview(api)
+    held = _Held(monkeypatch, free=2)
+
+    act(api, "start", bulk)
+    wait_until(lambda: shown(api, bulk)["state"] == "running" and held.reached.is_set())
+    assert shown(api, bulk)["unknown"] == 0
+    assert act(api, "start", bulk).status_code == 409
+    stopped = act(api, "stop", bulk)
+    assert (stopped.status_code, stopped.json()["state"]) == (202, "stopped")
+    # Not while items of the first run are in hand.
+    assert act(api, "start", bulk).status_code == 409
+    held.released.set()
+    wait_until(lambda: act(api, "start", bulk).status_code == 202)
+    assert len(actions_of(fleet, bulk)) >= 2
+    done = ended(api, bulk)
+    assert (done["state"], counts(done)) == ("done", (14, 0, 0, 0)), reasons(done)
+    assert set(actions_of(fleet, bulk).values()) == {1}
+
+
+def test_killed_process_leaves_what_it_had_in_hand_as_unknown_and_another_goes_on(any_fleet: ComputeFleet) -> None:
+    fleet, api = any_fleet, api_of(any_fleet)
+    for _ in range(AT_ONCE):
+        new_server(fleet, "east")
+    bulk = preview(api)
+    command = [sys.executable, "-m", "tests.support.fleets.killed_bulk", fleet.fleet_url, bulk["id"]]
+    killed = subprocess.run(command, check=False, timeout=_LATEST_S)
+    assert killed.returncode == -signal.SIGKILL
+    left = shown(api, bulk)
+    taken = actions_of(fleet, bulk)
+    assert (left["state"], left["failed"], left["skipped"]) == ("stopped", 0, 0)
+    assert left["unknown"] > 0
+    assert left["done"] <= len(taken) <= left["done"] + left["unknown"]
+    done = carried_out(api, bulk)
+    assert (done["state"], done["unknown"], done["done"]) == ("done", left["unknown"], 14 - left["unknown"])
+    assert set(reasons(done).values()) == {"the process ended while it was submitted: look at it"}
+    assert set(actions_of(fleet, bulk).values()) == {1}
+
+
+def test_run_ends_when_its_caller_has_lost_its_role(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Revoked(NoIdentity):
+        is_revoked = False
+
+        async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
+            if self.is_revoked:
+                raise UnauthorizedError("revoked")
+            return await super().authenticate(headers, connection)
+
+    identity = Revoked()
+    api = api_of(fleet, identity=identity)
+    bulk = preview(api)
+    monkeypatch.setattr("fleetlight.api.identity.rights.RIGHTS_INTERVAL_S", 0.0)
+
+    refusal = ItemActions.refusal
+
+    async def revoked(*arguments: Any) -> Outcome | None:
+        identity.is_revoked = True
+        return await refusal(*arguments)
+
+    monkeypatch.setattr(ItemActions, "refusal", revoked)
+    assert act(api, "start", bulk).status_code == 202
+    store = fleet.fleet.bulk_changes
+    wait_until(lambda: api.run(asyncio.sleep(0.01)) or store.seen_by("ada", "red", 1)[0].state != "running")
+    identity.is_revoked = False
+    stopped = shown(api, bulk)
+    assert stopped["state"] == "stopped"
+    assert "credentials" in stopped["reason"]
+    assert stopped["done"] < 6
+
+
+def test_only_the_owner_sees_and_begins_a_bulk_change(shared_api: Api) -> None:
+    bulk = preview(shared_api)
+    assert [each["id"] for each in shared_api.get(BULK, ADA).json()["bulk"]] == [bulk["id"]]
+    elsewhere = ADA | {"X-Project-Id": "blue"}
+    for other in (BOB, ROOT, elsewhere):
+        assert shared_api.get(BULK, other).json() == {"bulk": []}
+        assert shared_api.get(f"{BULK}/{bulk['id']}", other).status_code == 404
+        for verb in ("start", "stop"):
+            assert act(shared_api, verb, bulk, other).status_code == 404
+    assert (bulk["by_project"], bulk["by_cell"], bulk["total"]) == ({"red": 6}, {}, 6)
+
+
+def test_those_who_may_not_do_it_are_refused_before_anything_is_frozen(shared_api: Api) -> None:
+    bulk = preview(shared_api)
+    for answer in (
+        shared_api.request("POST", BULK, READER, json={"action": "stop"}),
+        shared_api.request("POST", BULK, ADA, json={"action": "stop", "all_projects": True}),
+        act(shared_api, "start", bulk, READER),
+    ):
+        assert answer.status_code == 403
+    assert len(shared_api.get(BULK, ADA).json()["bulk"]) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"action": "burn"},
+        {"action": "stop", "filter": "name =="},
+        {"action": "stop", "filter": 'cell == "north"'},
+        {"action": "stop", "filter": "x" * 10_001},
+        {"action": "stop", "fields": ["name"]},
+    ],
+)
+def test_what_cannot_be_previewed_is_refused(shared_api: Api, body: Any) -> None:
+    assert shared_api.request("POST", BULK, ADA, json=body).status_code == 400
+    assert shared_api.get(BULK, ADA).json() == {"bulk": []}
+
+
+def test_too_many_instances_are_refused_with_their_number(shared_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "MAX_ITEMS", 5)
+    answer = shared_api.request("POST", BULK, ADA, json={"action": "stop"})
+    assert answer.status_code == 400
+    assert "6 instances" in answer.json()["badRequest"]["message"]
+
+
+def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFleet) -> None:
+    settings = searching(enabled=False, cell_timeout_s=0.2)
+    partial = api_of(fleet, search=settings, pool=BrokenCells(fleet, hanging=["north"]))
+    bulk = preview(partial)
+    assert (bulk["complete"], bulk["total"]) == (False, 4)
+    api = api_of(fleet)
+    refused = act(api, "start", bulk)
+    assert refused.status_code == 409
+    assert "accept_incomplete" in refused.json()["conflictingRequest"]["message"]
+    assert counts(carried_out(api, bulk, accept_incomplete=True)) == (4, 0, 0, 0)
+
+
+def test_preview_gives_way_to_new_ones_and_what_was_begun_does_not(shared_api: Api) -> None:
+    begun = preview(shared_api, filter='name == "none"')
+    assert carried_out(shared_api, begun)["state"] == "done"
+    previews = [preview(shared_api, filter='name == "none"')["id"] for _ in range(MAX_OF_USER)]
+    kept = [each["id"] for each in shared_api.get(BULK, ADA).json()["bulk"]]
+    assert set(kept) == {begun["id"], *previews[1:]}
+    for bulk_id in previews[1:]:
+        carried_out(shared_api, {"id": bulk_id})
+    answer = shared_api.request("POST", BULK, ADA, json={"action": "stop"})
+    assert answer.status_code == 403
+    assert "bulk_changes" in answer.json()["forbidden"]["message"]
+    assert preview(shared_api, BOB)["total"] == 6
+
+
+def test_bulk_change_is_gone_a_day_after_its_preview(shared_fleet: ComputeFleet) -> None:
+    now = 1_700_000_000_000_000
+    api = api_of(shared_fleet, clock=lambda: now)
+    bulk = preview(api)
+    now += KEPT_US - 1
+    assert shown(api, bulk)["expires_at"] > shown(api, bulk)["created_at"]
+    now += 1
+    assert act(api, "start", bulk).status_code == 404
+    preview(api)
+    assert len(shared_fleet.fleet.bulk_changes.seen_by("ada", "red", 1)) == 1
