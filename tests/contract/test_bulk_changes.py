@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, select
 
 from fleetlight.api.bulk import handlers
 from fleetlight.api.bulk.item_actions import BulkAction, ItemActions
-from fleetlight.api.bulk.running import AT_ONCE
+from fleetlight.api.bulk.running import AT_ONCE, BulkRunner
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import UnauthorizedError
@@ -220,6 +220,38 @@ def test_stop_lets_the_items_in_hand_end_and_start_goes_on(
     done = ended(api, bulk)
     assert (done["state"], counts(done)) == ("done", (14, 0, 0, 0)), reasons(done)
     assert set(actions_of(fleet, bulk).values()) == {1}
+
+
+def test_process_that_ends_in_order_ends_what_it_has_in_hand_and_no_more(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(AT_ONCE):
+        new_server(fleet, "east")
+    ending, api = api_of(fleet), api_of(fleet)
+    bulk = preview(api)
+    held = _Held(monkeypatch, free=0)
+    end = BulkRunner.end
+
+    async def end_and_release(runner: BulkRunner) -> None:
+        # It has begun to end once this task has had its first step.
+        task = asyncio.create_task(end(runner))
+        await asyncio.sleep(0)
+        held.released.set()
+        await task
+
+    monkeypatch.setattr(BulkRunner, "end", end_and_release)
+
+    async def begin_and_end() -> None:
+        async with ending.app.router.lifespan_context(ending.app), asyncio.timeout(_LATEST_S):
+            assert (await ending.ask("POST", f"{BULK}/{bulk['id']}/start", ADA, json={})).status_code == 202
+            await held.reached.wait()
+
+    ending.run(begin_and_end())
+    left = shown(api, bulk)
+    assert (left["state"], left["reason"]) == ("stopped", "the process ended that carried it out")
+    assert (left["failed"], left["skipped"], left["unknown"]) == (0, 0, 0)
+    assert 0 < left["done"] <= AT_ONCE
+    assert counts(carried_out(api, bulk)) == (14, 0, 0, 0)
 
 
 def test_killed_process_leaves_what_it_had_in_hand_as_unknown_and_another_goes_on(any_fleet: ComputeFleet) -> None:

@@ -29,7 +29,7 @@ async def _submit_and_die(actions: ItemActions, request: ApiRequest, action: Bul
 
 
 async def main(fleet_url: str, bulk_id: str) -> None:
-    ItemActions.submit = _submit_and_die  # type: ignore[method-assign]
+    ItemActions.submit = _submit_and_die  # type: ignore[assignment, method-assign]
     fleet = Fleet(create_database_engine(fleet_url))
     pool = CellPool(fleet.cells, open_adapter)
     app = create_app(ApiParts(cells=pool, fleet=fleet, native=NativeCells(fleet.cells, pool))).web
