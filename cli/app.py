@@ -49,6 +49,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.index.index",
         "The search index: how far it is, filling it, and comparing it with the cells.",
     ),
+    "status": (
+        "fleetlight.cli.status",
+        "Show in one screen whether everything is all right, and if not, what is wrong and what to do.",
+    ),
     "doctor": (
         "fleetlight.cli.doctor.doctor",
         "Check everything that a fleet needs, and say for each fault what to do about it.",
@@ -152,7 +156,7 @@ app = typer.Typer(
     name="fleetlight",
     cls=_Fleetlight,
     help="One list of everything that runs, over many cells.",
-    epilog=examples("fleetlight up --simulate", "fleetlight index status"),
+    epilog=examples("fleetlight up --simulate", "fleetlight status"),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -167,6 +171,6 @@ def _options_of_all(
     ] = False,
 ) -> None:
     # Only here: help and completion log nothing, and it takes as long to import as the rest.
-    from fleetlight.cli.logging import quieten_libraries  # noqa: PLC0415
+    from fleetlight.cli.logging import log_beside_results  # noqa: PLC0415
 
-    quieten_libraries()
+    log_beside_results()

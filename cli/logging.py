@@ -87,6 +87,12 @@ def configure_logging(settings: LogSettings) -> None:
     quieten_libraries()
 
 
+def log_beside_results() -> None:
+    """Send what a command of a person logs to standard error; structlog prints to standard output unless told."""
+    structlog.configure(logger_factory=lambda *_names: structlog.PrintLogger(sys.stderr))
+    quieten_libraries()
+
+
 def quieten_libraries() -> None:
     """Drop messages of libraries that help no operator; Python prints them even for commands that log nothing."""
     for name, level in _CHATTY.items():

@@ -30,17 +30,18 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
 _GRANT = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
-_START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
+START_DATABASE = "see that the server runs and can be reached from here, and that this account may log in"
 _START_BUS = "see that RabbitMQ runs and can be reached from here, and that this account may log in"
 _LISTS_GO_ON = "lists are answered by the cells meanwhile"
 _START_INDEX = {
     "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
     "sqlite": f"run `fleetlight indexer` or `fleetlight up`; the log says what it waits for; {_LISTS_GO_ON}",
 }
+FOLLOW = "run `fleetlight relay` and `fleetlight indexer`; their logs say what they wait for"
 _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
     IndexHealth.INCOMPLETE: "an indexer fills it in; if `verify --repair` was cut off, run it again",
-    IndexHealth.STALE: "run `fleetlight relay` and `fleetlight indexer`; their logs say what they wait for",
+    IndexHealth.STALE: FOLLOW,
     IndexHealth.DEAD_LETTERS: "`fleetlight index failures list`",
     IndexHealth.UNREACHABLE: "its database and its bus have to answer first",
 }
@@ -69,7 +70,7 @@ def fleet_check(settings: Settings, clock: Clock) -> Check:
             engine.dispose()
         return list(_of_database("fleet database", "fleet", found))
 
-    return Check("fleet database", run, _START_DATABASE)
+    return Check("fleet database", run, START_DATABASE)
 
 
 def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check:
@@ -104,7 +105,7 @@ def cell_check(cell: Cell, clock: Clock) -> Check:
             engine.dispose()
         return list(_of_database(about, "cell", found))
 
-    return Check(about, run, _START_DATABASE)
+    return Check(about, run, START_DATABASE)
 
 
 def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
@@ -157,7 +158,7 @@ def following_check(
             return [ok(about, f"complete{age}{route}")]
         return [wrong(about, f"{status.health.value}{age}{route}", _REMEDIES[status.health])]
 
-    return Check(about, run, _START_DATABASE)
+    return Check(about, run, START_DATABASE)
 
 
 def hosts_of(settings: Settings) -> Iterator[Finding]:

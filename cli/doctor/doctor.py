@@ -1,33 +1,15 @@
-"""`fleetlight doctor`: its checks, and their order. Those of cells need the fleet's list of cells first."""
-
-from collections.abc import Sequence
-from importlib.metadata import version
-from itertools import groupby
+"""`fleetlight doctor`: everything that was looked at, one by one."""
 
 import typer
 
-from fleetlight.cells.model import Cell
-from fleetlight.cli.doctor.certificates import certificate_checks
-from fleetlight.cli.doctor.checking import DEADLINE_S, Check, answers
-from fleetlight.cli.doctor.checks import (
-    IndexKnows,
-    bus_check,
-    cell_check,
-    disk_checks,
-    fleet_check,
-    following_check,
-    hosts_of,
-    index_check,
-    progress_check,
-)
-from fleetlight.cli.doctor.findings import Finding, State, ok, wrong
-from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.doctor.examination import as_json, examined
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import print_rows
-from fleetlight.cli.settings import Settings, load_settings
-from fleetlight.resources.clock import system_clock
+from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
+
+_COLUMNS = ("WHAT", "STATE", "FOUND", "WHAT TO DO")
 
 
 @app.command(
@@ -46,58 +28,8 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
 
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
-    settings = load_settings(config, data_dir)
-    found = _examined(settings)
-    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found]
-    print_rows(output, [_as_json(finding) for finding in found], ("WHAT", "STATE", "FOUND", "WHAT TO DO"), rows)
-    if any(finding.state is State.WRONG for finding in found):
+    found = examined(load_settings(config, data_dir))
+    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found.findings]
+    print_rows(output, [as_json(finding) for finding in found.findings], _COLUMNS, rows)
+    if found.wrong:
         raise typer.Exit(1)
-
-
-def _examined(settings: Settings) -> list[Finding]:
-    clock = system_clock
-    use = "" if settings.search.enabled else "; an API with it lists from the cells alone (search.enabled is off)"
-    own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}{use}")
-    with open_fleet(settings.fleet, answer_timeout_s=DEADLINE_S) as fleet:
-        cells: list[Cell] = []
-        known = IndexKnows()
-
-        def read_cells() -> Sequence[Finding]:
-            cells.extend(sorted_by_name(fleet.cells()))
-            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
-
-        first = answers(
-            [
-                fleet_check(settings, clock),
-                Check("cells", read_cells, "the fleet database has to answer first"),
-                index_check(settings),
-                progress_check(settings, fleet, known),
-            ]
-        )
-        return [own, *hosts_of(settings), *first, *answers(_about_cells(settings, known, tuple(cells)))]
-
-
-def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
-    enabled = [cell for cell in cells if not cell.disabled]
-    with_bus = sorted((cell for cell in enabled if cell.transport_url), key=lambda cell: cell.transport_url)
-    buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]
-    return [
-        *(cell_check(cell, system_clock) for cell in enabled),
-        *(bus_check(sharing, settings.bus) for sharing in buses),
-        *(
-            following_check(cell, known.indexed, known.dead_letters, settings, system_clock)
-            for cell in enabled
-            if known.indexed is not None
-        ),
-        *certificate_checks(settings, enabled, system_clock),
-        *disk_checks(settings, cells),
-    ]
-
-
-def _as_json(finding: Finding) -> dict[str, str | None]:
-    return {
-        "about": finding.about,
-        "state": finding.state.value,
-        "found": finding.says,
-        "what_to_do": finding.remedy,
-    }

@@ -44,6 +44,7 @@ PRINTING_DATA = {
     "notifications check",
     "reserve list",
     "reserve show",
+    "status",
 }
 _BROKER = ("--management-url", "http://[::1]:9", "--administrator", "a", "--password-file", CREATED)
 # A call of each command that takes a cell, which is put at the end.

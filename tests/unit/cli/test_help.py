@@ -60,6 +60,7 @@ def test_the_commands_are_known() -> None:
         "capacity",
         "index status",
         "doctor",
+        "status",
         "explain",
         "index verify",
         "index purge",

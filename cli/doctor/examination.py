@@ -1,0 +1,132 @@
+"""All checks, and their order. Those of cells need the fleet's list of cells first."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import groupby
+
+from fleetlight.cells.errors import CellError
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell
+from fleetlight.cli.board import CellLine, board_of
+from fleetlight.cli.doctor.certificates import certificate_checks
+from fleetlight.cli.doctor.checking import DEADLINE_S, Check, answers
+from fleetlight.cli.doctor.checks import (
+    FOLLOW,
+    START_DATABASE,
+    IndexKnows,
+    bus_check,
+    cell_check,
+    disk_checks,
+    fleet_check,
+    following_check,
+    hosts_of,
+    index_check,
+    progress_check,
+)
+from fleetlight.cli.doctor.findings import Finding, Findings, State, ok, unknown, wrong
+from fleetlight.cli.errors import CommandError
+from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.settings import Settings
+from fleetlight.listing.cell_board import CellHealth
+from fleetlight.resources.clock import system_clock
+
+_BOARD = "board of cells"
+_BOARD_REMEDIES: Mapping[CellHealth, str] = {
+    CellHealth.DOWN: START_DATABASE,
+    CellHealth.UNCERTAIN: "an indexer repairs it; `fleetlight index verify --repair` does so at once",
+    CellHealth.BEHIND: FOLLOW,
+}
+
+
+@dataclass
+class Examination:
+    """findings: in the order of the checks. board: of all cells; None where it could not be looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    board: Sequence[CellLine] | None = None
+
+    @property
+    def wrong(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.state is State.WRONG]
+
+
+def examined(settings: Settings) -> Examination:
+    """What all checks find, and the board of cells; within twice DEADLINE_S."""
+    use = "" if settings.search.enabled else "; an API with it lists from the cells alone (search.enabled is off)"
+    own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}{use}")
+    found = Examination([own, *hosts_of(settings)])
+    with open_fleet(settings.fleet, answer_timeout_s=DEADLINE_S) as fleet:
+        cells: list[Cell] = []
+        known = IndexKnows()
+
+        def read_cells() -> Sequence[Finding]:
+            cells.extend(sorted_by_name(fleet.cells()))
+            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
+
+        found.findings += answers(
+            [
+                fleet_check(settings, system_clock),
+                Check("cells", read_cells, "the fleet database has to answer first"),
+                index_check(settings),
+                progress_check(settings, fleet, known),
+            ]
+        )
+        if cells:
+            about_cells = _about_cells(settings, known, tuple(cells))
+            found.findings += answers([_board_check(settings, fleet, found), *about_cells])
+    found.findings += suspected(found)
+    return found
+
+
+def _board_check(settings: Settings, fleet: Fleet, found: Examination) -> Check:
+    """The board, for `found`. What keeps it from being looked at, other checks say."""
+    search = settings.search
+    in_time = search.model_copy(update={"cell_timeout_s": min(search.cell_timeout_s, DEADLINE_S / 2)})
+
+    def run() -> Findings:
+        try:
+            found.board = asyncio.run(board_of(settings.model_copy(update={"search": in_time}), fleet))
+        except (CellError, CommandError) as error:
+            return [unknown(_BOARD, str(error))]
+        return []
+
+    return Check(_BOARD, run, START_DATABASE)
+
+
+def suspected(found: Examination) -> Iterator[Finding]:
+    """What the board says of cells of which no check says that anything is wrong."""
+    explained = {finding.about for finding in found.wrong}
+    for cell in found.board or ():
+        remedy = _BOARD_REMEDIES.get(cell.health)
+        said = {"index", "progress of the index", f"cell {cell.name}", f"index of {cell.name}"}
+        if remedy is not None and not said & explained:
+            yield wrong(f"lists of {cell.name}", f"{cell.health}: {cell.reason}", remedy)
+
+
+def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
+    enabled = [cell for cell in cells if not cell.disabled]
+    with_bus = sorted((cell for cell in enabled if cell.transport_url), key=lambda cell: cell.transport_url)
+    buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]
+    return [
+        *(cell_check(cell, system_clock) for cell in enabled),
+        *(bus_check(sharing, settings.bus) for sharing in buses),
+        *(
+            following_check(cell, known.indexed, known.dead_letters, settings, system_clock)
+            for cell in enabled
+            if known.indexed is not None
+        ),
+        *certificate_checks(settings, enabled, system_clock),
+        *disk_checks(settings, cells),
+    ]
+
+
+def as_json(finding: Finding) -> dict[str, str | None]:
+    """One finding, for programs."""
+    return {
+        "about": finding.about,
+        "state": finding.state.value,
+        "found": finding.says,
+        "what_to_do": finding.remedy,
+    }

@@ -1,0 +1,159 @@
+"""`fleetlight status`: whether everything is all right, in one screen, from the board of cells and the doctor."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import typer
+
+from fleetlight.cli.board import CellLine, total
+from fleetlight.cli.doctor.examination import Examination, as_json, examined
+from fleetlight.cli.doctor.findings import Finding, State
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, print_csv, print_json, print_result
+from fleetlight.cli.settings import load_settings
+from fleetlight.listing.answer import Route
+from fleetlight.listing.cell_board import CellHealth
+
+app = typer.Typer()
+
+_WIDTH, _HEIGHT = 80, 24
+"""Of the terminal that has room for all of it, with the line where the next command is typed."""
+_NAMED = 3
+_LONGEST_FOUND = 240
+_NOT_KNOWN = "not known: the cells could not be looked at"
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight status",
+        "fleetlight status --output json",
+        "fleetlight status --config /etc/fleetlight/indexer.toml",
+    )
+)
+def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show in one screen whether everything is all right, and if not, what is wrong and what to do.
+
+    It runs all checks of `fleetlight doctor`, which shows each of them, and looks at each cell.
+
+    Exit code 0 if everything is well, 1 if not, 2 if the configuration makes no sense.
+    """
+    found = examined(load_settings(config, data_dir))
+    match output:
+        case Output.JSON:
+            print_json(_document(found))
+        case Output.CSV:
+            faults = [(each.about, each.says, each.remedy) for each in found.wrong]
+            print_csv(("WHAT", "FOUND", "WHAT TO DO"), [*((*line, "") for line in summary_lines(found)), *faults])
+        case Output.TABLE:
+            for line in screen(found):
+                print_result(line)
+    if not _is_well(found):
+        raise typer.Exit(1)
+
+
+def screen(found: Examination) -> Sequence[str]:
+    """At most 23 lines of at most 80 characters: what is the same to do is shown once, what has no room is counted."""
+    todo = faults_by_remedy(found.wrong)
+    said = "Everything is well." if _is_well(found) else f"Not everything is well: {counted(len(todo), 'thing')} to do."
+    lines = [said, "", *(line for name, text in summary_lines(found) for line in _wrapped(f"{name:<12}{text}", 12))]
+    for number, (remedy, faults) in enumerate(todo.items()):
+        shown = ["", *_fault_lines(remedy, faults)]
+        has_room_for_rest = len(lines) + len(shown) <= _HEIGHT - 1 - (2 if number < len(todo) - 1 else 0)
+        if not has_room_for_rest:
+            return [*lines, "", f"And {counted(len(todo) - number, 'thing')} more to do: see `fleetlight doctor`."]
+        lines += shown
+    return lines
+
+
+def faults_by_remedy(faults: Sequence[Finding]) -> Mapping[str, Sequence[Finding]]:
+    """What is wrong, by what to do about it."""
+    found: dict[str, list[Finding]] = {}
+    for fault in faults:
+        found.setdefault(fault.remedy or "", []).append(fault)
+    return found
+
+
+def summary_lines(found: Examination) -> Sequence[tuple[str, str]]:
+    """The name of each line, and what it says."""
+    checks = Counter(each.state for each in found.findings)
+    of_checks = ", ".join(f"{checks[state]} {state}" for state in State if checks[state])
+    if found.board is None:
+        return [("cells", _NOT_KNOWN), ("checks", of_checks)]
+    return [
+        ("cells", _cells(found.board)),
+        ("instances", f"{_number(total(found.board, lambda cell: cell.instances))} in the index"),
+        ("nodes", f"{_number(total(found.board, lambda cell: cell.nodes))} of native cells"),
+        ("lists", _lists(found.board)),
+        ("jobs", _jobs(found.board)),
+        ("messages", f"{_number(total(found.board, lambda cell: cell.dead_letters))} could not be indexed"),
+        ("checks", of_checks),
+    ]
+
+
+def _is_well(found: Examination) -> bool:
+    return not found.wrong and found.board is not None
+
+
+def _cells(board: Sequence[CellLine]) -> str:
+    healths = Counter(cell.health for cell in board)
+    others = [f"{healths[health]} {health}" for health in CellHealth if health is not CellHealth.OK and healths[health]]
+    well = f"{healths[CellHealth.OK]} of {len(board)} well"
+    return f"{well}: {', '.join(others)}" if others else well
+
+
+def _lists(board: Sequence[CellLine]) -> str:
+    routes = Counter(cell.route for cell in board if cell.health is not CellHealth.DISABLED)
+    age = _oldest_age_s(board)
+    said = [
+        f"{counted(routes[Route.INDEX], 'cell')} from the index"
+        + ("" if age is None else f", at most {age:.1f} s old"),
+        *([f"{routes[Route.LIVE]} asked itself"] if routes[Route.LIVE] else []),
+        *([f"{routes[Route.SKIPPED]} left out"] if routes[Route.SKIPPED] else []),
+    ]
+    return "; ".join(said)
+
+
+def _oldest_age_s(board: Sequence[CellLine]) -> float | None:
+    return max((cell.age_s for cell in board if cell.route is Route.INDEX and cell.age_s is not None), default=None)
+
+
+def _jobs(board: Sequence[CellLine]) -> str:
+    waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
+    return f"{_number(waiting)} waiting, {_number(running)} running"
+
+
+def _number(number: int | None) -> str:
+    return "not known how many" if number is None else f"{number:,}"
+
+
+def _fault_lines(remedy: str, faults: Sequence[Finding]) -> Iterator[str]:
+    """What it is about, what was found of the first, and what to do."""
+    names = ", ".join(fault.about for fault in faults[:_NAMED])
+    more = len(faults) - _NAMED
+    yield from _wrapped(f"{names} and {more} more" if more > 0 else names, 4)
+    yield from _wrapped(f"    {textwrap.shorten(faults[0].says, _LONGEST_FOUND, placeholder=' …')}", 4)
+    yield from _wrapped(f"    > {remedy}", 6)
+
+
+def _wrapped(text: str, indent: int) -> Sequence[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _document(found: Examination) -> Mapping[str, Any]:
+    """What the lines say, for programs; what is not known is null."""
+    board = found.board or ()
+    return {
+        "well": _is_well(found),
+        "cells": None if found.board is None else Counter(cell.health for cell in board),
+        "routes": None if found.board is None else Counter(cell.route for cell in board),
+        "oldest_age_s": _oldest_age_s(board),
+        "instances": total(board, lambda cell: cell.instances),
+        "nodes": total(board, lambda cell: cell.nodes),
+        "jobs_waiting": total(board, lambda cell: cell.jobs_waiting),
+        "jobs_running": total(board, lambda cell: cell.jobs_running),
+        "dead_letters": total(board, lambda cell: cell.dead_letters),
+        "checks": Counter(each.state for each in found.findings),
+        "wrong": [as_json(finding) for finding in found.wrong],
+    }
