@@ -21,7 +21,7 @@ from fleetlight.cli.options import (
     examples,
     one_cell,
 )
-from fleetlight.cli.output import counted, print_notice, print_result, print_rows, print_table
+from fleetlight.cli.output import counted, print_notice, print_paragraph, print_result, print_rows, print_table
 from fleetlight.cli.settings import load_settings
 from fleetlight.operations.balancing.cluster import Cluster
 from fleetlight.operations.balancing.errors import UnknownGroupError
@@ -206,14 +206,14 @@ def _show_all(plans: _Plans) -> None:
 
 def _show(cell: str, group: GroupPlan) -> None:
     rows = _rows(group)
-    if rows:
-        print_table(_COLUMNS, rows, right_aligned=("GAIN", "SCORE"))
     of_cell = f"Cell {cell}, " if cell else ""
     made = counted(len(rows), "move")
-    print_result(
+    print_paragraph(
         f"{of_cell}{'group' if of_cell else 'Group'} {group.group}: "
         f"score {group.score_before:.2f} before, {group.score_after:.2f} after {made}"
     )
+    if rows:
+        print_table(_COLUMNS, rows, right_aligned=("GAIN", "SCORE"))
 
 
 def _rows(group: GroupPlan) -> Sequence[Sequence[str]]:

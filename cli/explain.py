@@ -1,17 +1,17 @@
 """`fleetlight explain`: how a list, or a query, comes about, from the same parts that the API is made of."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import msgspec
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import print_result, print_rows, print_table
+from fleetlight.cli.output import print_paragraph, print_result, print_rows, print_table
 from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
@@ -83,20 +83,20 @@ async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapp
 
 def _print(found: Any) -> None:
     whole = "complete" if found["complete"] else "NOT complete"
-    print_result(
+    print_paragraph(
         f"{found['request']}: {found['rows']} rows, {whole}, {found['duration_ms']:.1f} ms; "
         f"{found['rows_read']} rows read"
     )
     for remark in found["remarks"]:
-        print_result(remark)
+        print_paragraph(remark)
     for name, node in (found["filter"] or {}).items():
-        print_result(f"{_PARTS_OF_FILTER[name]}: {'nothing' if node == _EVERYTHING else _as_json(node)}")
+        print_paragraph(f"{_PARTS_OF_FILTER[name]}: {'nothing' if node == _EVERYTHING else _as_json(node)}")
     print_result("")
     print_table(_CELL_COLUMNS, _cell_rows(found), right_aligned=("WATERMARK", "MATCHING"))
     for number, attempt in enumerate(found["attempts"], 1):
         print_result("")
         if attempt["failure"] is not None:
-            print_result(f"attempt {number}, given up: {attempt['failure']}")
+            print_paragraph(f"attempt {number}, given up: {attempt['failure']}")
         print_table(
             ("SOURCE", "BATCHES", "ROWS READ", "MS"),
             [
@@ -132,19 +132,20 @@ def _print_query(sources: Sequence[str], query: Any) -> None:
     more = len(sources) - _NAMED
     named = ", ".join(sources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     if query is None:
-        print_result(f"{named}: the request cannot be shown")
+        print_paragraph(f"{named}: the request cannot be shown")
         return
-    print_result(f"{named}:")
+    print_paragraph(f"{named}:")
     for statement in query.get("statements", [query] if "sql" in query else []):
-        print_result(statement["sql"])
-        print_result(f"with {_as_json(statement['values'])}")
+        print_paragraph(statement["sql"])
+        print_paragraph(f"with {_as_json(statement['values'])}")
     for request in query.get("requests", ()):
-        print_result(request if isinstance(request, str) else _as_json(request))
+        print_paragraph(request if isinstance(request, str) else _as_json(request))
     if "dsl" in query:
-        print_result(_as_json(query["dsl"]))
+        print_paragraph(_as_json(query["dsl"]))
     if query.get("filtered_in_python"):
         print_result("and the rest of the filter in Python")
 
 
 def _as_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """With blanks, where a line can be broken."""
+    return json.dumps(value, ensure_ascii=False)

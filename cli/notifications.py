@@ -18,7 +18,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import counted, print_error, print_result, print_rows
+from fleetlight.cli.output import counted, print_error, print_paragraph, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.notifications.check import CheckReport, check_file
 from fleetlight.notifications.envelope import Notification, read_sample
@@ -204,9 +204,9 @@ def _print_sent(cell: Cell, letters: Iterable[_Letter]) -> None:
 
 def _print_report(report: CheckReport) -> None:
     if report.is_valid:
-        print_result(f"{report.path}: valid ({report.event_type}, {report.payload})")
+        print_paragraph(f"{report.path}: valid ({report.event_type}, {report.payload})")
     for problem in report.problems:
-        print_result(f"{report.path}: {problem}")
+        print_paragraph(f"{report.path}: {problem}")
 
 
 def _as_rows(report: CheckReport) -> Sequence[Sequence[str]]:

@@ -7,6 +7,7 @@ import csv
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -38,6 +39,8 @@ _GAP = 3
 # A last column of whole sentences can still be read with this width.
 _NARROWEST = 30
 _NOTHING = "-"
+# Before the second line of a long one, and those after it.
+_FURTHER = " " * 6
 # Users choose names, other software writes messages, and a terminal does what these say: controls, line separators, and
 # what turns the direction of text (Unicode Standard Annex 9). Line breaks and tabs are ours too.
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
@@ -48,6 +51,34 @@ _CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTI
 def print_result(text: str) -> None:
     """One line of the result, as it is: never wrapped, never coloured. What is no text is written as in JSON."""
     typer.echo(_harmless(text))
+
+
+def print_paragraph(text: str) -> None:
+    """A long line of the result: on a terminal broken between words, its other lines indented; else as it is.
+
+    What has no blanks, such as a name or an address, stays whole, so that it can be copied.
+    """
+    for line in _broken(_harmless(text)) if sys.stdout.isatty() else [_harmless(text)]:
+        typer.echo(line)
+
+
+def print_summary(text: str) -> None:
+    """What a table says, in one sentence before it, where a person reads; for programs the rows are all."""
+    if sys.stdout.isatty():
+        print_paragraph(f"{text}\n")
+
+
+def _broken(text: str) -> Sequence[str]:
+    """The lines of `text`, each as wide as the terminal at most."""
+    width = shutil.get_terminal_size().columns
+    return [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(
+            line, width, subsequent_indent=_FURTHER, break_long_words=False, break_on_hyphens=False
+        )
+        or [""]
+    ]
 
 
 def counted(number: int, what: str) -> str:
@@ -95,7 +126,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
     """A table for people; complete, however narrow the output is.
 
     On a terminal it keeps to the width of that: a long last column is broken, and columns that find no room stand below
-    their row, each behind its name. Anywhere else a row is one line, for programs that look for something in it.
+    their row, each behind its name. Anywhere else a row is one line, for programs that look for something in it, with
+    three blanks or more between columns and none at its end.
     """
     lines = [[_harmless(" ".join(value.split("\n"))) for value in row] for row in rows]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDER_THAN_ANY_TABLE
@@ -112,19 +144,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
     for line in lines:
         table.add_row(*(Text(value) for value in line[:beside]))
     console = Console(width=max(width, ends[0]))
-    if beside == len(columns):
-        console.print(table)
-        return
     with console.capture() as captured:
         console.print(table)
     # The values are harmless already; what a terminal does here is the table's.
-    head, rule, *shown = captured.get().splitlines()
+    head, rule, *shown = (line.rstrip() for line in captured.get().splitlines())
     typer.echo(f"{head}\n{rule}")
+    if beside == len(columns):
+        for line in shown:
+            typer.echo(line)
+        return
     for above, line in zip(shown, lines, strict=True):
         typer.echo(above)
         for column, value in zip(columns[beside:], line[beside:], strict=True):
             if value != _NOTHING:
-                print_result(f"    {column}: {value}")
+                (print_paragraph if " " in value else print_result)(f"    {column}: {value}")
 
 
 def print_error(text: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fleetlight.cli.board import CellLine, total
 from fleetlight.cli.doctor.examination import Examination, as_json, examined
-from fleetlight.cli.doctor.findings import Finding, State
+from fleetlight.cli.doctor.findings import Finding
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_csv, print_json, print_result
 from fleetlight.cli.settings import load_settings
@@ -77,8 +77,7 @@ def faults_by_remedy(faults: Sequence[Finding]) -> Mapping[str, Sequence[Finding
 
 def summary_lines(found: Examination) -> Sequence[tuple[str, str]]:
     """The name of each line, and what it says."""
-    checks = Counter(each.state for each in found.findings)
-    of_checks = ", ".join(f"{checks[state]} {state}" for state in State if checks[state])
+    of_checks = found.counts()
     if found.board is None:
         return [("cells", _NOT_KNOWN), ("checks", of_checks)]
     return [

@@ -3,8 +3,9 @@
 import typer
 
 from fleetlight.cli.doctor.examination import as_json, examined
+from fleetlight.cli.doctor.findings import State
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import print_rows
+from fleetlight.cli.output import print_rows, print_summary
 from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
@@ -26,10 +27,15 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
     and whether it follows each cell; and when certificates end. All checks run at once, with the configured accounts,
     and end within seconds even where a server hangs.
 
+    What is wrong comes first; `fleetlight status` shows only that, in one screen.
+
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
     found = examined(load_settings(config, data_dir))
-    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in found.findings]
+    worst_first = sorted(found.findings, key=lambda finding: list(State).index(finding.state), reverse=True)
+    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in worst_first]
+    if output is Output.TABLE:
+        print_summary(found.counts())
     print_rows(output, [as_json(finding) for finding in found.findings], _COLUMNS, rows)
     if found.wrong:
         raise typer.Exit(1)

@@ -1,6 +1,7 @@
 """All checks, and their order. Those of cells need the fleet's list of cells first."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -50,6 +51,11 @@ class Examination:
     @property
     def wrong(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.state is State.WRONG]
+
+    def counts(self) -> str:
+        """How many findings there are of each state."""
+        states = Counter(each.state for each in self.findings)
+        return ", ".join(f"{states[state]} {state}" for state in State if states[state])
 
 
 def examined(settings: Settings) -> Examination:

@@ -1,5 +1,6 @@
 """`fleetlight index failures`: the messages that could not be indexed, and what to do with them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows
+from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, print_summary
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
@@ -30,7 +31,6 @@ app = typer.Typer(
 )
 
 _AT_ONCE = 200
-_LONGEST_DETAIL = 100
 _EXAMPLE = "0b6a1f3e-6f1c-5a7e-9a55-1de2f0c2a9b4"
 
 IdArguments = Annotated[
@@ -61,8 +61,13 @@ def list_failures(
         print_notice("there are no failures")
         return
     document = [_summary_as_json(summary, names) for summary in summaries]
-    columns = ("ID", "CELL", "REASON", "TIMES", "LAST", "INSTANCE", "REREAD", "DETAIL")
+    columns = ("ID", "CELL", "REASON", "TIMES", "LAST UTC", "INSTANCE", "DETAIL")
     rows = [_as_row(summary, names) for summary in summaries]
+    if output is Output.TABLE:
+        of_reasons = Counter(summary.reason for summary in summaries).most_common()
+        print_summary(
+            f"{counted(len(summaries), 'failure')}: {', '.join(f'{count} {reason}' for reason, count in of_reasons)}"
+        )
     print_rows(output, document, columns, rows, right_aligned=("TIMES",))
 
 
@@ -208,16 +213,14 @@ def _summary_as_json(summary: FailureSummary, names: dict[str, str]) -> dict[str
 
 
 def _as_row(summary: FailureSummary, names: dict[str, str]) -> list[str]:
-    detail = summary.detail.replace("\n", " ")
     return [
         summary.id,
         names[summary.cell_uuid],
         summary.reason,
         str(summary.times),
-        _time(summary.last_at) or "-",
+        f"{from_microseconds(summary.last_at):%Y-%m-%d %H:%M}",
         summary.instance_uuid or "-",
-        "-" if summary.reread_at is None else "yes",
-        detail if len(detail) <= _LONGEST_DETAIL else detail[: _LONGEST_DETAIL - 1] + "…",
+        summary.detail,
     ]
 
 

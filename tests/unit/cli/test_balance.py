@@ -44,11 +44,11 @@ def file(tmp_path: Path) -> Path:
 def test_moves_are_a_table_with_the_scores_of_the_group(file: Path) -> None:
     result = _RUNNER.invoke(app, ["balance", "--text-data", str(file)])
     assert result.exit_code == 0
-    header, _, *moves, last = result.stdout.splitlines()
+    first, header, _, *moves = result.stdout.splitlines()
     assert header.split() == ["INSTANCE", "FROM", "TO", "GAIN", "SCORE", "STEPS"]
     assert any(move.startswith(("web", "db")) for move in moves)
-    assert last.startswith("Group default: score ")
-    assert last.endswith(f"after {len(moves)} moves")
+    assert first.startswith("Group default: score ")
+    assert first.endswith(f"after {len(moves)} moves")
 
 
 def test_json_has_scores_and_moves_with_both_nodes(file: Path) -> None:

@@ -74,6 +74,6 @@ def test_query_is_explained_with_the_parts_of_its_filter(run: Run) -> None:
     assert shown.exit_code == 0, shown.stderr
     assert ": 0 rows, complete, " in shown.stdout.splitlines()[0]
     lines = shown.stdout.splitlines()
-    assert 'tried on the rows that they give: ["or",["eq","role","C"],["is_null","role"]]' in lines
+    assert 'tried on the rows that they give: ["or", ["eq", "role", "C"], ["is_null", "role"]]' in lines
     assert "asked of databases, indexes and clusters: nothing" in lines
     assert "FROM compute_nodes" in shown.stdout
