@@ -13,7 +13,6 @@ from sqlalchemy import Engine
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_words import ENDED
-from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.jobs import read_jobs
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell, RequestContext
@@ -26,6 +25,7 @@ from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh
 from fleetlight.operations.submitting import JobSubmission
+from fleetlight.resources.suggestions import did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,7 +62,9 @@ class _Refresh:
 def refresh(
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE]...", help="The nodes to read; all with an agent, unless named."),
+        typer.Argument(
+            metavar="[NODE]...", help="The nodes to read, by name or uuid; all with an agent, unless named."
+        ),
     ] = None,
     *,
     cell: CellOption = None,
@@ -73,6 +75,8 @@ def refresh(
     data_dir: DataDirOption = None,
 ) -> None:
     """Read the whole state of nodes from their agents, and store it.
+
+    A name that nodes of several cells have means each of them, and the cells are shown.
 
     Ends with 1 if one does not answer. What differs from what its cell has is announced on the bus of the cell.
     """
@@ -94,27 +98,26 @@ def refresh(
 def _planned(fleet: Fleet, opened: ExitStack, cell: str | None, names: Sequence[str]) -> Sequence[_Refresh]:
     """What is asked of each cell. Raises UnknownCellError, ConfigurationError, CellUnreachableError."""
     found: list[_Refresh] = []
-    missing = set(names)
+    missing, known = set(names), set[str]()
     for each in chosen_cells(fleet, cell):
         if not each.can.takes_changes:
             if cell is not None:
                 raise ConfigurationError(f"cell {each.name} is not a native one: its nodes have no agents of ours")
             continue
         engine = opened.enter_context(closing(open_changelog_adapter(each))).engine
-        agents = AgentAddresses(engine, each).all()
-        wanted = [agent.node for agent in agents if not names or _names(agent) & set(names)]
-        missing -= {name for agent in agents for name in _names(agent)}
-        count = len(wanted) if names else sum(not agent.is_offline for agent in agents)
-        if wanted:
-            found.append(_Refresh(each, engine, wanted if names else (), count))
+        agents = AgentAddresses(engine, each)
+        of_name = {name: agents.of([name]) for name in names}
+        missing -= {name for name, of in of_name.items() if of}
+        wanted = sorted({agent.node for of in of_name.values() for agent in of})
+        with_agent = agents.all()
+        known |= {agent.node for agent in with_agent}
+        count = len(wanted) if names else sum(not agent.is_offline for agent in with_agent)
+        if wanted or (with_agent and not names):
+            found.append(_Refresh(each, engine, wanted, count))
     if missing:
-        raise ConfigurationError(f"there is no node with an agent called {', '.join(sorted(missing))}")
+        called = ", ".join(sorted(missing))
+        raise ConfigurationError(f"there is no node with an agent called {called}{did_you_mean(min(missing), known)}")
     return found
-
-
-def _names(agent: AgentAddress) -> set[str]:
-    """What the node of an agent may be called."""
-    return {agent.node, agent.host}
 
 
 def _submit(each: _Refresh) -> None:

@@ -147,11 +147,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
     with console.capture() as captured:
         console.print(table)
     # The values are harmless already; what a terminal does here is the table's.
-    head, rule, *shown = (line.rstrip() for line in captured.get().splitlines())
+    head, rule, *shown = (above.rstrip() for above in captured.get().splitlines())
     typer.echo(f"{head}\n{rule}")
     if beside == len(columns):
-        for line in shown:
-            typer.echo(line)
+        typer.echo("".join(f"{above}\n" for above in shown), nl=False)
         return
     for above, line in zip(shown, lines, strict=True):
         typer.echo(above)

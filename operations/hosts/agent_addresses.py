@@ -26,7 +26,7 @@ class AgentAddresses:
             return read_agents(connection)
 
     def of(self, hosts: Collection[str]) -> Sequence[AgentAddress]:
-        """Those of some hosts, or nodes called so; a host without an agent is left out."""
+        """Those of some hosts, or nodes called so or with that uuid; a host without an agent is left out."""
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return read_agents(connection, hosts)
 

@@ -24,9 +24,11 @@ class AgentAddress:
 
 
 def read_agents(connection: Connection, hosts: Collection[str] | None = None) -> Sequence[AgentAddress]:
-    """The agents of a cell by the names of their nodes, or those of some hosts, or nodes called so."""
+    """The agents of a cell by the names of their nodes, or those of some hosts, or of nodes by name or uuid."""
     node = compute_nodes.c.hypervisor_hostname
-    wanted = [] if hosts is None else [or_(services.c.host.in_(hosts), node.in_(hosts))]
+    wanted = (
+        [] if hosts is None else [or_(*(column.in_(hosts) for column in (services.c.host, node, compute_nodes.c.uuid)))]
+    )
     statement = (
         select(
             services.c.host,

@@ -5,11 +5,13 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
+from fleetlight.cells.tables import compute_nodes
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
@@ -66,6 +68,24 @@ def test_nodes_are_refreshed_and_those_that_fail_are_told(run: Run, hosts: Playe
     for names, text in ((("node2",), "there is no node with an agent called node2"), (("--cell", "x"), "no cell")):
         refused = run("node", "refresh", *names)
         assert (refused.exit_code, text in refused.stderr) == (2, True), refused.stderr
+
+
+@pytest.mark.usefixtures("cell")
+def test_node_is_named_by_its_uuid_too(run: Run, hosts: PlayedHosts) -> None:
+    engine = create_database_engine(CELL)
+    with engine.connect() as connection:
+        uuid = connection.scalar(select(compute_nodes.c.uuid).where(compute_nodes.c.hypervisor_hostname == "node1"))
+    engine.dispose()
+    shown = run("node", "refresh", uuid)
+    assert (shown.exit_code, shown.stdout) == (0, "cell1: 1 node refreshed\n"), shown.stderr
+    assert hosts.called() == {"node1"}
+
+
+@pytest.mark.usefixtures("cell")
+def test_name_of_no_node_is_refused_with_what_may_be_meant(run: Run) -> None:
+    refused = run("node", "refresh", "nodee1")
+    assert refused.exit_code == 2
+    assert "there is no node with an agent called nodee1; did you mean 'node1'?" in refused.stderr
 
 
 def test_job_that_nobody_carries_out_is_told_about(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
