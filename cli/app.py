@@ -53,6 +53,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.status",
         "Show in one screen whether everything is all right, and if not, what is wrong and what to do.",
     ),
+    "top": (
+        "fleetlight.cli.top",
+        "Show cells, jobs and changes as they come, in the terminal, until q or Ctrl-C.",
+    ),
     "doctor": (
         "fleetlight.cli.doctor.doctor",
         "Check everything that a fleet needs, and say for each fault what to do about it.",

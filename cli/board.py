@@ -1,5 +1,6 @@
 """The board of cells, as commands show it: what `GET /fleetlight/cells` of this process says."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.output import counted
 from fleetlight.cli.settings import Settings
 from fleetlight.listing.answer import Route
 from fleetlight.listing.cell_board import CellHealth
@@ -56,3 +58,48 @@ def total(cells: Sequence[CellLine], number: Callable[[CellLine], int | None]) -
     """Of those cells of which the number is known; None where it is of none."""
     known = [each for each in map(number, cells) if each is not None]
     return sum(known) if known else None
+
+
+def summary_of_board(board: Sequence[CellLine]) -> Sequence[tuple[str, str]]:
+    """A few lines that say how the fleet is: the name of each, and what it says."""
+    return [
+        ("cells", _cells(board)),
+        ("instances", f"{_number(total(board, lambda cell: cell.instances))} in the index"),
+        ("nodes", f"{_number(total(board, lambda cell: cell.nodes))} of native cells"),
+        ("lists", _lists(board)),
+        ("jobs", _jobs(board)),
+        ("messages", f"{_number(total(board, lambda cell: cell.dead_letters))} could not be indexed"),
+    ]
+
+
+def _cells(board: Sequence[CellLine]) -> str:
+    healths = Counter(cell.health for cell in board)
+    others = [f"{healths[health]} {health}" for health in CellHealth if health is not CellHealth.OK and healths[health]]
+    well = f"{healths[CellHealth.OK]} of {len(board)} well"
+    return f"{well}: {', '.join(others)}" if others else well
+
+
+def _lists(board: Sequence[CellLine]) -> str:
+    routes = Counter(cell.route for cell in board if cell.health is not CellHealth.DISABLED)
+    age = oldest_age_s(board)
+    said = [
+        f"{counted(routes[Route.INDEX], 'cell')} from the index"
+        + ("" if age is None else f", at most {age:.1f} s old"),
+        *([f"{routes[Route.LIVE]} asked itself"] if routes[Route.LIVE] else []),
+        *([f"{routes[Route.SKIPPED]} left out"] if routes[Route.SKIPPED] else []),
+    ]
+    return "; ".join(said)
+
+
+def oldest_age_s(board: Sequence[CellLine]) -> float | None:
+    """Of the cells that lists take from the index: how long ago it was known to have all of the one furthest behind."""
+    return max((cell.age_s for cell in board if cell.route is Route.INDEX and cell.age_s is not None), default=None)
+
+
+def _jobs(board: Sequence[CellLine]) -> str:
+    waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
+    return f"{_number(waiting)} waiting, {_number(running)} running"
+
+
+def _number(number: int | None) -> str:
+    return "not known how many" if number is None else f"{number:,}"

@@ -7,14 +7,12 @@ from typing import Any
 
 import typer
 
-from fleetlight.cli.board import CellLine, total
+from fleetlight.cli.board import oldest_age_s, summary_of_board, total
 from fleetlight.cli.doctor.examination import Examination, as_json, examined
 from fleetlight.cli.doctor.findings import Finding
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_csv, print_json, print_result
 from fleetlight.cli.settings import load_settings
-from fleetlight.listing.answer import Route
-from fleetlight.listing.cell_board import CellHealth
 
 app = typer.Typer()
 
@@ -80,51 +78,11 @@ def summary_lines(found: Examination) -> Sequence[tuple[str, str]]:
     of_checks = found.counts()
     if found.board is None:
         return [("cells", _NOT_KNOWN), ("checks", of_checks)]
-    return [
-        ("cells", _cells(found.board)),
-        ("instances", f"{_number(total(found.board, lambda cell: cell.instances))} in the index"),
-        ("nodes", f"{_number(total(found.board, lambda cell: cell.nodes))} of native cells"),
-        ("lists", _lists(found.board)),
-        ("jobs", _jobs(found.board)),
-        ("messages", f"{_number(total(found.board, lambda cell: cell.dead_letters))} could not be indexed"),
-        ("checks", of_checks),
-    ]
+    return [*summary_of_board(found.board), ("checks", of_checks)]
 
 
 def _is_well(found: Examination) -> bool:
     return not found.wrong and found.board is not None
-
-
-def _cells(board: Sequence[CellLine]) -> str:
-    healths = Counter(cell.health for cell in board)
-    others = [f"{healths[health]} {health}" for health in CellHealth if health is not CellHealth.OK and healths[health]]
-    well = f"{healths[CellHealth.OK]} of {len(board)} well"
-    return f"{well}: {', '.join(others)}" if others else well
-
-
-def _lists(board: Sequence[CellLine]) -> str:
-    routes = Counter(cell.route for cell in board if cell.health is not CellHealth.DISABLED)
-    age = _oldest_age_s(board)
-    said = [
-        f"{counted(routes[Route.INDEX], 'cell')} from the index"
-        + ("" if age is None else f", at most {age:.1f} s old"),
-        *([f"{routes[Route.LIVE]} asked itself"] if routes[Route.LIVE] else []),
-        *([f"{routes[Route.SKIPPED]} left out"] if routes[Route.SKIPPED] else []),
-    ]
-    return "; ".join(said)
-
-
-def _oldest_age_s(board: Sequence[CellLine]) -> float | None:
-    return max((cell.age_s for cell in board if cell.route is Route.INDEX and cell.age_s is not None), default=None)
-
-
-def _jobs(board: Sequence[CellLine]) -> str:
-    waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
-    return f"{_number(waiting)} waiting, {_number(running)} running"
-
-
-def _number(number: int | None) -> str:
-    return "not known how many" if number is None else f"{number:,}"
 
 
 def _fault_lines(remedy: str, faults: Sequence[Finding]) -> Iterator[str]:
@@ -147,7 +105,7 @@ def _document(found: Examination) -> Mapping[str, Any]:
         "well": _is_well(found),
         "cells": None if found.board is None else Counter(cell.health for cell in board),
         "routes": None if found.board is None else Counter(cell.route for cell in board),
-        "oldest_age_s": _oldest_age_s(board),
+        "oldest_age_s": oldest_age_s(board),
         "instances": total(board, lambda cell: cell.instances),
         "nodes": total(board, lambda cell: cell.nodes),
         "jobs_waiting": total(board, lambda cell: cell.jobs_waiting),

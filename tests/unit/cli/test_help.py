@@ -61,6 +61,7 @@ def test_the_commands_are_known() -> None:
         "index status",
         "doctor",
         "status",
+        "top",
         "explain",
         "index verify",
         "index purge",
@@ -220,7 +221,7 @@ def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
     assert later.loaded().help.split("\n\n")[0] == later.help
 
 
-@pytest.mark.parametrize("library", ["elasticsearch", "fleetlight.api.app", "uvicorn", "alembic", "psycopg"])
+@pytest.mark.parametrize("library", ["elasticsearch", "fleetlight.api.app", "uvicorn", "alembic", "psycopg", "textual"])
 def test_commands_start_without_libraries_that_few_of_them_use(library: str, loaded_by_the_commands: set[str]) -> None:
     """People wait for what is imported, whichever command they give: together these take as long as all the rest."""
     assert library not in loaded_by_the_commands

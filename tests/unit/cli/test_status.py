@@ -21,7 +21,7 @@ from tests.unit.cli.test_doctor import cell, fleet_of_folder
 
 __all__ = ["cell"]
 
-_LINE = CellLine(
+LINE = CellLine(
     "cell1",
     CellHealth.OK,
     None,
@@ -51,9 +51,9 @@ def shown(findings: Sequence[Finding], board: Sequence[CellLine] | None) -> Sequ
 
 
 def test_fleet_that_is_well_is_a_few_lines() -> None:
-    slower = replace(_LINE, name="cell2", age_s=1.25)
-    foreign = replace(_LINE, name="nova", route=Route.LIVE, nodes=None, jobs_waiting=None, jobs_running=None)
-    assert shown([ok("index", "there"), unknown("bus", "not seen")], [_LINE, slower, foreign]) == [
+    slower = replace(LINE, name="cell2", age_s=1.25)
+    foreign = replace(LINE, name="nova", route=Route.LIVE, nodes=None, jobs_waiting=None, jobs_running=None)
+    assert shown([ok("index", "there"), unknown("bus", "not seen")], [LINE, slower, foreign]) == [
         "Everything is well.",
         "",
         "cells       3 of 3 well",
@@ -67,7 +67,7 @@ def test_fleet_that_is_well_is_a_few_lines() -> None:
 
 
 def test_thousand_cells_that_are_down_are_one_thing_to_do() -> None:
-    down = [replace(_LINE, name=f"{_LONG_NAME}{n}", health=CellHealth.DOWN) for n in range(1000)]
+    down = [replace(LINE, name=f"{_LONG_NAME}{n}", health=CellHealth.DOWN) for n in range(1000)]
     faults = [wrong(f"cell {each.name}", f"{each.name} does not answer", "start its database") for each in down]
     lines = shown([*faults, wrong("disk of /var", "95 % full", "make room")], down)
     assert lines[0] == "Not everything is well: 2 things to do."
@@ -79,7 +79,7 @@ def test_thousand_cells_that_are_down_are_one_thing_to_do() -> None:
 
 def test_what_has_no_room_is_counted() -> None:
     faults = [wrong(f"thing {n}", "is broken " * 100, f"repair {n} {'with care ' * 5}") for n in range(100)]
-    lines = shown(faults, [_LINE])
+    lines = shown(faults, [LINE])
     assert "thing 0" in lines
     assert lines[-1].startswith("And 9")
     assert lines[-1].endswith(" things more to do: see `fleetlight doctor`.")
@@ -120,8 +120,8 @@ def test_index_that_is_gone_leaves_the_output_json(run: Run, arguments: Sequence
 
 
 def test_cell_that_the_board_does_not_find_well_is_a_fault_though_its_checks_pass() -> None:
-    slow = replace(_LINE, health=CellHealth.DOWN, reason="it has not answered within 2.5 s")
-    well, away = replace(_LINE, name="cell2"), replace(slow, name="cell3")
+    slow = replace(LINE, health=CellHealth.DOWN, reason="it has not answered within 2.5 s")
+    well, away = replace(LINE, name="cell2"), replace(slow, name="cell3")
     found = Examination([ok("cell cell1", "answers"), wrong("cell cell3", "refused", "start it")], [slow, well, away])
     [fault] = suspected(found)
     assert (fault.about, fault.says) == ("lists of cell1", "down: it has not answered within 2.5 s")
