@@ -219,7 +219,9 @@ class CountingSearcher:
         await self._inner.close()
 
 
-class _Nobody:
+class Nobody:
+    """A bus without listeners."""
+
     def publish(self, messages: Sequence[Message]) -> None: ...
 
 
@@ -317,7 +319,7 @@ class ComputeFleet:
     def number_changes(self) -> None:
         """Let the relays of all cells give out numbers; nobody listens to what they publish."""
         for name, cell in self.cells.items():
-            relay = Relay(self._engines[name], cell, _Nobody(), RelaySettings())
+            relay = Relay(self._engines[name], cell, Nobody(), RelaySettings())
             while relay.run_once():
                 pass
             relay.close()

@@ -16,8 +16,10 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, RichLog, Static
 
+from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import RelaySettings
 from fleetlight.cli.board import CellLine
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet
@@ -26,9 +28,11 @@ from fleetlight.cli.live_view import LiveView
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.watched_fleet import ShownChange, WatchedFleet
 from fleetlight.listing.cell_board import CellHealth
+from tests.contract.compute_fleet import Nobody
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.test_doctor import cell
+from tests.unit.cli.test_list_items import FLAVOR
 from tests.unit.cli.test_status import LINE
 
 __all__ = ["cell"]
@@ -154,7 +158,11 @@ def test_changes_are_those_since_it_began(cell: Cell) -> None:
                 watched = WatchedFleet(api)
                 assert await watched.changes() == []
                 operations = InstanceOperations(adapter.engine, fleet, cell)
-                operations.create({"display_name": "web1", "project_id": "a", "user_id": "ada"})
+                operations.create(
+                    {"display_name": "web1", "project_id": "a", "user_id": "ada", "flavor": FLAVOR, "image_ref": ""}
+                )
+                with closing(Relay(adapter.engine, cell, Nobody(), RelaySettings())) as relay:
+                    relay.run_once()
                 while not (found := await watched.changes()):
                     pass
                 return found
