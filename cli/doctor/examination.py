@@ -3,10 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby
 
+from fleetlight.cells.daemon_threads import in_background
 from fleetlight.cells.errors import CellError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
@@ -60,6 +64,7 @@ class Examination:
 
 def examined(settings: Settings) -> Examination:
     """What all checks find, and the board of cells; within twice DEADLINE_S."""
+    import_module("fleetlight.cli.in_process")  # It takes a moment, which no deadline is to count.
     use = "" if settings.search.enabled else "; an API with it lists from the cells alone (search.enabled is off)"
     own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}{use}")
     found = Examination([own, *hosts_of(settings)])
@@ -80,25 +85,28 @@ def examined(settings: Settings) -> Examination:
             ]
         )
         if cells:
-            about_cells = _about_cells(settings, known, tuple(cells))
-            found.findings += answers([_board_check(settings, fleet, found), *about_cells])
+            board = in_background(partial(_look, settings, fleet), "doctor-board")
+            found.findings += answers(_about_cells(settings, known, tuple(cells)))
+            found.findings += _board_seen(board, found)
     found.findings += suspected(found)
     return found
 
 
-def _board_check(settings: Settings, fleet: Fleet, found: Examination) -> Check:
-    """The board, for `found`. What keeps it from being looked at, other checks say."""
+def _look(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
     search = settings.search
     in_time = search.model_copy(update={"cell_timeout_s": min(search.cell_timeout_s, DEADLINE_S / 2)})
+    return asyncio.run(board_of(settings.model_copy(update={"search": in_time}), fleet))
 
-    def run() -> Findings:
-        try:
-            found.board = asyncio.run(board_of(settings.model_copy(update={"search": in_time}), fleet))
-        except (CellError, CommandError) as error:
-            return [unknown(_BOARD, str(error))]
-        return []
 
-    return Check(_BOARD, run, START_DATABASE)
+def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Findings:
+    """Keep the board in `found`. What keeps it from being looked at, other checks say."""
+    try:
+        found.board = board.result(DEADLINE_S)
+    except TimeoutError:
+        return [unknown(_BOARD, "it was not there in time")]
+    except (CellError, CommandError) as error:
+        return [unknown(_BOARD, str(error))]
+    return []
 
 
 def suspected(found: Examination) -> Iterator[Finding]:

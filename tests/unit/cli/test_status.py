@@ -94,7 +94,7 @@ def test_board_that_could_not_be_looked_at_is_not_well() -> None:
 @pytest.mark.usefixtures("cell")
 def test_fleet_that_is_followed_is_well(run: Run) -> None:
     result = run("status")
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "Everything is well.")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "Everything is well."), result.stdout
     document = json.loads(run("status", "--output", "json").stdout)
     assert (document["well"], document["cells"], document["routes"]) == (True, {"ok": 1}, {"index": 1})
     assert document["wrong"] == []
