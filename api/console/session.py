@@ -35,7 +35,7 @@ _PATH = "/fleetlight/session"
 _NAMED = Shape({"id": TEXT, "name": TEXT})
 _ACCOUNT = Shape(
     {
-        "user": _NAMED,
+        "user": or_null(_NAMED),
         "project": or_null(_NAMED),
         "projects": ListOf(_NAMED),
         "is_admin": BOOL,
@@ -69,7 +69,7 @@ class SessionBody(RequestModel):
 
 
 SESSION = Body(SessionBody, is_secret=True)
-SHOW = ApiOperation("GET", _PATH, _ACCOUNT, is_open=True, faults=(401,), summary="The user that is logged in")
+SHOW = ApiOperation("GET", _PATH, _ACCOUNT, is_open=True, faults=(), summary="The user that is logged in, or null")
 LOG_IN = ApiOperation(
     "POST",
     _PATH,
@@ -101,8 +101,9 @@ class SessionHandlers:
             try:
                 request = await self._middleware.request(http, minor)
                 return json_answer(await self._document(request.caller, http.headers.get(TOKEN_HEADER, "")))
-            except UnauthorizedError as error:
-                return self._refused(http, error)
+            except UnauthorizedError:
+                # Not 401: browsers print that as an error at each first visit of the console.
+                return self._without_cookie(http, json_answer(self._no_account()))
 
         return await self._middleware.answer(http, respond)
 
@@ -116,8 +117,8 @@ class SessionHandlers:
                 session = await self._begun(body, http.headers.get(TOKEN_HEADER), connection)
                 caller = await self._identity.authenticate({TOKEN_HEADER: session}, connection)
                 response = json_answer(await self._document(caller, session))
-            except UnauthorizedError as error:
-                return self._refused(http, error)
+            except UnauthorizedError:
+                return self._refused(http)
             self._set_cookie(http, response, session)
             return response
 
@@ -155,11 +156,23 @@ class SessionHandlers:
             "logins": list(self._identity.logins),
         }
 
-    def _refused(self, http: Request, error: UnauthorizedError) -> Response:
+    def _no_account(self) -> dict[str, Any]:
+        return {
+            **dict.fromkeys(("user", "project")),
+            **dict.fromkeys(("projects", "roles"), ()),
+            "is_admin": False,
+            "logins": list(self._identity.logins),
+        }
+
+    def _refused(self, http: Request) -> Response:
         """Says how to log in; without the challenge at which a browser would ask by itself."""
         text = {"code": 401, "message": "Log in with a user and password, or with a token."}
         headers = {"WWW-Authenticate": ENDED_CHALLENGE}
-        response = json_answer({"unauthorized": text, "logins": list(self._identity.logins)}, 401, headers)
+        answer = json_answer({"unauthorized": text, "logins": list(self._identity.logins)}, 401, headers)
+        return self._without_cookie(http, answer)
+
+    def _without_cookie(self, http: Request, response: Response) -> Response:
+        """Takes a cookie away that lets nobody in."""
         if COOKIE in http.cookies:
             response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
         return response

@@ -43,7 +43,7 @@ CELLS = ApiOperation(
     Shape(
         {
             "cells": ListOf(_CELL),
-            "safe_connect": Shape({"is_open": BOOL, "reason": or_null(TEXT), "since": or_null(TEXT)}),
+            "safe_connect": Shape({"uses_index": BOOL, "reason": or_null(TEXT), "since": or_null(TEXT)}),
             "seal": or_null(Shape({"holds": BOOL, "at": or_null(TEXT), "reason": or_null(TEXT)})),
             "index": Shape({"backend": or_null(TEXT)}),
         }
@@ -118,7 +118,7 @@ def _shown(state: CellState) -> Mapping[str, Any]:
 
 
 def _safe_connect(flag: SafeConnect) -> Mapping[str, Any]:
-    return {"is_open": flag.is_tripped, "reason": flag.reason, "since": time_shown(flag.tripped_at)}
+    return {"uses_index": not flag.is_tripped, "reason": flag.reason, "since": time_shown(flag.tripped_at)}
 
 
 def _seal(seal: SealState, now: int) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ def test_cell_that_the_index_follows_is_ok_and_counted(fleet: ComputeFleet) -> N
     assert east["age_s"] < 60
     assert east["epoch"] is not None
     assert east["followers"] is None  # SQLite cannot say
-    assert answer["safe_connect"] == {"is_open": False, "reason": None, "since": None}
+    assert answer["safe_connect"] == {"uses_index": True, "reason": None, "since": None}
     assert answer["index"] == {"backend": fleet.index_settings.backend}
     assert (answer["seal"]["holds"], answer["seal"]["reason"]) == (True, None)
     assert datetime.fromisoformat(answer["seal"]["at"]).tzinfo == UTC
@@ -143,11 +143,11 @@ def test_dead_letters_are_counted_by_cell(fleet: ComputeFleet) -> None:
     assert (state(answer)["dead_letters"], state(answer, "north")["dead_letters"]) == (1, 0)
 
 
-def test_index_that_failed_is_open_with_its_reason_and_since(fleet: ComputeFleet) -> None:
+def test_index_that_failed_is_not_used_with_its_reason_and_since(fleet: ComputeFleet) -> None:
     api = fleet.api()
     api.index.failed(IndexUnavailableError("somebody broke it"))
     answer = api.get("/fleetlight/cells").json()
-    assert (answer["safe_connect"]["is_open"], answer["safe_connect"]["reason"]) == (True, "somebody broke it")
+    assert (answer["safe_connect"]["uses_index"], answer["safe_connect"]["reason"]) == (False, "somebody broke it")
     assert answer["safe_connect"]["since"].endswith("Z")
     assert answer["seal"] is None
     east = state(answer)

@@ -47,6 +47,12 @@ export interface Named {
   readonly name: string;
 }
 
+/** Where no one is logged in, it says by what one can be. */
+export interface NoSession {
+  readonly user: null;
+  readonly logins: readonly string[];
+}
+
 export interface SessionAnswer {
   readonly user: Named;
   readonly project: Named | null;

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { ask, Fault, get, whenLoggedOut } from "../api/client";
-import type { SessionAnswer } from "../api/types";
+import type { NoSession, SessionAnswer } from "../api/types";
 
 export type Session =
   | { readonly state: "asking" }
@@ -23,7 +23,8 @@ export async function openSession(): Promise<void> {
       await logIn({ token: given });
       return;
     }
-    session.value = { state: "in", caller: (await get<SessionAnswer>("/fleetlight/session")).body };
+    const { body } = await get<SessionAnswer | NoSession>("/fleetlight/session");
+    session.value = body.user === null ? { state: "out", logins: body.logins } : { state: "in", caller: body };
   } catch (error) {
     session.value = refused(error);
   }
