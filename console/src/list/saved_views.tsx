@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { ask, get, sentenceOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
+import { printable } from "../parts/glyphs";
 import { address, choose } from "../state/address";
 import type { ListKind } from "./kinds";
 import type { Question } from "./rows";
@@ -71,7 +72,7 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
             {views.value.map((view) => (
               <li key={view.id}>
                 <button type="button" class="plain link" onClick={() => open(view)}>
-                  <bdi>{view.name}</bdi>
+                  <bdi>{printable(view.name)}</bdi>
                 </button>
                 <span class="hint">{view.mine ? (view.shared ? "yours, shared" : "yours") : <>shared by {view.owner}</>}</span>
                 {view.mine && (

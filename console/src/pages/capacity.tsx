@@ -80,7 +80,7 @@ export function CapacityPage() {
 
 function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) {
   return (
-    <div class="wide">
+    <div class="wide" tabIndex={0} role="region" aria-label={caption}>
       <table>
         <caption>{caption}</caption>
         <thead>

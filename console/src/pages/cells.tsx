@@ -81,7 +81,7 @@ export function CellsPage() {
           onInput={(event) => choose({ filter: event.currentTarget.value || null }, false)}
         />
       </label>
-      <div class="wide">
+      <div class="wide" tabIndex={0} role="region" aria-label="All cells">
         <table>
           <thead>
             <tr>

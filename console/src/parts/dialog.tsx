@@ -2,8 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { printable } from "./glyphs";
 
 export interface DialogProps {
+  /** It may have a name in it that a tenant chose. */
   readonly title: string;
   readonly onClose: () => void;
   readonly children: ComponentChildren;
@@ -23,7 +25,7 @@ export function Dialog({ title, onClose, children, isAside = false }: DialogProp
     <dialog
       ref={element}
       class={isAside ? "aside" : undefined}
-      aria-label={title}
+      aria-label={printable(title)}
       onCancel={(event) => {
         event.preventDefault();
         onClose();
@@ -31,7 +33,9 @@ export function Dialog({ title, onClose, children, isAside = false }: DialogProp
       onClick={(event) => event.target === element.current && !isAside && onClose()}
     >
       <header>
-        <h2>{title}</h2>
+        <h2>
+          <bdi>{printable(title)}</bdi>
+        </h2>
         <button type="button" class="plain" aria-label="Close" onClick={onClose}>
           ✕
         </button>

@@ -31,7 +31,7 @@ const G_LASTS_MS = 1500;
 
 /** Keys that work on every page; called once. */
 export function listenToKeys(): void {
-  let pressedG = 0;
+  let pressedG = -G_LASTS_MS;
   addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();

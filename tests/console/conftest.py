@@ -1,0 +1,31 @@
+"""A fleet for the stories of one module, and the console with someone logged in."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.fleets.console_fleet import ConsoleFleet, console_fleet
+from tests.support.pages.console import Console
+from tests.support.servers.browser import BrowserPage
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleFleet]:
+    with console_fleet(tmp_path_factory.mktemp("fleet")) as made:
+        yield made
+
+
+@pytest.fixture
+def console(fleet: ConsoleFleet, browser_page: BrowserPage) -> Console:
+    """Of the administrator."""
+    console = Console(fleet, browser_page)
+    console.log_in("admin")
+    return console
+
+
+@pytest.fixture
+def member(fleet: ConsoleFleet, browser_page: BrowserPage) -> Console:
+    """Of someone who may see one project, and no operator's page."""
+    console = Console(fleet, browser_page)
+    console.log_in("demo")
+    return console

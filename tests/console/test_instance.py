@@ -1,0 +1,56 @@
+"""One instance: what it is, what is done to it, and what became of it; its name is never anything but text."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.pages.console import Console
+
+
+def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Console, fleet: ConsoleFleet) -> None:
+    uuid = fleet.create("cell1", display_name="to-be-stopped")
+    page = console.list('instances?filter=name == "to-be-stopped"')
+    page.get_by_role("button", name="to-be-stopped").click()
+    expect(page.get_by_role("heading", name="to-be-stopped")).to_be_visible()
+    assert page.url.endswith(uuid)
+    console.watched.axe()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    asked = page.get_by_role("dialog", name="Stop to-be-stopped")
+    expect(asked).to_contain_text("The guest is asked to shut down")
+    asked.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stop: accepted.")).to_be_visible()
+    expect(page.locator("header .state").first).to_have_text("stopped")
+    done = page.get_by_role("row").filter(has=page.get_by_role("cell", name="stop", exact=True))
+    expect(done).to_contain_text("Success")
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_enabled()
+    page.get_by_role("tab", name="History").click()
+    changed = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="vm_state", exact=True)).first
+    expect(changed.locator("del")).to_have_text("active")
+    expect(changed.locator("ins")).to_have_text("stopped")
+    console.watched.axe()
+    page.get_by_role("tab", name="Fields").click()
+    expect(page.get_by_text("cell1-compute").first).to_be_visible()
+    console.watched.axe()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
+        ("a\u202eb\u2066c", "a\ufffdb\ufffdc"),
+        ("a\x1b[31mb\tc", "a\u241b[31mb\u2409c"),
+    ],
+    ids=["markup", "direction", "escape"],
+)
+def test_a_name_is_shown_as_text_wherever_it_is(console: Console, fleet: ConsoleFleet, name: str, shown: str) -> None:
+    uuid = fleet.create("cell1", display_name=name)
+    page = console.list(f'instances?filter=uuid == "{uuid}"')
+    expect(console.row(0).get_by_role("button")).to_have_text(shown)
+    console.row(0).get_by_role("button").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(shown)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_role("heading")).to_have_text(f"Stop {shown}")
+    page.keyboard.press("Escape")
+    page.get_by_role("tab", name="Fields").click()
+    expect(page.get_by_text(shown, exact=True).nth(1)).to_be_visible()
+    assert page.locator("main img:not([role])").count() == 0

@@ -1,0 +1,166 @@
+"""Looking for instances: by words and keys, by what there is of each value, then and now, and while a cell is away."""
+
+import csv
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from fleetlight.resources.clock import system_clock
+from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.pages.console import Console
+
+@pytest.fixture(scope="module", autouse=True)
+def ours(fleet: ConsoleFleet) -> None:
+    """Three instances of the project payroll, two of them on one host."""
+    for name, cell, host in [("pay-a", "cell1", "03"), ("pay-b", "cell1", "03"), ("pay-c", "cell2", "05")]:
+        host = f"{cell}-compute-{host}"
+        fleet.create(cell, display_name=name, project_id="payroll", host=host, node=f"{host}.example.org")
+
+
+def test_instances_of_a_project_on_a_host_are_found_without_a_mouse(console: Console) -> None:
+    page = console.list("instances")
+    page.keyboard.press("/")
+    expect(console.filter).to_be_focused()
+    page.keyboard.type("project_i")
+    expect(page.get_by_role("option", name=re.compile("^project_id "))).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(console.filter).to_have_value("project_id ")
+    page.keyboard.type('== "payr')
+    page.get_by_role("option", name=re.compile('^"payroll"')).wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type(' and host == "cell1-compute-03"')
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(console.named("pay-a")).to_be_visible()
+    expect(console.named("pay-b")).to_be_visible()
+    assert "payroll" in page.url
+    expect(console.badge).to_contain_text("complete")
+
+
+def test_a_click_on_a_count_writes_the_condition(console: Console) -> None:
+    page = console.list("instances")
+    counted = page.get_by_role("button", name=re.compile("payroll"))
+    expect(counted).to_contain_text("3")
+    counted.click()
+    expect(console.filter).to_have_value('project_id == "payroll"')
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(counted).to_have_attribute("aria-pressed", "true")
+    counted.click()
+    expect(console.filter).to_have_value("")
+
+
+def test_a_mistyped_field_is_refused_with_the_one_that_was_meant(console: Console) -> None:
+    console.watched.expect_status(400, "/fleetlight/query")
+    console.watched.expect_status(400, "/fleetlight/query/counts")
+    page = console.list("instances")
+    console.filter.fill('projct_id == "payroll"')
+    console.filter.press("Enter")
+    page.get_by_role("alert").get_by_role("button", name="project_id").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+
+
+def test_rows_of_a_cell_that_dies_meanwhile_stay_and_are_dated(console: Console, fleet: ConsoleFleet) -> None:
+    page = console.list('instances?filter=project_id == "payroll"')
+    expect(console.badge).to_contain_text("✓ complete")
+    with fleet.without("cell2"):
+        refresh = page.get_by_role("button", name="Refresh")
+        refresh.click()
+        page.wait_for_function(
+            """() => document.querySelector(".badge.partial") !== null
+                || void document.querySelector(".tools button:not(:disabled)")?.click()""",
+            polling=500,
+        )
+        expect(console.badge).to_contain_text("cell2 does not answer")
+        expect(console.named("pay-c")).to_have_class(re.compile("away"))
+        expect(console.named("pay-c")).to_have_attribute("title", re.compile("does not answer; known .* ago"))
+        expect(console.named("pay-a")).not_to_have_class(re.compile("away"))
+        console.badge.click()
+        expect(page.get_by_role("dialog").get_by_role("row").filter(has_text="cell2")).to_contain_text("while-down")
+        page.get_by_role("dialog").get_by_role("button", name="Explain").click()
+        expect(page.get_by_role("dialog").get_by_text("cell2: index-while-down")).to_be_visible()
+        page.keyboard.press("Escape")
+        console.watched.axe()
+
+
+def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFleet) -> None:
+    stopped = fleet.create("cell1", display_name="then-active", project_id="history")
+    moment = datetime.fromtimestamp(system_clock() / 1e6, UTC).isoformat().replace("+00:00", "Z")
+    fleet.stop("cell1", stopped)
+    fleet.create("cell2", display_name="not-there-then", project_id="history")
+    page = console.list('instances?filter=project_id == "history"&order=name')
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Past").click()
+    page.get_by_label("As of").wait_for()
+    console.list(f'instances?filter=project_id == "history"&past=1&as_of={moment}')
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(console.named("then-active")).to_contain_text("active")
+    page.get_by_role("button", name="Compare with now").click()
+    expect(page.locator("tbody tr").filter(has_text="not-there-then")).to_be_visible()
+    changed = page.locator("tbody tr").filter(has_text="then-active")
+    expect(changed.locator("del")).to_have_text(["active"])
+    expect(changed.locator("ins")).to_have_text(["stopped"])
+    console.watched.axe()
+    page.get_by_role("button", name="Now", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+
+def test_a_view_that_was_saved_is_opened_again(console: Console) -> None:
+    page = console.list('instances?filter=project_id == "payroll"&columns=name,host')
+    page.get_by_role("button", name="Views").click()
+    page.get_by_label("Save this one as").fill("payroll <b>hosts</b>")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="payroll <b>hosts</b>", exact=True).wait_for()
+    console.list("instances")
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("button", name="payroll <b>hosts</b>", exact=True).click()
+    expect(console.filter).to_have_value('project_id == "payroll"')
+    expect(page.get_by_role("columnheader")).to_have_count(2)
+    expect(page.locator("tbody tr")).to_have_count(3)
+
+
+@pytest.mark.parametrize("form", ["CSV", "JSON lines"])
+def test_an_exported_file_has_all_rows_and_says_what_it_covers(console: Console, tmp_path: Path, form: str) -> None:
+    page = console.list('instances?filter=project_id == "payroll"&columns=name,host&order=name')
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name=form).click()
+    path = tmp_path / "export"
+    download.value.save_as(path)
+    text = path.read_text()
+    first, *rows, last = csv.reader(text.splitlines()) if form == "CSV" else map(json.loads, text.splitlines())
+    if form == "CSV":
+        begun, ended = (json.loads(each[0].removeprefix("# ")) for each in (first, last))
+        rows = rows[1:]
+    else:
+        begun, ended = first, last
+    assert (begun["filter"], begun["complete"]) == ('project_id == "payroll"', True)
+    assert ended == {"rows": 3, "complete": True}
+    assert [name in str(row) for name, row in zip(["pay-a", "pay-b", "pay-c"], rows, strict=True)] == [True] * 3
+
+
+def test_keys_move_open_and_lead_to_pages(console: Console) -> None:
+    page = console.list('instances?filter=project_id == "payroll"&order=name')
+    expect(console.row(0)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(console.row(1)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="pay-b")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", name="Cells")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("pay-c")
+    page.get_by_role("option", name=re.compile("pay-c")).wait_for()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="pay-c")).to_be_visible()

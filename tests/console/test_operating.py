@@ -1,0 +1,94 @@
+"""What operators see and do: how cells are, what fits, what the index needs."""
+
+import re
+from uuid import uuid4
+
+from playwright.sync_api import Page, expect
+
+from fleetlight.cells.fleet.failures import Failure, FailureSummary
+from fleetlight.resources.clock import system_clock
+from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.pages.console import Console
+
+
+def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleFleet) -> None:
+    page = console.open("cells")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="cell2"))
+    expect(row).to_contain_text("✓ well")
+    with fleet.without("cell2"):
+        expect(row).to_contain_text("✕ down")
+        expect(page.get_by_role("status").first).to_contain_text("1 down")
+        console.watched.axe()
+    expect(row).to_contain_text("✓ well")
+
+
+def vcpus(page: Page, cell: str) -> str:
+    """What the board says of the processors of a cell."""
+    row = page.get_by_role("table", name="By cell").get_by_role("row").filter(has_text=cell)
+    return row.get_by_role("cell").nth(1).inner_text().strip()
+
+
+def test_what_is_reserved_counts_until_it_is_cancelled_or_real(console: Console) -> None:
+    page = console.open("capacity")
+    page.get_by_role("table", name="By cell").wait_for()
+    before = [vcpus(page, cell) for cell in ("cell1", "cell2")]
+    page.get_by_role("button", name="Reserve").click()
+    form = page.get_by_role("dialog", name="Reserve capacity")
+    form.get_by_label("Name").fill("batch-1.example.org")
+    form.get_by_label("vCPU").fill("3")
+    form.get_by_label("Operating system").fill("debian-12")
+    console.watched.axe()
+    form.get_by_role("button", name="Reserve").click()
+    expect(page.get_by_text("batch-1.example.org is reserved.")).to_be_visible()
+    expect(page.get_by_role("table", name="By cell")).to_contain_text("3 reserved")
+    page.get_by_role("button", name="Count").click()
+    expect(page.get_by_text("if nothing were reserved")).to_have_count(1)
+
+    console.list("reservations")
+    page.get_by_role("button", name="batch-1.example.org").click()
+    console.watched.axe()
+    page.get_by_role("button", name="Make it real").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    console.open("capacity")
+    page.get_by_role("table", name="By cell").wait_for()
+    expect(page.get_by_role("table", name="By cell")).not_to_contain_text("3 reserved")
+    assert [vcpus(page, cell) for cell in ("cell1", "cell2")] != before
+
+
+def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) -> None:
+    page = console.open("index")
+    for kind in ("verify", "rebuild"):
+        page.get_by_label("Work").first.select_option(kind)
+        page.get_by_role("button", name="Start").click()
+        expect(page.get_by_role("region", name=f"{kind}, done")).to_contain_text("all cells, by admin", timeout=60_000)
+    console.watched.axe()
+    page.get_by_label("Cells").fill("nowhere")
+    page.get_by_label("Work").first.select_option("sync")
+    console.watched.expect_status(400, "/fleetlight/index/work")
+    console.watched.expect_status(404, "/fleetlight/index/work")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert")).to_contain_text("nowhere")
+
+
+def test_a_message_that_failed_is_tried_again_and_goes(console: Console, fleet: ConsoleFleet) -> None:
+    uuid = fleet.create("cell1", display_name="failed-once")
+    now = system_clock()
+    cell = fleet.fleet.cell("cell1").uuid
+    summary = FailureSummary(str(uuid4()), cell, "malformed", "no JSON <i>at all</i>", uuid, now, now)
+    fleet.fleet.failures.add([Failure(summary, "instance.update", {}, b"{")])
+    page = console.open("cells")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="cell1"))
+    row.get_by_role("link", name="1", exact=True).click()
+    failed = page.get_by_role("region", name="malformed")
+    expect(failed).to_contain_text("no JSON <i>at all</i>")
+    failed.get_by_text("The message").click()
+    console.watched.axe()
+    failed.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("status")).to_contain_text("It is tried again.")
+    page.get_by_role("tab", name="Work").click()
+    expect(page.get_by_role("region", name=re.compile("^retry, (done|failed)"))).to_be_visible()
+    page.get_by_role("tab", name="Failed messages").click()
+    page.get_by_text("Every message could be indexed.").or_(failed).first.wait_for()
+    if failed.is_visible():
+        failed.get_by_role("button", name="Drop").click()
+    expect(page.get_by_text("Every message could be indexed.")).to_be_visible()
