@@ -2,19 +2,19 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { type Answer, ask, get, sentenceOf } from "../api/client";
-import type { QueryAnswer } from "../api/types";
+import { type Answer, ask, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
+import { LISTS } from "../list/kinds";
 import { printable } from "../parts/glyphs";
 import { address, choose } from "../state/address";
-import { fieldsOf } from "../state/fields";
 import { caller } from "../state/session";
 import { Actions } from "./instance_actions";
 import { History } from "./instance_history";
-import { FieldGroups, isItsOwn } from "./item";
+import { Item } from "./item";
 import { NEWEST, type Server } from "./server";
 
 const TABS = ["overview", "fields", "history"] as const;
+const INSTANCES = LISTS.find(({ path }) => path === "instances")!;
 const REFRESH_MS = 3000;
 
 export function InstancePage({ id }: { id: string }) {
@@ -65,7 +65,7 @@ export function InstancePage({ id }: { id: string }) {
         ))}
       </div>
       {tab === "overview" && <Overview server={instance} />}
-      {tab === "fields" && <AllFields id={id} />}
+      {tab === "fields" && <Item kind={INSTANCES} id={id} />}
       {tab === "history" && <History id={id} />}
     </article>
   );
@@ -128,26 +128,4 @@ function Overview({ server }: { server: Server }) {
       </section>
     </div>
   );
-}
-
-/** Every field of the query language, by group. */
-function AllFields({ id }: { id: string }) {
-  const fields = fieldsOf("instance").filter(isItsOwn);
-  const cells = useSignal<QueryAnswer | null>(null);
-  const problem = useSignal("");
-  useEffect(() => {
-    if (fields.length === 0) return;
-    const query = { fields: fields.map(({ name }) => name).join(","), filter: `uuid == "${id}"`, all_projects: caller().is_admin };
-    get<QueryAnswer>("/fleetlight/query", query)
-      .then(({ body }) => {
-        cells.value = body;
-      })
-      .catch((error: unknown) => {
-        problem.value = sentenceOf(error);
-      });
-  }, [id, fields.length]);
-  const [row] = cells.value?.data ?? [];
-  if (problem.value !== "") return <p role="alert">{problem.value}</p>;
-  if (row === undefined) return <p class="loading">Loading…</p>;
-  return <FieldGroups fields={fields} cells={row} />;
 }

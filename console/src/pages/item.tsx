@@ -10,8 +10,10 @@ import { Value } from "../parts/glyphs";
 import { quoted } from "../query/language";
 import { address, choose } from "../state/address";
 import { fieldsOf } from "../state/fields";
+import { caller } from "../state/session";
 import { ReservationActions } from "./reservation";
 
+/** The API gives so many at a time. */
 const MOST_FIELDS = 200;
 
 /** The item that the address says is opened, beside its list. */
@@ -26,28 +28,38 @@ export function ItemPanel({ kind }: { kind: ListKind }) {
   );
 }
 
-function Item({ kind, id }: { kind: ListKind; id: string }) {
-  const fields = fieldsOf(kind.what).filter(isItsOwn).slice(0, MOST_FIELDS);
+/** Every field of the query language, by group. */
+export function Item({ kind, id }: { kind: ListKind; id: string }) {
+  const fields = fieldsOf(kind.what).filter(isItsOwn);
   const row = useSignal<readonly Cell[] | null>(null);
   const said = useSignal("Loading…");
   useEffect(() => {
     const value = kind.key === "id" ? id : quoted(id);
     if (fields.length === 0 || value === null) return;
-    const query = { what: kind.what, fields: fields.map(({ name }) => name).join(","), filter: `${kind.key} == ${value}`, all_projects: true };
-    get<QueryAnswer>("/fleetlight/query", query)
-      .then(({ body }) => {
-        row.value = body.data[0] ?? null;
+    valuesOf(kind.what, fields, `${kind.key} == ${value}`)
+      .then((found) => {
+        row.value = found;
         said.value = `There is no such ${kind.singular} any more.`;
       })
       .catch((error: unknown) => {
         said.value = sentenceOf(error);
       });
-  }, [fields.length]);
+  }, [id, fields.length]);
   return row.value === null ? <p role="status">{said.value}</p> : <FieldGroups fields={fields} cells={row.value} />;
 }
 
+/** The values of one item; null when there is none. */
+async function valuesOf(what: string, fields: readonly Field[], filter: string): Promise<readonly Cell[] | null> {
+  const asked = { what, filter, all_projects: caller().is_admin };
+  const names = fields.map(({ name }) => name);
+  const parts = names.flatMap((_, index) => (index % MOST_FIELDS === 0 ? [names.slice(index, index + MOST_FIELDS)] : []));
+  const answers = await Promise.all(parts.map((part) => get<QueryAnswer>("/fleetlight/query", { ...asked, fields: part.join(",") })));
+  const rows = answers.map(({ body }) => body.data[0]);
+  return rows.includes(undefined) ? null : rows.flatMap((cells) => cells!);
+}
+
 /** Fields with a prefix are a group each; those without any come first. */
-export function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells: readonly Cell[] }) {
+function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells: readonly Cell[] }) {
   const groups = new Map<string, number[]>();
   fields.forEach(({ name }, index) => {
     const group = /^([a-z_]+)[./]/.exec(name)?.[1] ?? "";
@@ -75,6 +87,6 @@ export function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells
 }
 
 /** Whether no other field says it too, as that of all disks says what the field of the fourth disk does. */
-export function isItsOwn({ name }: Field): boolean {
+function isItsOwn({ name }: Field): boolean {
   return !/\d/.test(name.replace(/v[46]$/, "")) && !/^(nic|disk)\.?\w*\//.test(name) && !/^sd[ab]_/.test(name);
 }
