@@ -13,6 +13,7 @@ from bench import (
     audit,
     balance,
     cache,
+    console,
     hostile,
     ingest,
     latency,
@@ -33,6 +34,7 @@ from bench.measure import Figure
 BENCHES = {
     "audit": audit.run,
     "balance": balance.run,
+    "console": console.run,
     "list": listing.run,
     "load": load.run,
     "hostile": hostile.run,
@@ -77,14 +79,14 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(known)}")
 
-    console = Console()
+    terminal = Console()
     figures: list[Figure] = []
     for name in arguments.names or BENCHES:
         with tempfile.TemporaryDirectory(prefix="fleetlight-bench-") as directory:
             for figure in known[name](Path(directory), arguments.quick):
                 figures.append(figure)
-                console.print(f"{figure.name}: {figure.what}", style="dim", soft_wrap=True, highlight=False)
-    console.print(_table(figures))
+                terminal.print(f"{figure.name}: {figure.what}", style="dim", soft_wrap=True, highlight=False)
+    terminal.print(_table(figures))
     if arguments.json:
         arguments.json.write_text(json.dumps([figure.as_json() for figure in figures], indent=2) + "\n")
     return 0 if all(figure.is_valid and figure.met is not False for figure in figures) else 1

@@ -1,4 +1,4 @@
-"""What holds on each page: axe finds nothing serious, in the dark and on a telephone; members see no operator's page."""
+"""On each page axe finds nothing serious, in the dark and on a narrow screen; members see no page of operators."""
 
 import pytest
 from playwright.sync_api import expect

@@ -13,11 +13,12 @@ from fleetlight.resources.clock import system_clock
 from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.pages.console import Console
 
+
 @pytest.fixture(scope="module", autouse=True)
 def ours(fleet: ConsoleFleet) -> None:
     """Three instances of the project payroll, two of them on one host."""
-    for name, cell, host in [("pay-a", "cell1", "03"), ("pay-b", "cell1", "03"), ("pay-c", "cell2", "05")]:
-        host = f"{cell}-compute-{host}"
+    for name, cell, number in [("pay-a", "cell1", "03"), ("pay-b", "cell1", "03"), ("pay-c", "cell2", "05")]:
+        host = f"{cell}-compute-{number}"
         fleet.create(cell, display_name=name, project_id="payroll", host=host, node=f"{host}.example.org")
 
 

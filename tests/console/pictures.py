@@ -1,0 +1,71 @@
+"""`python -m tests.console.pictures`: make the pictures of docs/console.md again, of a fleet that is busy."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from playwright.sync_api import ViewportSize, expect, sync_playwright
+
+from tests.support.fleets.console_fleet import console_fleet
+from tests.support.pages.console import Console
+from tests.support.servers.browser import BrowserPage
+from tests.support.session.requirements import CHROMIUM
+
+_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+_SIZE = ViewportSize(width=1120, height=560)
+# So that there is something to compare, and a line in the plots.
+_BUSY_MS = 45_000
+
+
+def main() -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        console_fleet(Path(folder), "--rate", "1") as fleet,
+        sync_playwright() as playwright,
+        closing(playwright.chromium.launch(executable_path=CHROMIUM.locate(), args=["--no-sandbox"])) as browser,
+    ):
+        page = browser.new_page(viewport=_SIZE, color_scheme="light")
+        console = Console(fleet, BrowserPage(page))
+        console.log_in("admin")
+        page.wait_for_timeout(_BUSY_MS)
+        for name, show in _PICTURES.items():
+            show(console)
+            page.screenshot(path=_FOLDER / f"{name}.png")
+
+
+def _list(console: Console) -> None:
+    console.list('instances?filter=vm_state == "active" and be/memory > 1024')
+    console.page.get_by_role("button", name="cell1").first.wait_for()
+
+
+def _cells(console: Console) -> None:
+    with console.fleet.without("cell2"):
+        console.open("cells")
+        expect(console.page.get_by_text("✕ down")).to_be_visible()
+        console.page.wait_for_timeout(1000)
+
+
+def _capacity(console: Console) -> None:
+    page = console.open("capacity")
+    page.get_by_role("button", name="Count").click()
+    page.locator(".fits").first.wait_for()
+    page.get_by_label("by zone and group").check()
+
+
+def _difference(console: Console) -> None:
+    moment = (datetime.now(UTC) - timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    page = console.open(f"instances?past=1&against=now&as_of={moment}&columns=name,cell,host,vm_state,task_state")
+    page.locator("tbody ins").first.wait_for()
+
+
+_PICTURES: dict[str, Callable[[Console], None]] = {
+    "list": _list,
+    "cells": _cells,
+    "capacity": _capacity,
+    "difference": _difference,
+}
+
+if __name__ == "__main__":
+    main()
