@@ -53,7 +53,12 @@ def _served(directory: Path, count: int) -> Iterator[str]:
     directory.mkdir()
     index = directory / "index.db"
     fill(directory, IndexSettings(backend="sqlite", path=index), count, _CELLS)
-    settings = {"INDEX_BACKEND": "sqlite", "INDEX_PATH": str(index), "API_AUTH": "none"}
+    settings = {
+        "INDEX_BACKEND": "sqlite",
+        "INDEX_PATH": str(index),
+        "API_AUTH": "none",
+        "SEARCH_INDEX_DEADLINE_S": "60",
+    }
     with api_process(directory, settings) as (url, _):
         yield f"{url}/console/instances"
 

@@ -37,7 +37,7 @@ def main() -> None:
 
 def _list(console: Console) -> None:
     console.list('instances?filter=vm_state == "active" and be/memory > 1024')
-    console.page.get_by_role("button", name="cell1").first.wait_for()
+    console.page.get_by_role("heading", name="Project").wait_for()
 
 
 def _cells(console: Console) -> None:
@@ -62,9 +62,9 @@ def _difference(console: Console) -> None:
 
 _PICTURES: dict[str, Callable[[Console], None]] = {
     "list": _list,
-    "cells": _cells,
     "capacity": _capacity,
     "difference": _difference,
+    "cells": _cells,
 }
 
 if __name__ == "__main__":

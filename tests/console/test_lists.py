@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,8 +12,25 @@ import pytest
 from playwright.sync_api import expect
 
 from fleetlight.resources.clock import system_clock
-from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.fleets.console_fleet import ConsoleFleet, console_fleet
 from tests.support.pages.console import Console
+from tests.support.servers.real_servers import own_prefix
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleFleet]:
+    """With an index of each kind."""
+    index: dict[str, str] = {}
+    with ExitStack() as stack:
+        if request.param == "elasticsearch":
+            url = request.getfixturevalue("elasticsearch_url")
+            index = {
+                "BACKEND": "elasticsearch",
+                "URLS": json.dumps([url]),
+                "PREFIX": stack.enter_context(own_prefix(url)),
+            }
+        variables = {f"FLEETLIGHT_INDEX_{key}": value for key, value in index.items()}
+        yield stack.enter_context(console_fleet(tmp_path_factory.mktemp("fleet"), **variables))
 
 
 @pytest.fixture(scope="module", autouse=True)

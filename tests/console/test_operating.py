@@ -19,6 +19,10 @@ def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleF
         expect(row).to_contain_text("✕ down")
         expect(page.get_by_role("status").first).to_contain_text("1 down")
         console.watched.axe()
+        page.keyboard.press("g")
+        page.keyboard.press("p")
+        expect(console.badge).to_contain_text("⚠ not complete")
+        page.go_back()
     expect(row).to_contain_text("✓ well")
 
 

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { get, sentenceOf } from "../api/client";
+import { Badge } from "../list/badge";
 import { usePolled } from "../parts/polled";
 import { shownSize } from "../query/values";
 import { link } from "../state/address";
@@ -50,6 +51,7 @@ export function CapacityPage() {
     <article>
       <header class="title">
         <h1>Capacity</h1>
+        <Badge proof={answer.value!.proof} request={null} />
         <NewReservation onMade={() => void again()} />
       </header>
       {problem.value !== "" && (
