@@ -14,7 +14,7 @@ from tests.support.servers.browser import BrowserPage
 from tests.support.session.requirements import CHROMIUM
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-_SIZE = ViewportSize(width=1120, height=560)
+_SIZE = ViewportSize(width=1120, height=500)
 # So that there is something to compare, and a line in the plots.
 _BUSY_MS = 45_000
 
