@@ -54,3 +54,14 @@ def test_a_name_is_shown_as_text_wherever_it_is(console: Console, fleet: Console
     page.get_by_role("tab", name="Fields").click()
     expect(page.get_by_text(shown, exact=True).nth(1)).to_be_visible()
     assert page.locator("main img:not([role])").count() == 0
+
+
+def test_a_change_is_seen_in_the_list_without_reading_it_again(console: Console, fleet: ConsoleFleet) -> None:
+    uuid = fleet.create("cell1", display_name="watched", project_id="live")
+    page = console.list('instances?filter=project_id == "live"')
+    expect(page.get_by_role("button", name="● live")).to_be_visible()
+    fleet.stop("cell1", uuid)
+    expect(console.named("watched")).to_contain_text("stopped")
+    fleet.create("cell2", display_name="newcomer", project_id="live")
+    page.get_by_role("button", name="1 change").click()
+    expect(console.named("newcomer")).to_be_visible()
