@@ -77,7 +77,8 @@ def test_a_click_on_a_count_writes_the_condition(console: Console) -> None:
 
 def test_a_mistyped_field_is_refused_with_the_one_that_was_meant(console: Console) -> None:
     console.watched.expect_status(400, "/fleetlight/query")
-    console.watched.expect_status(400, "/fleetlight/query/counts")
+    for path in ("/fleetlight/query/counts", "/fleetlight/changes"):
+        console.watched.expect_status(400, path)
     page = console.list("instances")
     console.filter.fill('projct_id == "payroll"')
     console.filter.press("Enter")
