@@ -31,7 +31,7 @@ _TARGET = re.compile(r"\]\(([^)\s#]+)")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _KINDS: Mapping[str, str] = {
     "Tutorial": "docs/tutorial",
-    "How-to": "docs/operations/*\ndocs/operations/runbooks/*",
+    "How-to": "docs/console\ndocs/operations/*\ndocs/operations/runbooks/*",
     "Reference": "docs/reference/*",
     "Explanation": "docs/architecture\ndocs/explanation/*\ndocs/performance\ndocs/glossary\ndocs/decisions/*\n"
     "docs/contracts/*",

@@ -154,6 +154,7 @@ test("while a list is read again its rows of before are shown, at the same place
   const rows = new Rows(QUESTION, before);
   assert.equal(rows.total.value, 1000);
   assert.equal(rows.at(510)?.key, "item-510");
+  assert.equal(rows.proof.value, before.proof.value);
   await settled(rows);
   assert.equal(rows.at(529)?.key, "item-529");
 });

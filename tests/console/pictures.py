@@ -1,5 +1,9 @@
-"""`python -m tests.console.pictures`: make the pictures of docs/console.md again, of a fleet that is busy."""
+"""`python -m tests.console.pictures`: make the pictures of the documents again, of a fleet that is busy."""
 
+import io
+import os
+import re
+import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
@@ -7,14 +11,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from playwright.sync_api import ViewportSize, expect, sync_playwright
+from rich.console import Console as Terminal
+from rich.text import Text
 
-from tests.support.fleets.console_fleet import console_fleet
+from tests.support.fleets.console_fleet import ConsoleFleet, console_fleet
 from tests.support.pages.console import Console
 from tests.support.servers.browser import BrowserPage
 from tests.support.session.requirements import CHROMIUM
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _SIZE = ViewportSize(width=1120, height=500)
+_COMMANDS = (
+    "fleetlight status",
+    "fleetlight list instances 'web*' -F 'be/memory > 4096' -o name,cell,status,be/memory",
+    "fleetlight list instances --group-by cell,vm_state",
+    "fleetlight capacity",
+)
 # So that there is something to compare, and a line in the plots.
 _BUSY_MS = 45_000
 
@@ -33,6 +45,22 @@ def main() -> None:
         for name, show in _PICTURES.items():
             show(console)
             page.screenshot(path=_FOLDER / f"{name}.png")
+        _record(fleet)
+
+
+def _record(fleet: ConsoleFleet) -> None:
+    """What a terminal of 80 columns shows of some commands."""
+    terminal = Terminal(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    for command in _COMMANDS:
+        terminal.print(Text(f"$ {command}", style="bold"))
+        called = ["script", "--quiet", "--return", "--command", f"stty cols 80; {command}", "/dev/null"]
+        environment = os.environ | {"FLEETLIGHT_DATA_DIR": str(fleet.api.data_dir)}
+        shown = subprocess.run(called, env=environment, capture_output=True, text=True, check=False).stdout
+        terminal.print(Text.from_ansi(shown.replace("\r\n", "\n")))
+    picture = terminal.export_svg(title="fleetlight")
+    # A picture loads nothing: it is shown with the font that is there.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    (_FOLDER / "terminal.svg").write_text(picture)
 
 
 def _list(console: Console) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
@@ -77,8 +78,6 @@ def test_a_click_on_a_count_writes_the_condition(console: Console) -> None:
 
 def test_a_mistyped_field_is_refused_with_the_one_that_was_meant(console: Console) -> None:
     console.watched.expect_status(400, "/fleetlight/query")
-    for path in ("/fleetlight/query/counts", "/fleetlight/changes"):
-        console.watched.expect_status(400, path)
     page = console.list("instances")
     console.filter.fill('projct_id == "payroll"')
     console.filter.press("Enter")
@@ -110,15 +109,16 @@ def test_rows_of_a_cell_that_dies_meanwhile_stay_and_are_dated(console: Console,
 
 
 def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFleet) -> None:
-    stopped = fleet.create("cell1", display_name="then-active", project_id="history")
+    project = f"history-{uuid4().hex[:8]}"
+    stopped = fleet.create("cell1", display_name="then-active", project_id=project)
     moment = datetime.fromtimestamp(system_clock() / 1e6, UTC).isoformat().replace("+00:00", "Z")
     fleet.stop("cell1", stopped)
-    fleet.create("cell2", display_name="not-there-then", project_id="history")
-    page = console.list('instances?filter=project_id == "history"&order=name')
+    fleet.create("cell2", display_name="not-there-then", project_id=project)
+    page = console.list(f'instances?filter=project_id == "{project}"&order=name')
     expect(page.locator("tbody tr")).to_have_count(2)
     page.get_by_role("button", name="Past").click()
     page.get_by_label("As of").wait_for()
-    console.list(f'instances?filter=project_id == "history"&past=1&as_of={moment}')
+    console.list(f'instances?filter=project_id == "{project}"&past=1&as_of={moment}')
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(console.named("then-active")).to_contain_text("active")
     page.get_by_role("button", name="Compare with now").click()

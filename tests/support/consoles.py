@@ -17,6 +17,8 @@ _LATER = re.compile(r"# a few seconds later$")
 _STEP_TIMEOUT_S = 90
 # What differs from run to run: passwords, secrets, ids, names of simulated instances, and all numbers.
 _VARIES = [
+    # As it can be called from where one is.
+    (re.compile(r"[\w./-]*\.venv/bin/fleetlight"), "fleetlight"),
     (re.compile(r"(password |adminPass\":\")\w+"), r"\1SECRET"),
     (re.compile(r"gAAAA[\w=-]+"), "ID"),
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),

@@ -8,6 +8,9 @@ import type { Rows } from "./rows";
 /** Of more changes than these while it was paused, the list is read again instead. */
 const MOST_HELD = 1000;
 
+/** An index that is further behind than this (search.staleness_limit_s) gives no complete list. */
+const SETTLED_MS = 5000;
+
 export type LiveState = "live" | "paused" | "waiting";
 
 export class Live {
@@ -18,10 +21,11 @@ export class Live {
   private readonly stop: () => void;
   private readonly held: (() => void)[] = [];
   private isPaused = false;
+  private settling: ReturnType<typeof setTimeout> | null = null;
 
   /** onReset: called when the list has to be read again: changes were missed, or a cell went away or came back. */
   constructor(
-    private readonly rows: Rows,
+    private rows: Rows,
     private readonly onReset: () => void,
   ) {
     const { what, filter, fields, allProjects } = rows.question;
@@ -31,12 +35,21 @@ export class Live {
       state: (isLive, reason) => {
         if (!this.isPaused) this.state.value = isLive ? "live" : "waiting";
         this.reason.value = reason;
+        // The list may be older than the first change that comes: once it is read again nothing is between the two.
+        if (isLive) this.settling ??= setTimeout(onReset, SETTLED_MS);
       },
     });
   }
 
+  /** The list was read again. */
+  show(rows: Rows): void {
+    this.rows = rows;
+    this.pending.value = 0;
+  }
+
   close(): void {
     this.stop();
+    if (this.settling !== null) clearTimeout(this.settling);
   }
 
   /** Hold changes back, or let them through again. */

@@ -65,6 +65,7 @@ export class Rows {
   readonly problem = signal<string | null>(null);
   readonly isLoading = signal(false);
   fields: readonly Field[] = [];
+  private isAnswered = false;
   private readonly rows = new Map<number, Row>();
   private readonly positions = new Map<string, number>();
   /** Where the list can be read on, one place behind the other; nothing is left out between them. */
@@ -84,6 +85,7 @@ export class Rows {
   ) {
     if (before !== null) {
       before.close();
+      this.proof.value = before.proof.value;
       before.before = null;
       this.fields = before.fields;
       this.known = [...before.known];
@@ -170,7 +172,7 @@ export class Rows {
     const isNear = position - from.at < PAGE;
     const fields = isNear ? this.question.fields : this.question.fields.slice(0, 1);
     const answer = await this.page(fields, isNear ? PAGE : Math.min(HOP, position - from.at), from.marker);
-    const isFirst = this.proof.value === null;
+    const isFirst = !this.isAnswered;
     batch(() => this.take(from, answer, isNear));
     if (isFirst && answer.body.marker !== null) void this.readBoundaries();
   }
@@ -224,7 +226,9 @@ export class Rows {
   private take(from: Known, answer: Answer<QueryAnswer>, isShown: boolean): void {
     const { data, marker, fields } = answer.body;
     if (from === this.known[0] && data.length > 0) this.firstKey = String(data[0]![0]![1]);
-    this.proof.value = worst([answer.proof, ...(this.proof.value === null ? [] : [this.proof.value])]);
+    const known = this.isAnswered && this.proof.value !== null ? [this.proof.value] : [];
+    this.proof.value = worst([answer.proof, ...known]);
+    this.isAnswered = true;
     if (isShown) {
       this.fields = fields;
       data.forEach((cells, index) => this.keep(from.at + index, cells));

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { addressOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
+import { link } from "../state/address";
 import { next, timeStyle } from "../state/preferences";
 import { copies } from "./copies";
 import type { ListKind } from "./kinds";
@@ -35,6 +36,11 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
       >
         Export
       </button>
+      {kind.path === "instances" && question.asOf === null && (
+        <a class="button" href={link(["bulk"], { filter: question.filter, mine: question.allProjects ? null : "1" })} title="Previewed first">
+          Change all
+        </a>
+      )}
       <button
         type="button"
         title="How times are shown"

@@ -69,7 +69,7 @@ function Preview({ filter }: { filter: string }) {
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
-    const body = { action: form.get("action"), filter: form.get("filter"), all_projects: caller().is_admin };
+    const body = { action: form.get("action"), filter: form.get("filter"), all_projects: isOfAllProjects() };
     try {
       const answer = await ask<Bulk>("POST", "/fleetlight/bulk", { body });
       go(["bulk", answer.body.id]);
@@ -92,7 +92,7 @@ function Preview({ filter }: { filter: string }) {
         <input name="filter" id="filter" required value={filter} placeholder='project_id == "demo" and vm_state == "active"' />
       </label>
       <button type="submit">Preview</button>
-      <span class="hint">Nothing is changed yet.</span>
+      <span class="hint">Of {isOfAllProjects() ? "all projects" : "your project"}. Nothing is changed yet.</span>
       {problem.value !== "" && (
         <p class="problem" role="alert">
           {problem.value}
@@ -100,6 +100,11 @@ function Preview({ filter }: { filter: string }) {
       )}
     </form>
   );
+}
+
+/** As the list that led here. */
+function isOfAllProjects(): boolean {
+  return caller().is_admin && address.value.query["mine"] !== "1";
 }
 
 function OneBulk({ id }: { id: string }) {

@@ -52,8 +52,11 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   const again = (): void => {
     generation.value++;
   };
-  const live = useMemo(() => (kind.isStreamed && question.asOf === null ? new Live(rows, again) : null), [rows]);
+  // Not before there are rows: what is refused as a list is not asked for as a stream.
+  const hasLive = kind.isStreamed && question.asOf === null && rows.proof.value !== null;
+  const live = useMemo(() => (hasLive ? new Live(rows, again) : null), [hasLive]);
   useEffect(() => () => rows.close(), [rows]);
+  useEffect(() => live?.show(rows), [live, rows]);
   useEffect(() => () => live?.close(), [live]);
   const columns = columnsOf(kind, fields, address.value.query["columns"]);
   const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? unknownField(name));
