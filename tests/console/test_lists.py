@@ -93,7 +93,8 @@ def test_rows_of_a_cell_that_dies_meanwhile_stay_and_are_dated(console: Console,
         refresh.click()
         page.wait_for_function(
             """() => document.querySelector(".badge.partial") !== null
-                || void document.querySelector(".tools button:not(:disabled)")?.click()""",
+                || void [...document.querySelectorAll(".tools button:not(:disabled)")]
+                    .find((button) => button.textContent === "Refresh")?.click()""",
             polling=500,
         )
         expect(console.badge).to_contain_text("cell2 does not answer")
@@ -181,6 +182,7 @@ def test_keys_move_open_and_lead_to_pages(console: Console) -> None:
     page.keyboard.press("c")
     expect(page.get_by_role("heading", name="Cells")).to_be_visible()
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Page, instance or action")).to_be_focused()
     page.keyboard.type("pay-c")
     page.get_by_role("option", name=re.compile("pay-c")).wait_for()
     page.keyboard.press("Enter")

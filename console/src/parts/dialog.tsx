@@ -1,7 +1,7 @@
 /** A dialog above the page; Escape and a click beside it close it. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { printable } from "./glyphs";
 
 export interface DialogProps {
@@ -15,7 +15,8 @@ export interface DialogProps {
 
 export function Dialog({ title, onClose, children, isAside = false }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the next key comes, which is meant for it.
+  useLayoutEffect(() => {
     const dialog = element.current!;
     if (isAside) dialog.show();
     else dialog.showModal();
