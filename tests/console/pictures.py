@@ -23,7 +23,7 @@ _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _SIZE = ViewportSize(width=1120, height=500)
 _COMMANDS = (
     "fleetlight status",
-    "fleetlight list instances 'web*' -F 'be/memory > 4096' -o name,cell,status,be/memory",
+    "fleetlight list instances 'web*' -o name,cell,status,be/memory",
     "fleetlight list instances --group-by cell,vm_state",
     "fleetlight capacity",
 )
@@ -59,7 +59,7 @@ def _record(fleet: ConsoleFleet) -> None:
         terminal.print(Text.from_ansi(shown.replace("\r\n", "\n")))
     picture = terminal.export_svg(title="fleetlight")
     # A picture loads nothing: it is shown with the font that is there.
-    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    picture = re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     (_FOLDER / "terminal.svg").write_text(picture)
 
 
