@@ -88,7 +88,7 @@ def configure_logging(settings: LogSettings) -> None:
 
 
 def log_beside_results() -> None:
-    """Send what a command of a person logs to standard error; structlog prints to standard output unless told."""
+    """Send what a command of a person logs to standard error; structlog prints to standard output by default."""
     structlog.configure(logger_factory=lambda *_names: structlog.PrintLogger(sys.stderr))
     quieten_libraries()
 

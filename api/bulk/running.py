@@ -59,7 +59,7 @@ class BulkRunner:
     async def start(self, bulk: BulkChange, request: ApiRequest, rights: CallerRights) -> None:
         """Begin a run, which goes on after the answer. request: that for it. Raises ConflictError while one runs."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # In a task from the beginning: nobody would give back a lease that was taken for a request that ended.
+        # In a task from the beginning: else the lease would stay taken when the request ends meanwhile.
         task = asyncio.create_task(self._run(bulk, request, rights, begun))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

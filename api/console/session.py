@@ -172,7 +172,7 @@ class SessionHandlers:
         return self._without_cookie(http, answer)
 
     def _without_cookie(self, http: Request, response: Response) -> Response:
-        """Takes a cookie away that lets nobody in."""
+        """Takes away the cookie of a session that has ended."""
         if COOKIE in http.cookies:
             response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
         return response

@@ -79,7 +79,7 @@ class BulkItem:
 class NewBulk:
     """What its owner asked for. project_id: of the owner then, None without one. filter: a text, empty for none.
 
-    as_of: when the instances were read, microseconds. is_complete: whether all cells had told of theirs.
+    as_of: when the instances were read, microseconds. is_complete: whether all cells answered in full.
     """
 
     user_id: str
