@@ -1,7 +1,8 @@
 """`scripts/bench console`: how soon a list is seen in a browser, and what a tab and the page weigh.
 
 The API is a process of its own over an index in SQLite, of 2,000 instances and of 200,000; the browser is Chromium. The
-larger list is scrolled from end to end, and the heap of its tab is measured after its garbage was collected.
+larger list is scrolled from end to end, and the heap of its tab is measured after its garbage was collected. Changes on
+the screen, and many consoles at once, are measured over a fleet that runs (bench.console_live).
 """
 
 import gzip
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from bench import console_live
 from bench.listing_http import api_process, fill
 from bench.measure import Figure, at_most, figure
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -38,6 +40,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
             with _served(directory / "many", many) as url:
                 many_s = _first_row_s(browser, url, runs)
                 rows, heap = _scrolled(browser, url, scroll_s)
+            yield from console_live.run(directory / "live", browser, quick)
     what = "from the request for the page, with nothing cached, until the first row is seen; {} instances"
     yield figure("console.first.few", few_s, "s", what.format(_FEW), runs=runs)
     yield figure("console.first", many_s, "s", what.format(many), runs=runs, goal=_FIRST_S)
