@@ -31,6 +31,7 @@ from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
 from fleetlight.api.operating import routes as operating
 from fleetlight.api.operating.cells import board_of
+from fleetlight.api.operating.prometheus import prometheus_of
 from fleetlight.api.operating.series import Series
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.query import routes as query
@@ -65,6 +66,7 @@ class Application:
         """End what the application has begun; a second time it does nothing. Its parts stay open."""
         self.services.close()
         self.live.close()
+        self.series.close()
 
 
 def create_app(parts: ApiParts) -> Application:
@@ -78,7 +80,7 @@ def create_app(parts: ApiParts) -> Application:
     compute = ComputeFace(services)
     board = board_of(services)
     bulk_runner = bulk.runner_of(services)
-    series = Series(services.metrics, board, parts.clock)
+    series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
     others = [
         *query.routes(services, query_engine),
         *changes.routes(services),

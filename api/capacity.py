@@ -34,6 +34,7 @@ _SUMMARY = Shape(
         "unknown": ListOf(TEXT),
         "silent_nodes": ListOf(TEXT),
         **dict.fromkeys(("fits", "fits_without_reservations"), or_null(INTEGER)),
+        "node": or_null(TEXT),
     }
 )
 CAPACITY = ApiOperation(
@@ -43,10 +44,11 @@ CAPACITY = ApiOperation(
         {
             "cells": ListOf(_SUMMARY),
             "parts": ListOf(_SUMMARY),
+            "nodes": ListOf(_SUMMARY),
             "missing": ListOf(Shape({"cell": TEXT, "uuid": TEXT, "why": or_null(TEXT)})),
         }
     ),
-    query=("cell", *_SIZE),
+    query=("cell", "nodes", *_SIZE),
     takes=(CELL_TIMEOUT,),
     gives=(COMPLETE, ROUTE),
     faults=(400, 403, 404),
@@ -70,7 +72,10 @@ class CapacityHandler:
         self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/capacity`: of the cell called `cell`, or of all; and the room for instances of a size."""
+        """`GET /fleetlight/capacity`: of the cell called `cell`, or of all; and the room for instances of a size.
+
+        With `nodes=1` also of each node of that cell.
+        """
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:capacity")
         size = _size(request.query)
@@ -78,11 +83,13 @@ class CapacityHandler:
             cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
             only=await self._chosen(request.query.last("cell")),
             size=size,
+            with_nodes=_with_nodes(request.query),
             admission=request.admission,
         )
         answer = {
             "cells": [_summary(each) for each in found.cells],
             "parts": [_summary(each) for each in found.parts],
+            "nodes": [_summary(each) for each in found.nodes],
             "missing": [
                 {"cell": each.cell.name, "uuid": each.cell.uuid, "why": each.failure}
                 for each in found.proof.cells
@@ -98,6 +105,16 @@ class CapacityHandler:
         if not found:
             raise NotFoundError(f"Cell {name} could not be found.")
         return found
+
+
+def _with_nodes(query: QueryString) -> bool:
+    """Raises BadRequestError for those of a whole fleet, which can be many thousand."""
+    wanted = query.last("nodes") or "0"
+    if wanted not in ("0", "1"):
+        raise BadRequestError("nodes: must be 0 or 1")
+    if wanted == "1" and query.last("cell") is None:
+        raise BadRequestError("nodes: are those of one cell; name it with cell=NAME")
+    return wanted == "1"
 
 
 def _size(query: QueryString) -> Amount | None:

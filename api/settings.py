@@ -15,6 +15,12 @@ def _without_trailing_slash(url: str) -> str:
     return url.rstrip("/")
 
 
+def _bare_address(url: str) -> str:
+    if any(letter in url for letter in "?#@"):
+        raise ValueError("must have no user, no query and no fragment")
+    return _without_trailing_slash(url)
+
+
 def _network(text: str) -> str:
     try:
         return str(ip_network(text)) if "/" in text else str(ip_address(text))
@@ -54,6 +60,9 @@ class ApiSettings(BaseModel):
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again; `fleetlight up` keeps one in its
         data folder.
+    prometheus_url: the address of a Prometheus that scrapes all processes of the fleet. The console's plots of the last
+        hour are taken from it, and are of all processes then; without it they are of the process that answers.
+    prometheus_token: a token for it, if it asks for one.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
         `fleetlight up` has one in its folder.
     access_log: whether each request is logged, with its address, status and duration (event `request`).
@@ -84,6 +93,8 @@ class ApiSettings(BaseModel):
     response_timeout_s: float = Field(default=60.0, gt=0, le=3600)
     shutdown_timeout_s: float = Field(default=15.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
+    prometheus_url: Annotated[str, AfterValidator(_bare_address)] | None = None
+    prometheus_token: SecretStr | None = None
     luxi_socket: Path | None = None
     access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"

@@ -4,7 +4,7 @@ asked."""
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import CapacityAdapter, Cell, CellAdapter
@@ -17,13 +17,14 @@ from fleetlight.resources.amount import Amount
 
 @dataclass(frozen=True, slots=True)
 class CapacitySummary:
-    """Of the nodes of one cell, zone and group, or of several.
+    """Of the nodes of one cell, zone and group, or of several, or of one node.
 
     zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
     free of the one with the most memory free, then the most disk. unknown: what is not known of some of the nodes (see
     NodeCapacity). silent_nodes: those that should have said what they have, and have not; nothing of them counts.
     fits: how many more instances of the size that was asked for fit, each on one available node;
-    fits_without_reservations: as if nothing were reserved. None where no size was asked for.
+    fits_without_reservations: as if nothing were reserved. None where no size was asked for. node: the name of the one
+    that it is of; None unless it is of one.
     """
 
     cell: str
@@ -40,15 +41,17 @@ class CapacitySummary:
     silent_nodes: Sequence[str]
     fits: int | None = None
     fits_without_reservations: int | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCapacity:
-    """cells: those that answered, each as a whole. parts: the same by zone and group. proof: which cells were asked,
-    and what they answered."""
+    """cells: those that answered, each as a whole. parts: the same by zone and group. nodes: each by itself, in the
+    order of their names, where that was asked for. proof: which cells were asked, and what they answered."""
 
     cells: Sequence[CapacitySummary]
     parts: Sequence[CapacitySummary]
+    nodes: Sequence[CapacitySummary]
     proof: Page
 
 
@@ -64,12 +67,13 @@ class CapacityLister:
         cell_timeout_s: float,
         only: Collection[str] | None = None,
         size: Amount | None = None,
+        with_nodes: bool = False,
         admission: Admission = NO_LIMIT,
     ) -> FleetCapacity:
         """What all cells have.
 
         cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. size: of which it
-            is counted how many more fit. admission: of the request.
+            is counted how many more fit. with_nodes: whether to tell of each node, too. admission: of the request.
         A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
         it with a node that has not said what it has. Raises FleetUnreachableError when it is not known which cells
         there are, and what `admission` raises.
@@ -83,6 +87,7 @@ class CapacityLister:
         return FleetCapacity(
             [_summary(cell.name, None, None, nodes, size) for cell, nodes in answered],
             [part for cell, nodes in answered for part in _parts(cell.name, nodes, size)],
+            [each for cell, nodes in answered for each in _nodes(cell.name, nodes, size)] if with_nodes else [],
             Page(b"", 0, None, [answer for answer, _ in answers], has_all_cells),
         )
 
@@ -112,6 +117,11 @@ def _parts(cell: str, nodes: Iterable[NodeCapacity], size: Amount | None) -> Seq
         found[node.zone, node.group].append(node)
     ordered = sorted(found.items(), key=lambda each: (each[0][0] or "", each[0][1] or ""))
     return [_summary(cell, zone, group, members, size) for (zone, group), members in ordered]
+
+
+def _nodes(cell: str, nodes: Iterable[NodeCapacity], size: Amount | None) -> Sequence[CapacitySummary]:
+    ordered = sorted(nodes, key=lambda each: each.name)
+    return [replace(_summary(cell, node.zone, node.group, [node], size), node=node.name) for node in ordered]
 
 
 def _summary(

@@ -1,4 +1,7 @@
-"""`GET /fleetlight/series`: figures of the last hour of the API process that answers, for administrators."""
+"""`GET /fleetlight/series`: figures of the last hour, for administrators.
+
+They are of the API process that answers, or of all processes, where a Prometheus is configured that has them.
+"""
 
 import asyncio
 import os
@@ -13,16 +16,18 @@ from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.shapes import INTEGER, NUMBER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.metrics import ApiMetrics, Counted
+from fleetlight.api.operating.prometheus import PrometheusSeries
 from fleetlight.api.operating.rights import require_admin
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.times import time_shown
-from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.errors import FleetUnreachableError, UpstreamError
 from fleetlight.listing.cell_board import Board, CellBoard
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 STEP_S = 10
 KEPT = 360
+_STEP_US = STEP_S * MICROSECONDS_PER_SECOND
 _OF_REQUESTS = ("requests_per_s", "latency_p50_ms", "latency_p99_ms", "route_index", "route_live", "route_skipped")
 NAMES = (*_OF_REQUESTS, "age_max_s", "lag_total", "messages_per_s", "jobs_waiting")
 SERIES = ApiOperation(
@@ -32,12 +37,13 @@ SERIES = ApiOperation(
         {
             "step_s": INTEGER,
             "from": or_null(TEXT),
-            "process": INTEGER,
+            "process": or_null(INTEGER),
+            "problem": or_null(TEXT),
             "series": Shape(dict.fromkeys(NAMES, ListOf(or_null(NUMBER)))),
         }
     ),
     faults=(403,),
-    summary="Figures of the last hour, of the API process that answers; for administrators",
+    summary="Figures of the last hour, of the API process that answers, or of all by Prometheus; for administrators",
 )
 Figures = Mapping[str, float | None]
 
@@ -51,12 +57,20 @@ class _Look:
 
 
 class Series:
-    """The figures of the last hour, one for each step. For use in one event loop."""
+    """The figures of the last hour, one for each step. For use in one event loop.
 
-    def __init__(self, metrics: ApiMetrics, board: CellBoard, clock: Clock) -> None:
+    prometheus: has those of all processes; None: there is none.
+    """
+
+    def __init__(
+        self, metrics: ApiMetrics, board: CellBoard, clock: Clock, prometheus: PrometheusSeries | None = None
+    ) -> None:
         self._metrics = metrics
         self._board = board
         self._clock = clock
+        self._prometheus = prometheus
+        self._asking = asyncio.Lock()
+        self._remembered: tuple[int, Mapping[str, Any]] | None = None
         self._steps: deque[tuple[int, Figures]] = deque(maxlen=KEPT)
         self._last: tuple[int, _Look] | None = None
 
@@ -75,18 +89,40 @@ class Series:
             board = None
         look = _Look(self._metrics.counted(), _changes(board))
         figures = {**_of_requests(self._last, look, now), **_of_cells(board), **_pace(self._last, look, now)}
-        self._steps.append((now // (STEP_S * MICROSECONDS_PER_SECOND), figures))
+        self._steps.append((now // _STEP_US, figures))
         self._last = now, look
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/series`."""
+        """`GET /fleetlight/series`. While Prometheus does not answer, what this process has itself, and why."""
         require_admin(request, "fleetlight:series")
+        if self._prometheus is None:
+            return json_answer(self._own(None))
+        async with self._asking:
+            step = self._clock() // _STEP_US
+            if self._remembered is None or self._remembered[0] != step:
+                self._remembered = step, await self._of_all(self._prometheus, step)
+            return json_answer(self._remembered[1])
+
+    async def _of_all(self, prometheus: PrometheusSeries, step: int) -> Mapping[str, Any]:
+        begins_s = (step - KEPT + 1) * STEP_S
+        try:
+            series = await asyncio.to_thread(prometheus.read, begins_s, STEP_S, KEPT)
+        except UpstreamError as error:
+            return self._own(str(error))
+        begins = time_shown(begins_s * MICROSECONDS_PER_SECOND)
+        return {"step_s": STEP_S, "from": begins, "process": None, "problem": None, "series": series}
+
+    def _own(self, problem: str | None) -> Mapping[str, Any]:
         by_step = dict(self._steps)
         last = max(by_step, default=0)
         steps = range(max(min(by_step, default=0), last - KEPT + 1), last + 1) if by_step else range(0)
         shown = {name: [by_step.get(step, {}).get(name) for step in steps] for name in NAMES}
-        begins = time_shown(steps[0] * STEP_S * MICROSECONDS_PER_SECOND) if by_step else None
-        return json_answer({"step_s": STEP_S, "from": begins, "process": os.getpid(), "series": shown})
+        begins = time_shown(steps[0] * _STEP_US) if by_step else None
+        return {"step_s": STEP_S, "from": begins, "process": os.getpid(), "problem": problem, "series": shown}
+
+    def close(self) -> None:
+        if self._prometheus is not None:
+            self._prometheus.close()
 
 
 def _of_requests(before: tuple[int, _Look] | None, look: _Look, now: int) -> Figures:

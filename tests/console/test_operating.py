@@ -59,6 +59,18 @@ def test_what_is_reserved_counts_until_it_is_cancelled_or_real(console: Console)
     assert [vcpus(page, cell) for cell in ("cell1", "cell2")] != before
 
 
+def test_room_is_found_down_to_the_node_and_what_is_on_it(console: Console) -> None:
+    page = console.open("capacity")
+    page.get_by_role("table", name="By cell").get_by_role("link", name="cell1").click()
+    nodes = page.get_by_role("table", name="Nodes of cell1")
+    name = nodes.get_by_role("link").first.inner_text()
+    console.watched.axe()
+    nodes.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", name="Instances")).to_be_visible()
+    expect(console.filter).to_have_value(f'pnode == "{name}" and cell == "cell1"')
+    console.row(0).get_by_role("button").first.wait_for()
+
+
 def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) -> None:
     page = console.open("index")
     for kind in ("verify", "rebuild"):

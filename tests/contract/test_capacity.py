@@ -69,6 +69,24 @@ def test_parts_are_by_zone_and_group_and_add_up_to_the_cell(fleet: ComputeFleet)
         assert sum(part["total"][name] for part in parts) == of_cell(answer, "east")["total"][name]
 
 
+def test_nodes_of_one_cell_are_told_of_and_add_up_to_it(fleet: ComputeFleet) -> None:
+    take(fleet, "east", "east-host1", is_forthcoming=False)
+    answer = shown(fleet, "?cell=east&nodes=1&vcpus=1&memory_mib=1024&disk_mib=0").json()
+    nodes = {each["node"]: each for each in answer["nodes"]}
+    assert list(nodes) == ["east-host0", "east-host1"]
+    assert nodes["east-host0"]["free"]["vcpus"] == nodes["east-host1"]["free"]["vcpus"] + 2
+    [cell] = answer["cells"]
+    assert cell["node"] is None
+    assert sum(each["fits"] for each in nodes.values()) == cell["fits"]
+
+
+@pytest.mark.parametrize(("query", "problem"), [("?nodes=1", "name it"), ("?cell=east&nodes=all", "0 or 1")])
+def test_nodes_of_a_whole_fleet_are_refused(fleet: ComputeFleet, query: str, problem: str) -> None:
+    response = fleet.api().get(f"/fleetlight/capacity{query}")
+    assert response.status_code == 400
+    assert problem in response.text
+
+
 def test_nothing_is_free_on_a_host_that_is_disabled(fleet: ComputeFleet) -> None:
     whole = of_cell(shown(fleet).json(), "east")
     with writing(fleet.engine("east")) as connection:

@@ -27,11 +27,15 @@ def up(tmp_path: Path) -> Iterator[Up]:
     running.clean_up()
 
 
-def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(promtool: Path, up: Up, tmp_path: Path) -> None:
+def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(
+    promtool: Path, up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert promtool.exists()
+    port = free_port()
+    monkeypatch.setenv("FLEETLIGHT_API_PROMETHEUS_URL", f"http://127.0.0.1:{port}")
     up.start("--simulate", "--instances", "40", "--rate", "10", "--cells", "2")
     rules = alert_rules()
-    with prometheus(tmp_path, free_port(), {"up": up.monitoring_port}) as running:
+    with prometheus(tmp_path, port, {"up": up.monitoring_port}) as running:
 
         def fulfilled() -> set[str]:
             up.http.get("/v2.1/servers?limit=5").raise_for_status()
@@ -52,5 +56,12 @@ def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(promtool
             }
 
         wait_until(lambda: empty() <= _NOTHING_TO_SHOW, timeout_s=60)
+
+        def unknown() -> set[str]:
+            answer = up.http.get("/fleetlight/series").json()
+            assert answer["problem"] is None, answer["problem"]
+            return {name for name, values in answer["series"].items() if values[-1] is None}
+
+        wait_until(lambda: unknown() == set(), timeout_s=60)
         up.kill()
         wait_until(lambda: running.rules()["FleetlightProcessDown"]["state"] == "pending", timeout_s=30)

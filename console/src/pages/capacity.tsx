@@ -6,7 +6,8 @@ import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
 import { usePolled } from "../parts/polled";
 import { shownSize } from "../query/values";
-import { link } from "../state/address";
+import { quoted } from "../query/language";
+import { address, link } from "../state/address";
 import { NewReservation } from "./reservation";
 
 interface Resources {
@@ -30,14 +31,18 @@ export interface Part {
   readonly silent_nodes: readonly string[];
   readonly fits: number | null;
   readonly fits_without_reservations: number | null;
+  readonly node: string | null;
 }
 
 export interface CapacityAnswer {
   readonly cells: readonly Part[];
   readonly parts: readonly Part[];
+  readonly nodes: readonly Part[];
 }
 
 const REFRESH_MS = 10_000;
+/** So many nodes of a cell are drawn, those with the most memory free. */
+const MOST_NODES = 200;
 const KINDS = ["vcpus", "memory_mib", "disk_mib"] as const;
 const NAMES: Readonly<Record<(typeof KINDS)[number], string>> = { vcpus: "vCPU", memory_mib: "Memory", disk_mib: "Disk" };
 
@@ -46,6 +51,7 @@ export function CapacityPage() {
   const isDetailed = useSignal(false);
   const found = answer.value?.body;
   if (found === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  const opened = address.value.query["cell"];
   const silent = found.cells.flatMap((cell) => [...cell.silent_nodes, ...cell.unknown]);
   return (
     <article>
@@ -62,6 +68,7 @@ export function CapacityPage() {
       {silent.length > 0 && <p class="problem">Not counted, because nothing is known of them: {silent.slice(0, 20).join(", ")}</p>}
       <Fits />
       <Parts parts={found.cells} caption="By cell" />
+      {opened !== undefined && <Nodes key={opened} cell={opened} />}
       <p>
         <label class="check">
           <input
@@ -73,7 +80,7 @@ export function CapacityPage() {
           />
           by zone and group
         </label>{" "}
-        <a href={link(["nodes"], { order: "mfree" })}>by node</a> <a href={link(["reservations"])}>reservations</a>
+        <a href={link(["reservations"])}>reservations</a>
       </p>
       {isDetailed.value && <Parts parts={found.parts} caption="By zone and group" />}
     </article>
@@ -101,8 +108,10 @@ function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) 
         </thead>
         <tbody>
           {parts.map((part) => (
-            <tr key={`${part.cell} ${part.zone} ${part.group}`}>
-              <th scope="row">{[part.cell, part.zone, part.group].filter(Boolean).join(" · ")}</th>
+            <tr key={`${part.cell} ${part.zone} ${part.group} ${part.node}`}>
+              <th scope="row">
+                <Where part={part} />
+              </th>
               <td class="number">
                 {part.available_nodes === part.nodes ? part.nodes : `${part.available_nodes} of ${part.nodes}`}
               </td>
@@ -122,6 +131,32 @@ function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) 
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** A cell leads to its nodes, and a node to its instances. */
+function Where({ part }: { part: Part }) {
+  if (part.node !== null) {
+    return <a href={link(["instances"], { filter: `pnode == ${quoted(part.node)} and cell == ${quoted(part.cell)}` })}>{part.node}</a>;
+  }
+  const name = [part.cell, part.zone, part.group].filter(Boolean).join(" · ");
+  return part.zone !== null || part.group !== null ? <>{name}</> : <a href={link(["capacity"], { cell: part.cell })}>{name}</a>;
+}
+
+/** The nodes of one cell, those with the most memory free first. */
+function Nodes({ cell }: { cell: string }) {
+  const { answer, problem } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS, { cell, nodes: 1 });
+  const nodes = answer.value?.body.nodes;
+  if (nodes === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  const ordered = [...nodes].sort((left, right) => right.free.memory_mib - left.free.memory_mib);
+  return (
+    <section>
+      <Parts parts={ordered.slice(0, MOST_NODES)} caption={`Nodes of ${cell}`} />
+      <p>
+        {ordered.length > MOST_NODES && `The ${MOST_NODES} of ${ordered.length} nodes with the most memory free. `}
+        <a href={link(["nodes"], { filter: `cell == ${quoted(cell)}` })}>All of them in a list</a> <a href={link(["capacity"])}>Close</a>
+      </p>
+    </section>
   );
 }
 

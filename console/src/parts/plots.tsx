@@ -1,4 +1,4 @@
-/** The last hour, as lines: what the API has measured itself. */
+/** The last hour, as lines: what the API has measured itself, or a Prometheus of all its processes. */
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -8,6 +8,8 @@ import { usePolled } from "./polled";
 interface SeriesAnswer {
   readonly step_s: number;
   readonly from: string;
+  /** Why Prometheus was not to be had. */
+  readonly problem: string | null;
   readonly series: Readonly<Record<string, readonly (number | null)[]>>;
 }
 
@@ -31,6 +33,7 @@ export function Plots({ names }: { names: readonly string[] }) {
   if (found === undefined) return null;
   return (
     <div class="plots">
+      {found.problem !== null && <p class="problem">Only of the process that answers: {found.problem}</p>}
       {names.map((name) => {
         const values = found.series[name];
         return values === undefined ? null : <Plot key={name} title={TITLES[name] ?? name} values={values} from={momentOf(found.from)} stepS={found.step_s} />;
