@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fleetlight.api.limits.project_metrics import ProjectMetrics
 from fleetlight.api.limits.queue_metrics import SECONDS, ListQueueMetrics
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import Page
@@ -40,7 +41,7 @@ class Counted:
 class ApiMetrics:
     """The metrics of one app, and those of `others` that run in its process."""
 
-    def __init__(self, others: Sequence[CollectorRegistry] = ()) -> None:
+    def __init__(self, others: Sequence[CollectorRegistry] = (), max_projects: int = 0) -> None:
         self._registry = CollectorRegistry()
         self._others = others
         self._list_duration = Histogram(
@@ -110,6 +111,7 @@ class ApiMetrics:
             registry=self._registry,
         )
         self.list_queues = ListQueueMetrics(self._registry)
+        self._projects = ProjectMetrics(self._registry, max_projects)
 
         for route in ("index", "cells", "mixed"):
             self._list_duration.labels(route)
@@ -120,8 +122,10 @@ class ApiMetrics:
         self._list_duration.labels(page.summary).observe(duration_s)
         self._lists.labels(page.summary, _YES_NO[page.is_complete]).inc()
 
-    def count_request(self, method: str, route: str, status: str, duration_s: float) -> None:
+    def count_request(self, method: str, route: str, status: str, project: str | None, duration_s: float) -> None:
         """As fleetlight.api.http.request_metrics tells of it."""
+        if project is not None:
+            self._projects.count(project, status)
         self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(duration_s)
 

@@ -52,7 +52,7 @@ class Services:
     @classmethod
     def of(cls, parts: ApiParts) -> "Services":
         cells, fleet, search, identity = parts.cells, parts.fleet, parts.search, parts.identity
-        metrics = ApiMetrics(parts.other_metrics)
+        metrics = ApiMetrics(parts.other_metrics, parts.api.max_project_metrics)
         mappings = InstanceMappings(fleet, statement_timeout_s=search.cell_timeout_s)
         clock = parts.clock
         is_clock_sure = (lambda: clock.is_sure) if isinstance(clock, FleetClock) else (lambda: True)

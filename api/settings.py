@@ -52,6 +52,8 @@ class ApiSettings(BaseModel):
         further pages are refused.
     max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
+    max_project_metrics: of how many projects, those that come first, requests and refusals are counted each by
+        itself; all others count together, and with 0 none is.
     header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
@@ -88,6 +90,7 @@ class ApiSettings(BaseModel):
     max_watches: int = Field(default=200, ge=0, le=100_000)
     max_watches_per_user: int = Field(default=20, ge=0, le=100_000)
     max_watches_per_project: int = Field(default=100, ge=0, le=100_000)
+    max_project_metrics: int = Field(default=0, ge=0, le=10_000)
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     response_timeout_s: float = Field(default=60.0, gt=0, le=3600)

@@ -98,7 +98,7 @@ class ChangesHandler:
     async def changes(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/changes`. Raises TooManyOwnWatchesError, TooManyWatchesError."""
         with ExitStack() as held:
-            held.enter_context(self._slots.take(request.caller))
+            request.http.state.rate_limit = held.enter_context(self._slots.take(request.caller))
             asked = await made_aside(
                 size_of(filter_text(request.query)), lambda: changes_query(request.query, request.caller)
             )

@@ -12,9 +12,11 @@ from fleetlight.api.http.methods import METHODS
 UNKNOWN = "unknown"
 """The route of a request that finds none, and the method of one whose method no route has."""
 _BELOW = "fleetlight.route_below"
+_PROJECT = "fleetlight.project"
 
-Observe = Callable[[str, str, str, float], None]
-"""Takes method, route, status and seconds of a request. The status is `none` if it got no answer."""
+Observe = Callable[[str, str, str, str | None, float], None]
+"""Takes method, route, status, project and seconds of a request. The status is `none` if it got no answer, the project
+"" if its caller has none, and None if no caller is known."""
 
 
 def name_route(scope: Scope, path: str) -> None:
@@ -25,9 +27,14 @@ def name_route(scope: Scope, path: str) -> None:
     scope[_BELOW] = path
 
 
+def name_project(scope: Scope, project_id: str | None) -> None:
+    """Say which project the caller of a request has."""
+    scope[_PROJECT] = project_id or ""
+
+
 def route_found(scope: Scope) -> Mapping[str, Any]:
-    """What a scope says of the route that was found, for the scope of another request that goes the same way."""
-    return {key: scope[key] for key in ("endpoint", _BELOW) if key in scope}
+    """What a scope says of the route and the project that were found, for that of another such request."""
+    return {key: scope[key] for key in ("endpoint", _BELOW, _PROJECT) if key in scope}
 
 
 class RequestMetrics:
@@ -50,7 +57,7 @@ class RequestMetrics:
 
         def tell(status: str) -> None:
             method = scope["method"] if scope["method"] in METHODS else UNKNOWN
-            self._observe(method, self._route(scope), status, time.perf_counter() - started)
+            self._observe(method, self._route(scope), status, scope.get(_PROJECT), time.perf_counter() - started)
 
         async def send_and_look(message: Message) -> None:
             nonlocal has_answered

@@ -19,9 +19,10 @@ from starlette.types import Scope
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
-from fleetlight.api.http.errors import TooManyListsError
+from fleetlight.api.http.errors import RETRY_LISTS_AFTER_S, TooManyListsError
 from fleetlight.api.limits.fair_queue import FairQueue, QueueRefusal
 from fleetlight.api.limits.queue_metrics import ListQueueMetrics
+from fleetlight.api.limits.rate_limit import RateLimit
 from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
@@ -89,6 +90,16 @@ class RequestAdmission:
         if not is_small:
             await slot.wait_in(self._limits.lists)
         return slot
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """What the answer says of the limit that the request is under; None if it was under none."""
+        queue = self.refused_by or next(iter(self.entered), None)
+        if queue is None:
+            return None
+        if self.refused_by is not None:
+            return RateLimit(LISTS, queue.most_in_flow, 0, RETRY_LISTS_AFTER_S)
+        return RateLimit(LISTS, queue.most_in_flow, queue.left_for(self.flow))
 
     @property
     def is_still_refused(self) -> Callable[[], bool] | None:

@@ -62,6 +62,15 @@ class FairQueue:
         self._flows: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
 
     @property
+    def most_in_flow(self) -> int:
+        """How many of one flow may wait."""
+        return self._most_in_flow
+
+    def left_for(self, flow: Hashable) -> int:
+        """How many more of a flow may wait."""
+        return self._most_in_flow - len(self._flows.get(flow, ()))
+
+    @property
     def waiting(self) -> int:
         return sum(map(len, self._flows.values()))
 

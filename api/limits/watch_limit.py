@@ -10,6 +10,7 @@ from mmap import mmap
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
+from fleetlight.api.limits.rate_limit import WATCHES, RateLimit
 from fleetlight.api.limits.shared_memory import SharedMemory
 
 # No slot is known to become free at a certain moment.
@@ -46,17 +47,20 @@ class WatchSlots:
                     _free(memory, number)
 
     @contextmanager
-    def take(self, caller: Caller) -> Iterator[None]:
-        """Take a slot for `caller` while the block lasts. Raises TooManyOwnWatchesError, TooManyWatchesError."""
-        number = self._taken(caller)
+    def take(self, caller: Caller) -> Iterator[RateLimit]:
+        """Take a slot for `caller` while the block lasts; what is left of those of its user.
+
+        Raises TooManyOwnWatchesError, TooManyWatchesError.
+        """
+        number, left = self._taken(caller)
         try:
-            yield
+            yield RateLimit(WATCHES, self._limits.per_user, left)
         finally:
             with self._memory.locked() as memory:
                 _free(memory, number)
 
-    def _taken(self, caller: Caller) -> int:
-        """The number of a slot that `caller` has from now on."""
+    def _taken(self, caller: Caller) -> tuple[int, int]:
+        """The number of a slot that `caller` has from now on, and how many more its user may have."""
         user = _digest("user", caller.user_id)
         project = _digest("project", caller.project_id)
         with self._memory.locked() as memory:
@@ -71,7 +75,7 @@ class WatchSlots:
             if number is None:
                 raise TooManyWatchesError(self._limits.of_all, _RETRY_AFTER_S)
             _SLOT.pack_into(memory, number * _SLOT.size, self._process, user, project)
-            return number
+            return number, self._limits.per_user - taken[user] - 1
 
 
 def _free(memory: mmap, number: int) -> None:

@@ -24,6 +24,7 @@ from fleetlight.api.http.errors import (
     DirectoryUnavailableError,
     IdentityServiceError,
     NoEventsError,
+    TooManyOwnWatchesError,
     UnauthorizedError,
     UnsupportedMediaTypeError,
     UnsupportedMicroversionError,
@@ -32,8 +33,10 @@ from fleetlight.api.http.errors import (
 from fleetlight.api.http.faults import REQUEST_ID_HEADERS, fault_of, no_such_route
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.request_metrics import name_project
 from fleetlight.api.identity.faults import unauthorized
-from fleetlight.api.limits.admission import ListAdmission, RequestAdmission
+from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, admission_of
+from fleetlight.api.limits.rate_limit import WATCHES, RateLimit
 from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
@@ -163,7 +166,8 @@ class Middleware:
         token = getattr(http.state, "token", None)
         if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
             response.headers.append(TOKEN_HEADER, token)
-        for name, value in version_headers + identifiers:
+        limit = _rate_limit(http)
+        for name, value in version_headers + identifiers + list(() if limit is None else limit.headers):
             response.headers.append(name, value)
         return response
 
@@ -175,6 +179,7 @@ class Middleware:
         connection = ClientConnection.of(http, receive)
         authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
+        name_project(http.scope, caller.project_id)
         admission = self._admission.of(caller, connection)
         http.state.admission = admission
         project_id = http.path_params.get("project_id")
@@ -201,6 +206,16 @@ class Middleware:
             is_relaxed,
             http.state.request_id,
         )
+
+
+def _rate_limit(http: HttpRequest) -> RateLimit | None:
+    """The limit that a request is under, which its answer tells of."""
+    failure = getattr(http.state, "failure", None)
+    if isinstance(failure, TooManyOwnWatchesError):
+        return RateLimit(WATCHES, failure.limit, 0, failure.retry_after_s)
+    given: RateLimit | None = getattr(http.state, "rate_limit", None)
+    admission = admission_of(http.scope)
+    return given if given is not None or admission is None else admission.rate_limit
 
 
 class _UnknownAddressError(Exception):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fleetlight.api.caller import Caller
@@ -51,6 +52,48 @@ def test_list_gets_503_with_retry_after(busy: Api, path: str) -> None:
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
     message = "Too many lists are asked for. Try again in 2 seconds."
     assert refused.json() == {"serviceUnavailable": {"code": 503, "message": message}}
+
+
+def rate_limit(answer: httpx.Response) -> tuple[str, str]:
+    return answer.headers["RateLimit-Policy"], answer.headers["RateLimit"]
+
+
+def test_answers_tell_of_the_limit_and_what_is_left_of_it(busy: Api, fleet: ComputeFleet) -> None:
+    usual = fleet.api(settings=ApiSettings(max_waiting_lists=40)).get("/v2.1/servers")
+    assert rate_limit(usual) == ('"lists";q=10;qu="concurrent-requests"', '"lists";r=10')
+    for _ in range(2):  # the second one is refused before it is looked at
+        assert rate_limit(busy.get("/v2.1/servers")) == ('"lists";q=1;qu="concurrent-requests"', '"lists";r=0;t=2')
+    assert "RateLimit" not in busy.get("/v2.1").headers
+
+
+def test_requests_and_refusals_are_counted_of_the_projects_that_come_first(fleet: ComputeFleet) -> None:
+    api = fleet.api(settings=ApiSettings(max_lists=1, max_live_lists=1, max_waiting_lists=0, max_project_metrics=2))
+    api.get("/v2.1/servers", as_project("first"))
+    api.run(api.services.admission.of(ADMIN).enter(is_small=False))
+    for project in ("first", "first", "second", "third", "fourth"):
+        api.get("/v2.1/servers", as_project(project))
+    api.get("/v2.1", as_project("fourth"))
+    assert counted_by_project(api) == {
+        ("first", "no"): 1,
+        ("first", "yes"): 2,
+        ("second", "yes"): 1,
+        ("others", "yes"): 2,
+    }
+    assert counted_by_project(fleet.api()) == {}
+
+
+def as_project(project: str) -> dict[str, str]:
+    return {"X-User-Id": "ada", "X-Project-Id": project}
+
+
+def counted_by_project(api: Api) -> dict[tuple[str, str], float]:
+    return {
+        (sample.labels["project"], sample.labels["refused"]): sample.value
+        for registry in api.services.metrics.registries
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "fleetlight_api_project_requests_total"
+    }
 
 
 @pytest.mark.parametrize("path", ["/2/instances?bulk=1", "/2/instances", "/2/nodes", "/cells/north/2/nodes"])

@@ -550,6 +550,8 @@ def test_no_user_and_no_project_gets_every_watch(small_fleet: ComputeFleet) -> N
             for user, project in (("ada", "p1"), ("ada", "p2"), ("bob", "p1"), ("cleo", "p1")):
                 watch = await open_streams.enter_async_context(stream(api, "", reader(user, project)))
                 assert (await watch.next()).name == "ready"
+            limited = await api.fetch("/v2.1/servers/detail", STREAM, reader("ada", "p3"))
+            assert limited.headers["RateLimit"] == '"watches";r=0;t=10'
             assert await refusal("ada", "p3") == (429, "user")
             assert await refusal("dora", "p1") == (429, "project")
             last = await open_streams.enter_async_context(stream(api, "", reader("dora", "p2")))

@@ -48,7 +48,7 @@ class ServerWatches:
         """
         with ExitStack() as held:
             # Before anything is waited for, so that a burst gets no more slots than there are.
-            held.enter_context(self._slots.take(request.caller))
+            request.http.state.rate_limit = held.enter_context(self._slots.take(request.caller))
             watch = await self._watch(request)
             # A caller that asks for the headers alone watches nothing.
             return EventStream(watch, ExitStack() if request.http.method == "HEAD" else held.pop_all())

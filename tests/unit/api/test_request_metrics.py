@@ -19,7 +19,7 @@ def told(*requests: tuple[str, str]) -> tuple[Told, Sequence[Told]]:
     seen: Told = []
     seen_by_then: list[Told] = []
 
-    def observe(method: str, route: str, status: str, _duration_s: float) -> None:
+    def observe(method: str, route: str, status: str, _project: str | None, _duration_s: float) -> None:
         seen.append((method, route, status))
 
     async def one(_request: Request) -> Response:
